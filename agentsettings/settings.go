@@ -1,0 +1,117 @@
+// Package agentsettings builds the settings.json that a machine's BOSH agent reads when it starts.
+//
+// The format is the agent's: settings/settings.go of cloudfoundry/bosh-agent. The package knows
+// neither Kubernetes nor the CPI's protocol.
+package agentsettings
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+)
+
+// Options are what the operator configures for every agent.
+type Options struct {
+	// Mbus is the URL of the message bus: nats://… for a director's VMs, https://… for create-env's.
+	Mbus string `json:"mbus"`
+	// NTP are the time servers; a machine in a container has its node's clock and ignores them.
+	NTP []string `json:"ntp"`
+	// Blobstore is where the agent gets jobs and packages.
+	Blobstore Blobstore `json:"blobstore"`
+}
+
+// Blobstore is the agent's blobstore: a provider (local, dav, s3 …) and its options.
+type Blobstore struct {
+	Provider string         `json:"provider"`
+	Options  map[string]any `json:"options"`
+}
+
+// Validate names the property that is missing or malformed.
+func (o Options) Validate() error {
+	if o.Mbus == "" {
+		return errors.New("agent.mbus is missing: set it to the URL of the message bus, for example nats://nats:password@10.0.0.6:4222")
+	}
+	if parsed, err := url.Parse(o.Mbus); err != nil || parsed.Scheme == "" || parsed.Host == "" {
+		return errors.New("agent.mbus is not a URL with a scheme and a host") // the URL holds a password
+	}
+	if o.Blobstore.Provider == "" && len(o.Blobstore.Options) > 0 {
+		return errors.New("agent.blobstore.provider is missing although agent.blobstore.options are set")
+	}
+	return nil
+}
+
+// Network is one of the machine's networks. All of them are preconfigured: the CNI has set them up
+// before the agent starts, and the agent leaves them alone but for DNS.
+type Network struct {
+	Type          string   `json:"type"`
+	IP            string   `json:"ip,omitempty"`
+	Prefix        string   `json:"prefix,omitempty"`
+	Netmask       string   `json:"netmask,omitempty"`
+	Gateway       string   `json:"gateway,omitempty"`
+	DNS           []string `json:"dns,omitempty"`
+	Default       []string `json:"default,omitempty"`
+	Preconfigured bool     `json:"preconfigured"`
+}
+
+// Machine is what create_vm was told of one VM.
+type Machine struct {
+	AgentID  string
+	Name     string
+	Networks map[string]Network
+	Env      json.RawMessage // passed on as it came; it holds credentials
+}
+
+type settings struct {
+	AgentID   string             `json:"agent_id"`
+	VM        vm                 `json:"vm"`
+	Mbus      string             `json:"mbus"`
+	NTP       []string           `json:"ntp"`
+	Blobstore Blobstore          `json:"blobstore"`
+	Disks     disks              `json:"disks"`
+	Networks  map[string]Network `json:"networks"`
+	Env       json.RawMessage    `json:"env"`
+}
+
+type vm struct {
+	Name string `json:"name"`
+	ID   string `json:"id"`
+}
+
+// disks names none: the machine has its disk from the start script, and learns of persistent disks
+// by add_persistent_disk.
+type disks struct {
+	System     string            `json:"system"`
+	Persistent map[string]string `json:"persistent"`
+}
+
+// JSON is the content of settings.json.
+func (o Options) JSON(machine Machine) ([]byte, error) {
+	env := machine.Env
+	if len(env) == 0 || string(env) == "null" {
+		env = json.RawMessage("{}")
+	}
+	networks := make(map[string]Network, len(machine.Networks))
+	for name, network := range machine.Networks {
+		network.Preconfigured = true
+		networks[name] = network
+	}
+	ntp := o.NTP
+	if ntp == nil {
+		ntp = []string{}
+	}
+	content, err := json.Marshal(settings{
+		AgentID:   machine.AgentID,
+		VM:        vm{Name: machine.Name, ID: machine.Name},
+		Mbus:      o.Mbus,
+		NTP:       ntp,
+		Blobstore: o.Blobstore,
+		Disks:     disks{Persistent: map[string]string{}},
+		Networks:  networks,
+		Env:       env,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("agent settings: %w", err)
+	}
+	return content, nil
+}

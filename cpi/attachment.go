@@ -1,0 +1,255 @@
+package cpi
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// diskHint tells the agent where the disk is.
+type diskHint struct {
+	Path string `json:"path"`
+}
+
+// attachDisk makes the disk appear in the running machine and answers where. Attaching a disk that is
+// attached to this VM changes nothing; one that is attached to another VM is refused.
+func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, error) {
+	vm, disk := vmCID.AsString(), diskCID.AsString()
+	hint := diskHint{Path: manifest.DevicePath(disk)}
+	cluster, err := c.cluster()
+	if err != nil {
+		return hint, err
+	}
+	machine, err := cluster.Pods.Get(c.ctx, vm)
+	if errors.Is(err, kube.ErrNotFound) {
+		return hint, vmNotFound(vm)
+	}
+	if err != nil {
+		return hint, err
+	}
+	claim, err := c.claim(cluster, disk)
+	if err != nil {
+		return hint, err
+	}
+	switch {
+	case machine.DeletionTimestamp != nil:
+		return hint, vmNotFound(vm)
+	case kube.Finished(machine), machine.Spec.NodeName == "":
+		return hint, typed(typeCloudError, "VM %s does not run (its Pod is %s): no disk can be attached to it", vm, machine.Status.Phase)
+	}
+	wanted, err := attachmentOf(claim, machine, c.director)
+	if err != nil {
+		return hint, err
+	}
+	attachment, mine, err := c.bringAttachment(cluster, wanted.Pod())
+	if err != nil {
+		return hint, err
+	}
+	if err := c.awaitAttachment(cluster, attachment); err != nil {
+		if mine {
+			err = errors.Join(err, c.undoAttachment(cluster, attachment))
+		}
+		return hint, err
+	}
+	return hint, nil
+}
+
+// attachmentOf reads from the claim what create_disk wrote there.
+func attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, director string) (manifest.Attachment, error) {
+	size, err := strconv.ParseInt(claim.Annotations[manifest.AnnotationSize], 10, 64)
+	if err != nil {
+		return manifest.Attachment{}, typed(typeCloudError, "claim %s is no disk of this CPI: its annotation %s is %q",
+			claim.Name, manifest.AnnotationSize, claim.Annotations[manifest.AnnotationSize])
+	}
+	mode := corev1.PersistentVolumeFilesystem
+	if claim.Spec.VolumeMode != nil {
+		mode = *claim.Spec.VolumeMode
+	}
+	return manifest.Attachment{
+		Disk: claim.Name, SizeMiB: size, Mode: mode, VM: machine, Director: director,
+		Filesystem: claim.Annotations[manifest.AnnotationFilesystem],
+	}, nil
+}
+
+// bringAttachment makes the attachment, or answers the one that is there already for the same VM.
+// mine tells that this call made it.
+func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attachment *corev1.Pod, mine bool, err error) {
+	for {
+		attachment, err = cluster.Pods.Create(c.ctx, wanted)
+		if !errors.Is(err, kube.ErrExists) {
+			return attachment, err == nil, err
+		}
+		attachment, err = cluster.Pods.Get(c.ctx, wanted.Name)
+		switch {
+		case errors.Is(err, kube.ErrNotFound):
+			continue
+		case err != nil:
+			return nil, false, err
+		case attachment.DeletionTimestamp != nil: // on its way out
+		case attachment.Labels[manifest.LabelVM] != wanted.Labels[manifest.LabelVM]:
+			return nil, false, typed(typeCloudError, "disk %s is attached to VM %s: detach it there first",
+				wanted.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM])
+		case !released(attachment) && !kube.Finished(attachment):
+			return attachment, false, nil
+		default:
+			// A detach_disk that was cut short, or an eviction: finish the former before a new one.
+			if err := cluster.Pods.Delete(c.ctx, attachment); err != nil {
+				return nil, false, err
+			}
+		}
+		if err := cluster.Pods.AwaitGone(c.ctx, attachment); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+func (c *call) awaitAttachment(cluster *kube.Client, attachment *corev1.Pod) error {
+	disk := attachment.Labels[manifest.LabelDisk]
+	err := cluster.Pods.Await(c.ctx, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
+		if len(present) == 0 || present[0].UID != attachment.UID || present[0].DeletionTimestamp != nil {
+			return false, typed(typeCloudError, "disk %s was detached while it was being attached", disk)
+		}
+		*attachment = *present[0]
+		if failed := failure(attachment); failed != "" {
+			return false, typed(typeCloudError, "disk %s cannot be attached: %s", disk, failed)
+		}
+		return kube.Ready(attachment), nil
+	})
+	if !errors.Is(err, kube.ErrTimeout) {
+		return err
+	}
+	detached, cancel := c.detached()
+	defer cancel()
+	return &explained{err, "disk " + disk + " did not appear on node " + attachment.Spec.NodeName + ": " + cluster.Explain(detached, attachment)}
+}
+
+// failure answers what the attachment's own script gave as its reason to fail.
+func failure(attachment *corev1.Pod) string {
+	for _, status := range attachment.Status.InitContainerStatuses {
+		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
+			if ended != nil && ended.ExitCode == 1 {
+				return ended.Message
+			}
+		}
+	}
+	return ""
+}
+
+func (c *call) undoAttachment(cluster *kube.Client, attachment *corev1.Pod) error {
+	detached, cancel := c.detached()
+	defer cancel()
+	if err := cluster.Pods.Delete(detached, attachment); err != nil {
+		return err
+	}
+	return cluster.Pods.AwaitGone(detached, attachment)
+}
+
+// detachDisk proves that nothing in the machine uses the disk, and only then removes its attachment.
+//
+// The proof is a container in the attachment's Pod that opens the device as a mount would: with
+// O_EXCL, which fails as long as any filesystem in any mount namespace is on it. In the same moment it
+// takes the device's node away, so that nothing can mount it any more.
+func (c *call) detachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (any, error) {
+	vm, disk := vmCID.AsString(), diskCID.AsString()
+	cluster, err := c.cluster()
+	if err != nil {
+		return nil, err
+	}
+	attachment, err := cluster.Pods.Get(c.ctx, manifest.AttachmentName(disk))
+	if errors.Is(err, kube.ErrNotFound) || (err == nil && attachment.Labels[manifest.LabelVM] != vm) {
+		return nil, c.notAttached(cluster, vm, disk)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if kube.Finished(attachment) {
+		// It was evicted, and the machine may use the device still: only an attachment that runs can tell.
+		if _, err := c.attachDisk(vmCID, diskCID); err != nil {
+			return nil, err
+		}
+		if attachment, err = cluster.Pods.Get(c.ctx, attachment.Name); err != nil {
+			return nil, err
+		}
+	}
+	attempt, running := 0, kube.Started(attachment) && attachment.DeletionTimestamp == nil
+	if running {
+		attempt = len(attachment.Spec.EphemeralContainers) + 1
+		if attachment, err = c.askRelease(cluster, attachment, attempt); err != nil {
+			return nil, err
+		}
+	}
+	return nil, c.awaitRelease(cluster, attachment, running, attempt)
+}
+
+// notAttached tells a disk that is not attached to this VM from one, or a VM, that does not exist.
+func (c *call) notAttached(cluster *kube.Client, vm, disk string) error {
+	if _, err := c.claim(cluster, disk); err != nil {
+		return err
+	}
+	if _, err := cluster.Pods.Get(c.ctx, vm); errors.Is(err, kube.ErrNotFound) {
+		return vmNotFound(vm)
+	} else if err != nil {
+		return err
+	}
+	return typed(typeNotAttached, "disk %s is not attached to VM %s", disk, vm)
+}
+
+// askRelease adds the container that proves the device free.
+func (c *call) askRelease(cluster *kube.Client, attachment *corev1.Pod, attempt int) (*corev1.Pod, error) {
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{
+		"ephemeralContainers": []corev1.EphemeralContainer{manifest.Release(attachment, attempt)},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return cluster.Pods.Patch(c.ctx, attachment.Name, types.StrategicMergePatchType, patch, "ephemeralcontainers")
+}
+
+// awaitRelease deletes the attachment once its device is proven free, on one and the same watch, and
+// waits until it is gone. One whose containers never ran has no device, and one that is on its way
+// out leaves by itself when its device is free.
+func (c *call) awaitRelease(cluster *kube.Client, attachment *corev1.Pod, running bool, attempt int) error {
+	disk, asked := attachment.Labels[manifest.LabelDisk], attachment.DeletionTimestamp != nil
+	err := cluster.Pods.Await(c.ctx, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
+		if len(present) == 0 || present[0].UID != attachment.UID {
+			return true, nil
+		}
+		*attachment = *present[0]
+		if asked || attachment.DeletionTimestamp != nil {
+			return false, nil
+		}
+		if running {
+			ended := manifest.ReleaseEnded(attachment, attempt)
+			if ended == nil {
+				return false, nil
+			}
+			if ended.ExitCode != 0 {
+				return false, typed(typeCloudError, "disk %s is still in use in VM %s, nothing was detached: %s",
+					disk, attachment.Labels[manifest.LabelVM], ended.Message)
+			}
+		}
+		asked = true
+		return false, cluster.Pods.Delete(c.ctx, attachment)
+	})
+	if !errors.Is(err, kube.ErrTimeout) {
+		return err
+	}
+	detached, cancel := c.detached()
+	defer cancel()
+	return &explained{err, "disk " + disk + " was not released on node " + attachment.Spec.NodeName + ": " + cluster.Explain(detached, attachment)}
+}
+
+// released reports that a detach_disk has proven the device free and taken its node away.
+func released(attachment *corev1.Pod) bool {
+	return slices.ContainsFunc(attachment.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+	})
+}

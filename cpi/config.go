@@ -1,0 +1,166 @@
+package cpi
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/agentsettings"
+	"bosh-kubernetes-cpi/kube"
+)
+
+// Config is the content of cpi.json, documented in docs/configuration.md.
+type Config struct {
+	Kubernetes kube.Options          `json:"kubernetes"`
+	Agent      agentsettings.Options `json:"agent"`
+	Network    NetworkOptions        `json:"network"`
+	Timeouts   Timeouts              `json:"timeouts"`
+	Log        LogOptions            `json:"log"`
+}
+
+// Timeouts bound how long a call may take, as Go durations ("90s", "10m"). A call that ends for lack
+// of time says what it was waiting for.
+type Timeouts struct {
+	// Request is how long one request is repeated while the API server cannot be reached.
+	Request metav1.Duration `json:"request"`
+	// CreateVM covers scheduling, pulling the image and booting.
+	CreateVM metav1.Duration `json:"create_vm"`
+	// DeleteVM covers stopping the machine and releasing its disks.
+	DeleteVM metav1.Duration `json:"delete_vm"`
+	// AttachDisk covers provisioning the volume at its first use.
+	AttachDisk metav1.Duration `json:"attach_disk"`
+	// DetachDisk covers proving the device free and releasing it.
+	DetachDisk metav1.Duration `json:"detach_disk"`
+	// Other bounds every other call.
+	Other metav1.Duration `json:"other"`
+}
+
+// LogOptions say how much is written to stderr, which the director keeps in the task's CPI log.
+type LogOptions struct {
+	// Level is debug, info, warn or error. At debug, requests and responses are logged too, without
+	// what is secret in them.
+	Level string `json:"level"`
+}
+
+// DefaultConfig is what holds for keys that cpi.json leaves out.
+func DefaultConfig() Config {
+	duration := func(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
+	return Config{
+		Network: DefaultNetworkOptions(),
+		Timeouts: Timeouts{
+			Request:    duration(kube.DefaultPatience),
+			CreateVM:   duration(15 * time.Minute),
+			DeleteVM:   duration(10 * time.Minute),
+			AttachDisk: duration(10 * time.Minute),
+			DetachDisk: duration(5 * time.Minute),
+			Other:      duration(5 * time.Minute),
+		},
+		Log: LogOptions{Level: "info"},
+	}
+}
+
+// LoadConfig reads and checks cpi.json.
+func LoadConfig(path string) (Config, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("the CPI's configuration cannot be read (give its path with -configPath): %w", err)
+	}
+	config := DefaultConfig()
+	if err := decodeStrict(path, raw, &config); err != nil {
+		return Config{}, err
+	}
+	if err := config.Validate(); err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return config, nil
+}
+
+// Validate checks the whole configuration before anything is done with it.
+func (c Config) Validate() error {
+	for _, check := range []func() error{c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Timeouts.Validate} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	_, err := c.Log.level()
+	return err
+}
+
+// Validate names the first timeout that is not positive.
+func (t Timeouts) Validate() error {
+	for key, value := range map[string]metav1.Duration{
+		"request": t.Request, "create_vm": t.CreateVM, "delete_vm": t.DeleteVM,
+		"attach_disk": t.AttachDisk, "detach_disk": t.DetachDisk, "other": t.Other,
+	} {
+		if value.Duration <= 0 {
+			return fmt.Errorf("timeouts.%s must be longer than 0, for example \"5m\"", key)
+		}
+	}
+	return nil
+}
+
+// of answers how long the method may take.
+func (t Timeouts) of(method string) time.Duration {
+	switch method {
+	case "create_vm":
+		return t.CreateVM.Duration
+	case "delete_vm":
+		return t.DeleteVM.Duration
+	case "attach_disk":
+		return t.AttachDisk.Duration
+	case "detach_disk":
+		return t.DetachDisk.Duration
+	}
+	return t.Other.Duration
+}
+
+func (l LogOptions) level() (slog.Level, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
+		return level, fmt.Errorf("log.level %q is none of debug, info, warn, error", l.Level)
+	}
+	return level, nil
+}
+
+// overrides are the parts of cpi.json that a cpi-config may replace for the calls it applies to. The
+// director merges a cpi-config's properties into the request's context at its top level, beside keys
+// of its own, so that unknown keys there are not errors.
+type overrides struct {
+	Kubernetes json.RawMessage `json:"kubernetes"`
+	Agent      json.RawMessage `json:"agent"`
+	Network    json.RawMessage `json:"network"`
+	Timeouts   json.RawMessage `json:"timeouts"`
+}
+
+// with answers the configuration for a request with this context.
+func (c Config) with(context json.RawMessage) (Config, error) {
+	var given overrides
+	if len(context) > 0 {
+		if err := json.Unmarshal(context, &given); err != nil {
+			return c, fmt.Errorf("the request's context is not a hash: %w", err)
+		}
+	}
+	if given.Kubernetes != nil {
+		c.Kubernetes = kube.Options{} // another cluster shares nothing with this one
+	}
+	for _, part := range []struct {
+		name string
+		raw  json.RawMessage
+		into any
+	}{
+		{"kubernetes", given.Kubernetes, &c.Kubernetes}, {"agent", given.Agent, &c.Agent},
+		{"network", given.Network, &c.Network}, {"timeouts", given.Timeouts, &c.Timeouts},
+	} {
+		if part.raw == nil {
+			continue
+		}
+		if err := decodeStrict("the cpi-config's property "+part.name, part.raw, part.into); err != nil {
+			return c, err
+		}
+	}
+	return c, c.Validate()
+}

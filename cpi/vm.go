@@ -1,0 +1,326 @@
+package cpi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"bosh-kubernetes-cpi/agentsettings"
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/stemcell"
+)
+
+// cleanupTime bounds what is done after a call has failed, when its own time may be over.
+const cleanupTime = time.Minute
+
+// createVM makes the machine and waits until it is up. What the director sent of the networks is
+// answered unchanged.
+func (c *call) createVM(agentID apiv1.AgentID, stemcellCID apiv1.StemcellCID, properties apiv1.CloudPropsImpl,
+	networks Networks, _ []apiv1.DiskCID, env json.RawMessage) (apiv1.VMCID, Networks, error) {
+
+	vm, settings, err := c.machine(agentID.AsString(), stemcellCID.AsString(), properties.RawMessage, networks, env)
+	if err != nil {
+		return apiv1.VMCID{}, nil, err
+	}
+	cluster, err := c.cluster()
+	if err != nil {
+		return apiv1.VMCID{}, nil, err
+	}
+	pod, err := c.bringVM(cluster, vm, settings)
+	if err == nil {
+		err = c.awaitVM(cluster, pod, networks)
+	}
+	if err != nil {
+		if pod != nil {
+			err = errors.Join(err, c.undoVM(cluster, pod))
+		}
+		return apiv1.VMCID{}, nil, creationFailed(err)
+	}
+	return apiv1.NewVMCID(vm.Name), networks, nil
+}
+
+// creationFailed gives an error of create_vm its type; another try can help wherever the cluster's
+// state, and not the request, was the reason.
+func creationFailed(err error) error {
+	var known *Error
+	if errors.As(err, &known) {
+		return err
+	}
+	refused := errors.Is(err, kube.ErrRefused)
+	return &Error{kind: typeVMFailed, retry: !refused, err: asBOSH(err)}
+}
+
+// machine checks the whole request and builds what it asks for, before anything is sent.
+func (c *call) machine(agentID, stemcellCID string, properties json.RawMessage, networks Networks, env json.RawMessage) (manifest.VM, []byte, error) {
+	vm := manifest.VM{
+		Name:     manifest.VMName(agentID),
+		Director: c.director,
+		Stemcell: stemcellCID,
+	}
+	if !manifest.ValidName(vm.Name) {
+		return vm, nil, invalid("agent_id %q cannot be part of a Pod's name: use lower-case letters, digits and '-', at most 46 of them", agentID)
+	}
+	var err error
+	if vm.Image, err = stemcell.Image(stemcellCID); err != nil {
+		return vm, nil, typed(typeNoStemcell, "%w", err)
+	}
+	wanted, err := parseVMProperties(properties)
+	if err != nil {
+		return vm, nil, err
+	}
+	if err := networks.validate(); err != nil {
+		return vm, nil, err
+	}
+	if err := wanted.apply(&vm); err != nil {
+		return vm, nil, err
+	}
+	asked, err := c.config.Network.annotations(networks.addresses())
+	if err != nil {
+		return vm, nil, err
+	}
+	vm.Annotations = merged(vm.Annotations, asked)
+	settings, err := c.config.Agent.JSON(agentsettings.Machine{
+		AgentID: agentID, Name: vm.Name, Networks: networks.forAgent(), Env: env,
+	})
+	if err != nil {
+		return vm, nil, err
+	}
+	vm.Digest, err = digest(vm, settings)
+	return vm, settings, err
+}
+
+func merged(maps ...map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, each := range maps {
+		for key, value := range each {
+			all[key] = value
+		}
+	}
+	return all
+}
+
+// digest identifies the request: two with the same digest make the same machine.
+func digest(vm manifest.VM, settings []byte) (string, error) {
+	raw, err := json.Marshal(vm)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(append(raw, settings...))
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// bringVM makes the Pod, and then the Secret that it owns: the kubelet waits for the Secret, and the
+// garbage collector finishes what a crash in between left. A Pod of the same name is what an earlier
+// try with the same agent id left: the same request adopts it, another replaces it.
+//
+// The Pod is answered as soon as there is one, with an error too.
+func (c *call) bringVM(cluster *kube.Client, vm manifest.VM, settings []byte) (*corev1.Pod, error) {
+	vm.Namespace = cluster.Namespace
+	pod, err := cluster.Pods.Create(c.ctx, vm.Pod())
+	for errors.Is(err, kube.ErrExists) {
+		left, getErr := cluster.Pods.Get(c.ctx, vm.Name)
+		switch {
+		case errors.Is(getErr, kube.ErrNotFound):
+		case getErr != nil:
+			return nil, getErr
+		case left.DeletionTimestamp == nil && !kube.Finished(left) && left.Annotations[manifest.AnnotationDigest] == vm.Digest:
+			c.log.Info("adopting the Pod that an earlier try left", "pod", left.Name)
+			return left, c.bringSettings(cluster, vm, settings, left)
+		default:
+			c.log.Info("replacing the Pod that an earlier try left", "pod", left.Name)
+			if err := c.removePod(cluster, left); err != nil {
+				return nil, err
+			}
+		}
+		pod, err = cluster.Pods.Create(c.ctx, vm.Pod())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return pod, c.bringSettings(cluster, vm, settings, pod)
+}
+
+// bringSettings makes the Secret, in the place of one that belonged to a former Pod.
+func (c *call) bringSettings(cluster *kube.Client, vm manifest.VM, settings []byte, pod *corev1.Pod) error {
+	wanted := vm.Settings(settings, pod)
+	for {
+		_, err := cluster.Secrets.Create(c.ctx, wanted)
+		if !errors.Is(err, kube.ErrExists) {
+			return err
+		}
+		left, err := cluster.Secrets.Get(c.ctx, vm.Name)
+		switch {
+		case errors.Is(err, kube.ErrNotFound):
+			continue
+		case err != nil:
+			return err
+		case len(left.OwnerReferences) == 1 && left.OwnerReferences[0].UID == pod.UID:
+			return nil
+		}
+		if err := cluster.Secrets.Delete(c.ctx, left); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *call) awaitVM(cluster *kube.Client, pod *corev1.Pod, networks Networks) error {
+	err := cluster.Pods.Await(c.ctx, kube.Selection{Name: pod.Name}, kube.At(pod), func(present []*corev1.Pod) (bool, error) {
+		if len(present) == 0 || present[0].UID != pod.UID || present[0].DeletionTimestamp != nil {
+			return false, typed(typeVMFailed, "Pod %s was deleted by someone else while it was being created", pod.Name)
+		}
+		*pod = *present[0]
+		if kube.Finished(pod) {
+			return false, errPodEnded
+		}
+		return kube.Ready(pod), nil
+	})
+	if err == nil {
+		return networks.verify(pod)
+	}
+	if errors.Is(err, kube.ErrTimeout) || errors.Is(err, errPodEnded) {
+		detached, cancel := c.detached()
+		defer cancel()
+		return &Error{kind: typeVMFailed, retry: true, err: &explained{err, "VM " + pod.Name + " did not come up: " + cluster.Explain(detached, pod)}}
+	}
+	return err
+}
+
+var errPodEnded = errors.New("the Pod ended")
+
+// explained says in the operator's words what an error means, and keeps the error.
+type explained struct {
+	error
+	words string
+}
+
+func (e *explained) Error() string { return e.words + " (" + e.error.Error() + ")" }
+func (e *explained) Unwrap() error { return e.error }
+
+// detached is a context for what has to be done after the call's own time is over.
+func (c *call) detached() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(c.ctx), cleanupTime)
+}
+
+// undoVM removes what a failed create_vm made.
+func (c *call) undoVM(cluster *kube.Client, pod *corev1.Pod) error {
+	detached, cancel := c.detached()
+	defer cancel()
+	undo := *c
+	undo.ctx = detached
+	return undo.removePod(cluster, pod)
+}
+
+// removePod deletes a machine's Pod, waits until its node has stopped it, and removes its Secret
+// without waiting for the garbage collector.
+func (c *call) removePod(cluster *kube.Client, pod *corev1.Pod) error {
+	if err := cluster.Pods.Delete(c.ctx, pod); err != nil {
+		return err
+	}
+	if err := cluster.Pods.AwaitGone(c.ctx, pod); err != nil {
+		return err
+	}
+	secret, err := cluster.Secrets.Get(c.ctx, pod.Name)
+	if errors.Is(err, kube.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(secret.OwnerReferences) == 1 && secret.OwnerReferences[0].UID == pod.UID {
+		return cluster.Secrets.Delete(c.ctx, secret)
+	}
+	return nil
+}
+
+// deleteVM removes the machine first, so that nothing uses its disks any more, and then their
+// attachments. The disks stay. The Secret is left to the garbage collector.
+func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
+	cluster, err := c.cluster()
+	if err != nil {
+		return nil, err
+	}
+	which := ofVM(cid.AsString())
+	found, err := cluster.Pods.List(c.ctx, which)
+	if err != nil {
+		return nil, err
+	}
+	if len(found.Items) == 0 {
+		return nil, vmNotFound(cid.AsString())
+	}
+	asked := map[types.UID]bool{}
+	err = cluster.Pods.Await(c.ctx, which, &found, func(present []*corev1.Pod) (bool, error) {
+		doomed := present
+		if machine := only(manifest.RoleVM, present); len(machine) > 0 {
+			doomed = machine
+		}
+		for _, pod := range doomed {
+			if asked[pod.UID] {
+				continue
+			}
+			asked[pod.UID] = true
+			if err := cluster.Pods.Delete(c.ctx, pod); err != nil {
+				return false, err
+			}
+		}
+		found.Items = present
+		return len(present) == 0, nil
+	})
+	if errors.Is(err, kube.ErrTimeout) && len(found.Items) > 0 {
+		detached, cancel := c.detached()
+		defer cancel()
+		stuck := found.Items[0]
+		return nil, &explained{err, "Pod " + stuck.Name + " does not end on node " + stuck.Spec.NodeName + ": " + cluster.Explain(detached, stuck)}
+	}
+	return nil, err
+}
+
+// ofVM selects a machine's Pod and its attachments.
+func ofVM(cid string) kube.Selection {
+	return kube.Selection{Labels: manifest.LabelVM + "=" + cid}
+}
+
+func only(role string, pods []*corev1.Pod) []*corev1.Pod {
+	var found []*corev1.Pod
+	for _, pod := range pods {
+		if pod.Labels[manifest.LabelRole] == role {
+			found = append(found, pod)
+		}
+	}
+	return found
+}
+
+func (c *call) hasVM(cid apiv1.VMCID) (bool, error) {
+	cluster, err := c.cluster()
+	if err != nil {
+		return false, err
+	}
+	_, err = cluster.Pods.Get(c.ctx, cid.AsString())
+	if errors.Is(err, kube.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (c *call) setVMMetadata(cid apiv1.VMCID, metadata map[string]any) (any, error) {
+	cluster, err := c.cluster()
+	if err != nil {
+		return nil, err
+	}
+	patch, err := metadataPatch(metadata)
+	if err != nil {
+		return nil, err
+	}
+	_, err = cluster.Pods.Patch(c.ctx, cid.AsString(), types.MergePatchType, patch)
+	if errors.Is(err, kube.ErrNotFound) {
+		return nil, vmNotFound(cid.AsString())
+	}
+	return nil, err
+}

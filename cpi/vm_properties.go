@@ -1,0 +1,284 @@
+package cpi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// VMProperties are a VM's cloud_properties: those of its VM type, AZ and VM extensions, which the
+// director merges into one hash. Native Kubernetes structures keep Kubernetes' own keys.
+type VMProperties struct {
+	// CPU is the number of CPUs (2) or a quantity ("500m").
+	CPU Quantity `json:"cpu"`
+	// Memory is in MiB (1024) or a quantity ("1Gi").
+	Memory Quantity `json:"memory"`
+	// EphemeralDisk is the size of the machine's own storage, in MiB or as a quantity; or a hash with
+	// size and storage_class for a claim of its own.
+	EphemeralDisk EphemeralDisk `json:"ephemeral_disk"`
+	// Resources are native requests and limits, beside or instead of cpu and memory.
+	Resources corev1.ResourceRequirements `json:"resources"`
+
+	NodeSelector   map[string]string                 `json:"node_selector"`
+	Affinity       *corev1.Affinity                  `json:"affinity"`
+	Tolerations    []corev1.Toleration               `json:"tolerations"`
+	TopologySpread []corev1.TopologySpreadConstraint `json:"topology_spread"`
+	// Zone and Region are the values of topology.kubernetes.io/zone and /region on the node.
+	Zone   string `json:"zone"`
+	Region string `json:"region"`
+
+	PriorityClass  string `json:"priority_class"`
+	RuntimeClass   string `json:"runtime_class"`
+	ServiceAccount string `json:"service_account"`
+	// ImagePullSecrets are names of Secrets in the namespace.
+	ImagePullSecrets []string          `json:"image_pull_secrets"`
+	Labels           map[string]string `json:"labels"`
+	Annotations      map[string]string `json:"annotations"`
+
+	DNSPolicy corev1.DNSPolicy     `json:"dns_policy"`
+	DNSConfig *corev1.PodDNSConfig `json:"dns_config"`
+
+	// Security replaces the machine's privileges; a machine is privileged by default.
+	Security Security `json:"security"`
+	// Init is the stemcell's init program, when it is neither /usr/sbin/runsvdir-start nor /sbin/init.
+	Init string `json:"init"`
+}
+
+// Security says what a machine's container may do.
+type Security struct {
+	// Privileged is true by default.
+	Privileged *bool `json:"privileged"`
+	// Capabilities are those of an unprivileged machine.
+	Capabilities *corev1.Capabilities `json:"capabilities"`
+	// HostUsers false runs the machine in a user namespace.
+	HostUsers       *bool                   `json:"host_users"`
+	AppArmorProfile *corev1.AppArmorProfile `json:"apparmor_profile"`
+	SeccompProfile  *corev1.SeccompProfile  `json:"seccomp_profile"`
+}
+
+// EphemeralDisk is where a machine keeps /var/vcap.
+type EphemeralDisk struct {
+	Size         Quantity `json:"size"`
+	StorageClass string   `json:"storage_class"`
+}
+
+// UnmarshalJSON takes a size alone or the whole hash.
+func (e *EphemeralDisk) UnmarshalJSON(raw []byte) error {
+	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
+		return json.Unmarshal(raw, &e.Size)
+	}
+	type fields EphemeralDisk
+	return decodeStrict("ephemeral_disk", raw, (*fields)(e))
+}
+
+// Quantity is a number or a Kubernetes quantity. What a bare number counts is up to the property.
+type Quantity struct {
+	number *int64
+	text   string
+}
+
+// UnmarshalJSON takes 2 and "2Gi".
+func (q *Quantity) UnmarshalJSON(raw []byte) error {
+	var number int64
+	if json.Unmarshal(raw, &number) == nil {
+		q.number = &number
+		return nil
+	}
+	if err := json.Unmarshal(raw, &q.text); err != nil {
+		return fmt.Errorf("%s is neither a whole number nor a quantity like \"500m\" or \"2Gi\"", raw)
+	}
+	return nil
+}
+
+func (q Quantity) given() bool { return q.number != nil || q.text != "" }
+
+// in answers the quantity, reading a bare number in this unit.
+func (q Quantity) in(key string, unit int64) (resource.Quantity, error) {
+	parsed := resource.Quantity{}
+	if q.number != nil {
+		parsed = *resource.NewQuantity(*q.number*unit, resource.BinarySI)
+		if unit == 1 {
+			parsed.Format = resource.DecimalSI
+		}
+	} else {
+		var err error
+		if parsed, err = resource.ParseQuantity(q.text); err != nil {
+			return parsed, invalid("cloud_properties.%s %q is neither a number nor a quantity like \"500m\" or \"2Gi\"", key, q.text)
+		}
+	}
+	if parsed.Sign() <= 0 {
+		return parsed, invalid("cloud_properties.%s must be greater than 0", key)
+	}
+	return parsed, nil
+}
+
+const mebibyte = 1 << 20
+
+// parseVMProperties refuses unknown keys and impossible values.
+func parseVMProperties(raw json.RawMessage) (VMProperties, error) {
+	var properties VMProperties
+	if err := decodeStrict("cloud_properties", raw, &properties); err != nil {
+		return properties, invalid("%w", err)
+	}
+	if properties.EphemeralDisk.StorageClass != "" && !properties.EphemeralDisk.Size.given() {
+		return properties, invalid("cloud_properties.ephemeral_disk.size is missing: a claim of storage class %s needs one", properties.EphemeralDisk.StorageClass)
+	}
+	if properties.Init != "" && !strings.HasPrefix(properties.Init, "/") {
+		return properties, invalid("cloud_properties.init %q is not an absolute path", properties.Init)
+	}
+	return properties, validateLabels(properties.Labels, properties.Annotations)
+}
+
+func validateLabels(labels, annotations map[string]string) error {
+	for key, value := range labels {
+		if why := validation.IsQualifiedName(key); len(why) > 0 {
+			return invalid("cloud_properties.labels: %q is not a label's name: %s", key, why[0])
+		}
+		if why := validation.IsValidLabelValue(value); len(why) > 0 {
+			return invalid("cloud_properties.labels.%s: %q is not a label's value: %s", key, value, why[0])
+		}
+		if manifest.Reserved(key) {
+			return invalid("cloud_properties.labels.%s is the CPI's own label", key)
+		}
+	}
+	for key := range annotations {
+		if why := validation.IsQualifiedName(key); len(why) > 0 {
+			return invalid("cloud_properties.annotations: %q is not an annotation's name: %s", key, why[0])
+		}
+		if manifest.Reserved(key) {
+			return invalid("cloud_properties.annotations.%s is the CPI's own annotation", key)
+		}
+	}
+	return nil
+}
+
+// apply puts the properties on the machine.
+func (p VMProperties) apply(vm *manifest.VM) error {
+	requirements, err := p.requirements()
+	if err != nil {
+		return err
+	}
+	vm.Resources = requirements
+	if p.EphemeralDisk.StorageClass != "" {
+		size, err := p.EphemeralDisk.Size.in("ephemeral_disk.size", mebibyte)
+		if err != nil {
+			return err
+		}
+		vm.EphemeralClaim = &corev1.PersistentVolumeClaimSpec{
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: &p.EphemeralDisk.StorageClass,
+			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
+		}
+	}
+	vm.NodeSelector = p.placement()
+	vm.Affinity, vm.Tolerations, vm.TopologySpread = p.Affinity, p.Tolerations, p.TopologySpread
+	vm.PriorityClass, vm.ServiceAccount = p.PriorityClass, p.ServiceAccount
+	if p.RuntimeClass != "" {
+		vm.RuntimeClass = &p.RuntimeClass
+	}
+	for _, name := range p.ImagePullSecrets {
+		vm.PullSecrets = append(vm.PullSecrets, corev1.LocalObjectReference{Name: name})
+	}
+	vm.Labels, vm.Annotations = p.Labels, p.Annotations
+	vm.DNSPolicy, vm.DNSConfig = p.DNSPolicy, p.DNSConfig
+	vm.HostUsers, vm.SecurityContext = p.Security.HostUsers, p.Security.context()
+	vm.Init = p.Init
+	return nil
+}
+
+// requirements gives the machine what it was promised: as on other IaaS, cpu and memory are both what
+// it is sure to have and what it cannot exceed. Native resources win over them.
+//
+// An ephemeral disk's size is requested but not limited: Kubernetes enforces that limit by evicting
+// the Pod, which would cost the machine.
+func (p VMProperties) requirements() (corev1.ResourceRequirements, error) {
+	requirements := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
+	for _, each := range []struct {
+		name  corev1.ResourceName
+		key   string
+		value Quantity
+		unit  int64
+	}{
+		{corev1.ResourceCPU, "cpu", p.CPU, 1},
+		{corev1.ResourceMemory, "memory", p.Memory, mebibyte},
+		{corev1.ResourceEphemeralStorage, "ephemeral_disk", p.EphemeralDisk.Size, mebibyte},
+	} {
+		if !each.value.given() {
+			continue
+		}
+		amount, err := each.value.in(each.key, each.unit)
+		if err != nil {
+			return requirements, err
+		}
+		switch {
+		case each.name != corev1.ResourceEphemeralStorage:
+			requirements.Requests[each.name], requirements.Limits[each.name] = amount, amount
+		case p.EphemeralDisk.StorageClass == "":
+			requirements.Requests[each.name] = amount
+		}
+	}
+	for name, amount := range p.Resources.Requests {
+		requirements.Requests[name] = amount
+	}
+	for name, amount := range p.Resources.Limits {
+		requirements.Limits[name] = amount
+	}
+	requirements.Claims = p.Resources.Claims
+	return requirements, nil
+}
+
+func (p VMProperties) placement() map[string]string {
+	selector := map[string]string{}
+	for key, value := range p.NodeSelector {
+		selector[key] = value
+	}
+	if p.Zone != "" {
+		selector[corev1.LabelTopologyZone] = p.Zone
+	}
+	if p.Region != "" {
+		selector[corev1.LabelTopologyRegion] = p.Region
+	}
+	return selector
+}
+
+// context is nil for a machine with the default privileges.
+func (s Security) context() *corev1.SecurityContext {
+	if s.Privileged == nil && s.Capabilities == nil && s.AppArmorProfile == nil && s.SeccompProfile == nil {
+		return nil
+	}
+	privileged := s.Privileged == nil || *s.Privileged
+	return &corev1.SecurityContext{
+		Privileged:      &privileged,
+		Capabilities:    s.Capabilities,
+		AppArmorProfile: s.AppArmorProfile,
+		SeccompProfile:  s.SeccompProfile,
+	}
+}
+
+// resources are the director's `vm_resources`: MB, read as MiB like every IaaS does.
+type vmResources struct {
+	CPU           int `json:"cpu"`
+	RAM           int `json:"ram"`
+	EphemeralDisk int `json:"ephemeral_disk_size"`
+}
+
+// calculated is what create_vm understands, in the same words.
+type calculated struct {
+	CPU           int `json:"cpu"`
+	Memory        int `json:"memory"`
+	EphemeralDisk int `json:"ephemeral_disk"`
+}
+
+func (c *call) calculateVMCloudProperties(wanted vmResources) (calculated, error) {
+	if wanted.CPU <= 0 || wanted.RAM <= 0 || wanted.EphemeralDisk <= 0 {
+		return calculated{}, invalid("vm_resources needs cpu, ram and ephemeral_disk_size, each greater than 0")
+	}
+	return calculated{CPU: wanted.CPU, Memory: wanted.RAM, EphemeralDisk: wanted.EphemeralDisk}, nil
+}

@@ -1,0 +1,121 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// errRelist ends a watch that cannot go on: it closed, or its history expired (410 Gone).
+var errRelist = errors.New("the watch must start over")
+
+// Await follows the selected objects until settled says that they are as wanted, or fails.
+//
+// settled sees every object that is there, first as in since (or as listed, when since is nil), then
+// after each change; an object that was deleted is not among them. It may act, for example delete
+// what has become free; the watch stays open meanwhile. A watch that ends is started over from a
+// fresh list, so that no change is missed.
+//
+// When the context ends first, the error is ErrTimeout.
+func (r *Resource[T, L]) Await(ctx context.Context, which Selection, since *Snapshot[T], settled func([]T) (bool, error)) error {
+	pause := backoff()
+	for {
+		if since == nil {
+			listed, err := r.List(ctx, which)
+			if err != nil {
+				return err
+			}
+			since = &listed
+		}
+		if done, err := settled(since.Items); done || err != nil {
+			return err
+		}
+		err := r.follow(ctx, which, *since, settled)
+		if !errors.Is(err, errRelist) {
+			return err
+		}
+		since = nil
+		select {
+		case <-ctx.Done():
+			return r.timeout(which)
+		case <-time.After(pause.Step()):
+		}
+	}
+}
+
+func (r *Resource[T, L]) timeout(which Selection) error {
+	return &Error{Action: r.action("wait for", which.String()), Kind: ErrTimeout, Err: context.DeadlineExceeded}
+}
+
+func (r *Resource[T, L]) follow(ctx context.Context, which Selection, since Snapshot[T], settled func([]T) (bool, error)) error {
+	options := which.options()
+	options.ResourceVersion = since.ResourceVersion
+	stream, err := retry(ctx, r.patience, func(ctx context.Context) (watch.Interface, error) {
+		return r.client.Watch(ctx, options)
+	})
+	switch {
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		return errRelist
+	case ctx.Err() != nil:
+		return r.timeout(which)
+	case err != nil:
+		return translate(r.action("watch", which.String()), err)
+	}
+	defer stream.Stop()
+
+	present := since.Items
+	for {
+		select {
+		case <-ctx.Done():
+			return r.timeout(which)
+		case event, open := <-stream.ResultChan():
+			if !open || event.Type == watch.Error {
+				return errRelist
+			}
+			changed, ok := event.Object.(T)
+			if !ok {
+				return fmt.Errorf("%s: the watch brought a %T", r.action("watch", which.String()), event.Object)
+			}
+			present = replace(present, changed, event.Type == watch.Deleted)
+			if done, err := settled(present); done || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// replace answers the objects with changed put in the place of its former version, or left out.
+func replace[T object](present []T, changed T, deleted bool) []T {
+	updated := make([]T, 0, len(present)+1)
+	for _, item := range present {
+		if item.GetName() != changed.GetName() {
+			updated = append(updated, item)
+		}
+	}
+	if !deleted {
+		updated = append(updated, changed)
+	}
+	return updated
+}
+
+// At is the snapshot of a selection that holds just this object, as an answer of the API server
+// brought it: a watch can go on from there without listing first.
+func At[T object](only T) *Snapshot[T] {
+	return &Snapshot[T]{Items: []T{only}, ResourceVersion: only.GetResourceVersion()}
+}
+
+// AwaitGone waits until exactly this object is gone; a successor with its name does not count.
+func (r *Resource[T, L]) AwaitGone(ctx context.Context, doomed T) error {
+	return r.Await(ctx, Selection{Name: doomed.GetName()}, nil, func(present []T) (bool, error) {
+		return len(present) == 0 || present[0].GetUID() != doomed.GetUID(), nil
+	})
+}
+
+// isGone reports that the object to delete was not there any more, or only a successor was.
+func isGone(err error) bool {
+	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict)
+}

@@ -1,0 +1,68 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// What went wrong, for errors.Is.
+var (
+	// ErrNotFound: no object has that name.
+	ErrNotFound = errors.New("not found")
+	// ErrExists: an object of that name is there already.
+	ErrExists = errors.New("already exists")
+	// ErrConflict: the object is not (or no longer) the one that was meant.
+	ErrConflict = errors.New("conflict")
+	// ErrRefused: the API server understood the request and will not do it: a right is missing,
+	// a quota is used up, an admission policy denies it, a field is invalid.
+	ErrRefused = errors.New("refused by the API server")
+	// ErrUnreachable: the API server did not answer, or kept answering that it cannot serve now.
+	ErrUnreachable = errors.New("API server unreachable")
+	// ErrTimeout: the object did not reach the wanted state before the deadline.
+	ErrTimeout = errors.New("timed out")
+)
+
+// Error is a failed request: what was tried on which object, and why it failed.
+type Error struct {
+	Action string // for example "create Pod bosh/agent-1"
+	Kind   error  // one of the Err variables above, or nil
+	Err    error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s: %v", e.Action, e.Err)
+}
+
+func (e *Error) Unwrap() []error {
+	if e.Kind == nil {
+		return []error{e.Err}
+	}
+	return []error{e.Kind, e.Err}
+}
+
+// translate is the one place where Kubernetes' errors become this package's.
+func translate(action string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var kind error
+	switch {
+	case apierrors.IsNotFound(err):
+		kind = ErrNotFound
+	case apierrors.IsAlreadyExists(err):
+		kind = ErrExists
+	case apierrors.IsConflict(err):
+		kind = ErrConflict
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
+		apierrors.IsUnauthorized(err), apierrors.IsMethodNotSupported(err):
+		kind = ErrRefused
+	case errors.Is(err, context.DeadlineExceeded):
+		kind = ErrTimeout
+	case transient(err), isTransport(err):
+		kind = ErrUnreachable
+	}
+	return &Error{Action: action, Kind: kind, Err: err}
+}

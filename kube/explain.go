@@ -1,0 +1,105 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Ready reports whether the Pod's containers are up.
+func Ready(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Finished reports whether the Pod has ended for good, for example by eviction.
+func Finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+}
+
+// Started reports whether any container of the Pod has ever run.
+func Started(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(containerStatuses(pod), func(s corev1.ContainerStatus) bool {
+		return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil || s.RestartCount > 0
+	})
+}
+
+func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+}
+
+// Unschedulable answers the scheduler's reason for not placing the Pod, or "".
+func Unschedulable(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// Explain says in one line why the Pod is not up: what the scheduler, the kubelet and the containers
+// last reported, and the last warnings about it. It sends one request, and leaves out what it cannot
+// learn.
+func (c *Client) Explain(ctx context.Context, pod *corev1.Pod) string {
+	said := state(pod)
+	events, err := c.Events.List(ctx, Selection{Fields: "involvedObject.uid=" + string(pod.UID)})
+	if err == nil {
+		said = append(said, warnings(events.Items)...)
+	}
+	if len(said) == 0 {
+		return "nothing was reported about it"
+	}
+	return strings.Join(slices.Compact(said), "; ")
+}
+
+func state(pod *corev1.Pod) []string {
+	var said []string
+	if pod.Status.Reason != "" || pod.Status.Message != "" {
+		said = append(said, strings.TrimSpace(pod.Status.Reason+": "+pod.Status.Message))
+	}
+	if reason := Unschedulable(pod); reason != "" {
+		said = append(said, "not scheduled: "+reason)
+	}
+	for _, status := range containerStatuses(pod) {
+		if waiting := status.State.Waiting; waiting != nil && waiting.Reason != "" && waiting.Reason != "PodInitializing" {
+			said = append(said, strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", status.Name, waiting.Reason, waiting.Message), ": "))
+		}
+		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
+			if ended != nil && ended.ExitCode != 0 {
+				said = append(said, fmt.Sprintf("container %s ended with status %d (%s): %s",
+					status.Name, ended.ExitCode, ended.Reason, strings.TrimSpace(ended.Message)))
+			}
+		}
+	}
+	return said
+}
+
+// warnings answers the newest warning of each reason, oldest first.
+func warnings(events []*corev1.Event) []string {
+	newest := map[string]*corev1.Event{}
+	for _, event := range events {
+		if event.Type != corev1.EventTypeWarning {
+			continue
+		}
+		if known := newest[event.Reason]; known == nil || known.LastTimestamp.Before(&event.LastTimestamp) {
+			newest[event.Reason] = event
+		}
+	}
+	sorted := make([]*corev1.Event, 0, len(newest))
+	for _, event := range newest {
+		sorted = append(sorted, event)
+	}
+	slices.SortFunc(sorted, func(a, b *corev1.Event) int {
+		return a.LastTimestamp.Compare(b.LastTimestamp.Time)
+	})
+	said := make([]string, 0, len(sorted))
+	for _, event := range sorted {
+		said = append(said, event.Reason+": "+event.Message)
+	}
+	return said
+}

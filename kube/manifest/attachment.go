@@ -1,0 +1,144 @@
+package manifest
+
+import (
+	_ "embed"
+	"fmt"
+	"path"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+//go:embed attachment.sh
+var attachmentScript string
+
+// attachmentGrace is how long a deleted attachment may keep its device while something still uses
+// it. It is long on purpose: an attachment leaves as soon as its device is free, and one that left
+// earlier would let the disk be attached elsewhere while a machine still writes to it.
+const attachmentGrace = 24 * 60 * 60 // seconds
+
+// Attachment makes one disk appear in one running VM.
+type Attachment struct {
+	Disk       string // the disk's CID
+	SizeMiB    int64
+	Filesystem string // made on a blank disk: ext4 or xfs
+	Mode       corev1.PersistentVolumeMode
+	VM         *corev1.Pod
+	Director   string
+}
+
+// Pod is the attachment. It runs on the VM's node from the VM's image, needs no address, and belongs
+// to the VM's Pod.
+//
+// The init container prepares the device and its node, so that the Pod is ready exactly when the
+// device is there; the main container makes sure of both again, holds them, and lets go on SIGTERM
+// once the device is free.
+func (a Attachment) Pod() *corev1.Pod {
+	meta := owned(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
+	meta.Labels[LabelVM] = a.VM.Name
+	meta.Labels[LabelDisk] = a.Disk
+	meta.OwnerReferences = []metav1.OwnerReference{ownedBy(a.VM)}
+	return &corev1.Pod{
+		ObjectMeta: meta,
+		Spec: corev1.PodSpec{
+			InitContainers: []corev1.Container{a.container("prepare")},
+			Containers:     []corev1.Container{a.container("hold")},
+			Volumes: []corev1.Volume{
+				{Name: "disk", VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: a.Disk},
+				}},
+				{Name: "devices", VolumeSource: devicesVolume(a.VM.Namespace, a.VM.Name)},
+			},
+			RestartPolicy:                 corev1.RestartPolicyAlways,
+			TerminationGracePeriodSeconds: new(int64(attachmentGrace)),
+			AutomountServiceAccountToken:  new(false),
+			EnableServiceLinks:            new(false),
+			HostNetwork:                   true, // no address of its own
+			HostPID:                       true, // to see who uses the device
+			Affinity:                      onNode(a.VM.Spec.NodeName),
+			// Wherever the VM is, its disk may follow: cordoned, full or failing nodes included.
+			Tolerations:       []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			PriorityClassName: a.VM.Spec.PriorityClassName,
+			ImagePullSecrets:  a.VM.Spec.ImagePullSecrets,
+		},
+	}
+}
+
+// onNode asks the scheduler for this node. A Pod with nodeName instead would bypass it, and a claim
+// that waits for its first consumer would stay Pending for ever.
+func onNode(name string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchFields: []corev1.NodeSelectorRequirement{{
+					Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name},
+				}},
+			}},
+		},
+	}}
+}
+
+func (a Attachment) container(mode string) corev1.Container {
+	container := corev1.Container{
+		Name:    mode,
+		Image:   a.VM.Spec.Containers[0].Image,
+		Command: []string{"/bin/bash", "-c", attachmentScript, "attachment", mode},
+		Env: []corev1.EnvVar{
+			{Name: "DISK", Value: a.Disk},
+			{Name: "SIZE_MIB", Value: strconv.FormatInt(a.SizeMiB, 10)},
+			{Name: "FILESYSTEM", Value: a.Filesystem},
+			{Name: "VM", Value: path.Join(a.VM.Namespace, a.VM.Name)},
+		},
+		// Asking for little, and staying below it, makes the attachment among the last to be evicted.
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("10m"),
+			corev1.ResourceMemory: mebibytes(32),
+		}},
+		SecurityContext:          &corev1.SecurityContext{Privileged: new(true)},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		ImagePullPolicy:          corev1.PullIfNotPresent,
+		VolumeMounts:             []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}},
+	}
+	if a.Mode == corev1.PersistentVolumeBlock {
+		container.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/volume"}}
+	} else {
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "disk", MountPath: "/volume"})
+	}
+	return container
+}
+
+// releasePrefix begins the names of the containers that prove a device free.
+const releasePrefix = "release-"
+
+// Release is an ephemeral container for the attachment that proves that nothing uses the device, and
+// takes its node away in the same moment. It exits with 0 when it did, and with 1 when the device is
+// in use; its termination message then names the users.
+//
+// attempt tells repeated tries apart: an ephemeral container runs once and cannot be removed.
+func Release(attachment *corev1.Pod, attempt int) corev1.EphemeralContainer {
+	holder := attachment.Spec.Containers[0]
+	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+		Name:                     releaseName(attempt),
+		Image:                    holder.Image,
+		Command:                  []string{"/bin/bash", "-c", attachmentScript, "attachment", "release"},
+		Env:                      holder.Env,
+		SecurityContext:          holder.SecurityContext,
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		ImagePullPolicy:          corev1.PullIfNotPresent,
+		VolumeMounts:             []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}},
+	}}
+}
+
+// ReleaseEnded answers how the attempt to release the device ended, or nil while it has not.
+func ReleaseEnded(attachment *corev1.Pod, attempt int) *corev1.ContainerStateTerminated {
+	for _, status := range attachment.Status.EphemeralContainerStatuses {
+		if status.Name == releaseName(attempt) {
+			return status.State.Terminated
+		}
+	}
+	return nil
+}
+
+func releaseName(attempt int) string { return fmt.Sprintf("%s%d", releasePrefix, attempt) }

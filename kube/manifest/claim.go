@@ -1,0 +1,63 @@
+package manifest
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Disk is a persistent disk as create_disk was asked for it.
+type Disk struct {
+	Name         string
+	Namespace    string
+	Director     string
+	SizeMiB      int64
+	StorageClass *string // nil: the cluster's default class
+	Mode         corev1.PersistentVolumeMode
+	AccessModes  []corev1.PersistentVolumeAccessMode
+	Labels       map[string]string
+	Annotations  map[string]string
+	Filesystem   string
+}
+
+// Claim is the disk.
+func (d Disk) Claim() *corev1.PersistentVolumeClaim {
+	meta := owned(d.Name, d.Namespace, d.Director, RoleDisk)
+	meta.Labels[LabelDisk] = d.Name
+	for key, value := range d.Labels {
+		if _, own := meta.Labels[key]; !own {
+			meta.Labels[key] = value
+		}
+	}
+	meta.Annotations = map[string]string{
+		AnnotationSize:       strconv.FormatInt(d.SizeMiB, 10),
+		AnnotationFilesystem: d.Filesystem,
+	}
+	for key, value := range d.Annotations {
+		if _, own := meta.Annotations[key]; !own {
+			meta.Annotations[key] = value
+		}
+	}
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: meta,
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes:      d.AccessModes,
+			StorageClassName: d.StorageClass,
+			VolumeMode:       new(d.Mode),
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceStorage: mebibytes(ClaimMiB(d.SizeMiB, d.Mode)),
+			}},
+		},
+	}
+}
+
+// ClaimMiB is how much a claim asks for, in MiB, so that the disk in it has exactly its size. An
+// image file needs room for the volume's own filesystem: ext4 takes some 5 % for inodes and
+// journal, KubeVirt reckons with 6 %; a small volume needs a fixed part besides.
+func ClaimMiB(diskMiB int64, mode corev1.PersistentVolumeMode) int64 {
+	if mode == corev1.PersistentVolumeBlock {
+		return diskMiB
+	}
+	const percent, fixedMiB = 6, 64
+	return diskMiB + (diskMiB*percent+99)/100 + fixedMiB
+}

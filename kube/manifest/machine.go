@@ -1,0 +1,176 @@
+package manifest
+
+import (
+	_ "embed"
+	"math"
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Where a machine finds what its Pod gives it.
+const (
+	machineVolume  = "/var/lib/bosh-machine"
+	machineSecret  = "/var/lib/bosh-settings"
+	machineDevices = "/dev/bosh"
+
+	// NodeDirectory holds a folder per VM on the node, in which its disks' device nodes appear.
+	// /run is emptied when the node boots, so no device node outlives the numbers it stands for.
+	NodeDirectory = "/run/bosh-kubernetes-cpi"
+)
+
+// SettingsKey is the key of the agent's settings in the VM's Secret.
+const SettingsKey = "settings.json"
+
+// DevicePath is where a disk appears inside its VM, and the disk's hint for the agent.
+func DevicePath(diskCID string) string { return path.Join(machineDevices, diskCID) }
+
+//go:embed machine-start.sh
+var machineStart string
+
+// machineUp succeeds once the agent runs. It needs nothing but bash and procfs.
+const machineUp = `for exe in /proc/[0-9]*/exe; do
+  [[ $(readlink "$exe") != */bosh-agent* ]] || exit 0
+done
+exit 1`
+
+// VM is a machine as create_vm was asked for it.
+type VM struct {
+	Name      string
+	Namespace string
+	Director  string
+	Stemcell  string // the stemcell's CID
+	Image     string
+	Digest    string // see AnnotationDigest
+
+	Labels      map[string]string
+	Annotations map[string]string
+	Init        string // path of the init program; found out by the start script when empty
+
+	Resources       corev1.ResourceRequirements
+	EphemeralClaim  *corev1.PersistentVolumeClaimSpec // nil: the node's own storage
+	NodeSelector    map[string]string
+	Affinity        *corev1.Affinity
+	Tolerations     []corev1.Toleration
+	TopologySpread  []corev1.TopologySpreadConstraint
+	PriorityClass   string
+	RuntimeClass    *string
+	ServiceAccount  string
+	PullSecrets     []corev1.LocalObjectReference
+	DNSPolicy       corev1.DNSPolicy
+	DNSConfig       *corev1.PodDNSConfig
+	HostUsers       *bool
+	SecurityContext *corev1.SecurityContext // nil: privileged
+}
+
+// Pod is the machine. It restarts for ever, never gets a service account's token unless asked to,
+// and is never changed after its creation.
+func (vm VM) Pod() *corev1.Pod {
+	meta := owned(vm.Name, vm.Namespace, vm.Director, RoleVM)
+	meta.Labels[LabelVM] = vm.Name
+	for key, value := range vm.Labels {
+		if _, own := meta.Labels[key]; !own {
+			meta.Labels[key] = value
+		}
+	}
+	meta.Annotations = map[string]string{AnnotationDigest: vm.Digest, AnnotationStemcell: vm.Stemcell}
+	for key, value := range vm.Annotations {
+		meta.Annotations[key] = value
+	}
+	security := vm.SecurityContext
+	if security == nil {
+		security = &corev1.SecurityContext{Privileged: new(true)}
+	}
+	return &corev1.Pod{
+		ObjectMeta: meta,
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{
+				Name:            "machine",
+				Image:           vm.Image,
+				Command:         []string{"/bin/bash", "-c", machineStart, "machine-start"},
+				Args:            initArguments(vm.Init),
+				Resources:       vm.Resources,
+				SecurityContext: security,
+				StartupProbe: &corev1.Probe{
+					ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/bash", "-c", machineUp}}},
+					PeriodSeconds:    1,
+					TimeoutSeconds:   10,
+					FailureThreshold: math.MaxInt32, // a machine that boots slowly is not restarted for it
+				},
+				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+				VolumeMounts: []corev1.VolumeMount{
+					{Name: "machine", MountPath: machineVolume},
+					{Name: "settings", MountPath: machineSecret, ReadOnly: true},
+					{Name: "devices", MountPath: machineDevices},
+				},
+			}},
+			Volumes: []corev1.Volume{
+				{Name: "machine", VolumeSource: vm.machineVolume()},
+				{Name: "settings", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+					SecretName: vm.Name, DefaultMode: new(int32(0o400)),
+				}}},
+				{Name: "devices", VolumeSource: devicesVolume(vm.Namespace, vm.Name)},
+			},
+			RestartPolicy:                corev1.RestartPolicyAlways,
+			AutomountServiceAccountToken: new(vm.ServiceAccount != ""),
+			EnableServiceLinks:           new(false),
+			ServiceAccountName:           vm.ServiceAccount,
+			NodeSelector:                 vm.NodeSelector,
+			Affinity:                     vm.Affinity,
+			Tolerations:                  vm.Tolerations,
+			TopologySpreadConstraints:    vm.TopologySpread,
+			PriorityClassName:            vm.PriorityClass,
+			RuntimeClassName:             vm.RuntimeClass,
+			ImagePullSecrets:             vm.PullSecrets,
+			DNSPolicy:                    vm.DNSPolicy,
+			DNSConfig:                    vm.DNSConfig,
+			HostUsers:                    vm.HostUsers,
+		},
+	}
+}
+
+func initArguments(init string) []string {
+	if init == "" {
+		return nil
+	}
+	return []string{init}
+}
+
+// machineVolume holds /var/vcap, so that it outlives the container.
+func (vm VM) machineVolume() corev1.VolumeSource {
+	if vm.EphemeralClaim == nil {
+		return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	}
+	return corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: *vm.EphemeralClaim},
+	}}
+}
+
+func devicesVolume(namespace, vm string) corev1.VolumeSource {
+	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
+		Path: path.Join(NodeDirectory, namespace, vm),
+		Type: new(corev1.HostPathDirectoryOrCreate),
+	}}
+}
+
+// Settings is the Secret with the agent's settings. It belongs to the VM's Pod and goes with it.
+func (vm VM) Settings(settings []byte, pod *corev1.Pod) *corev1.Secret {
+	meta := owned(vm.Name, vm.Namespace, vm.Director, RoleVM)
+	meta.Labels[LabelVM] = vm.Name
+	meta.OwnerReferences = []metav1.OwnerReference{ownedBy(pod)}
+	return &corev1.Secret{
+		ObjectMeta: meta,
+		Type:       corev1.SecretTypeOpaque,
+		Immutable:  new(true),
+		Data:       map[string][]byte{SettingsKey: settings},
+	}
+}
+
+func ownedBy(pod *corev1.Pod) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
+}
+
+// mebibytes is a quantity of n MiB.
+func mebibytes(n int64) resource.Quantity { return *resource.NewQuantity(n<<20, resource.BinarySI) }

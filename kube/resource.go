@@ -1,0 +1,124 @@
+package kube
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/gentype"
+)
+
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Resource is one kind of object in one namespace.
+type Resource[T object, L runtime.Object] struct {
+	client    *gentype.ClientWithList[T, L]
+	kind      string
+	namespace string
+	patience  time.Duration
+}
+
+func (r *Resource[T, L]) action(verb, name string) string {
+	return verb + " " + r.kind + " " + r.namespace + "/" + name
+}
+
+// Get answers the object of that name, or ErrNotFound.
+func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
+	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
+		return r.client.Get(ctx, name, metav1.GetOptions{})
+	})
+	return got, translate(r.action("get", name), err)
+}
+
+// Create answers the object as the API server stored it, or ErrExists. After a lost answer the
+// object may be there although this call reports ErrExists: look at it, then decide.
+func (r *Resource[T, L]) Create(ctx context.Context, wanted T) (T, error) {
+	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
+		return r.client.Create(ctx, wanted, metav1.CreateOptions{})
+	})
+	return got, translate(r.action("create", wanted.GetName()), err)
+}
+
+// Delete asks for the deletion of exactly this object and not of a successor with the same name.
+// It answers nil when the object is gone already.
+func (r *Resource[T, L]) Delete(ctx context.Context, doomed T) error {
+	uid, background := doomed.GetUID(), metav1.DeletePropagationBackground
+	_, err := retry(ctx, r.patience, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, r.client.Delete(ctx, doomed.GetName(), metav1.DeleteOptions{
+			Preconditions:     &metav1.Preconditions{UID: &uid},
+			PropagationPolicy: &background,
+		})
+	})
+	err = translate(r.action("delete", doomed.GetName()), err)
+	if isGone(err) {
+		return nil
+	}
+	return err
+}
+
+// Patch merges the patch into the object (or its subresource) and answers the result.
+func (r *Resource[T, L]) Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, subresources ...string) (T, error) {
+	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
+		return r.client.Patch(ctx, name, kind, patch, metav1.PatchOptions{}, subresources...)
+	})
+	return got, translate(r.action("patch", name), err)
+}
+
+// Selection names one object, or all that carry some labels, or all that match a field selector.
+type Selection struct {
+	Name   string
+	Labels string
+	Fields string
+}
+
+func (s Selection) options() metav1.ListOptions {
+	fields := s.Fields
+	if s.Name != "" {
+		fields = "metadata.name=" + s.Name
+	}
+	return metav1.ListOptions{LabelSelector: s.Labels, FieldSelector: fields}
+}
+
+func (s Selection) String() string {
+	switch {
+	case s.Name != "":
+		return s.Name
+	case s.Labels != "":
+		return "(" + s.Labels + ")"
+	default:
+		return "(" + s.Fields + ")"
+	}
+}
+
+// Snapshot is what a selection held at one resource version.
+type Snapshot[T object] struct {
+	Items           []T
+	ResourceVersion string
+}
+
+// List answers the selected objects as they are now.
+func (r *Resource[T, L]) List(ctx context.Context, which Selection) (Snapshot[T], error) {
+	list, err := retry(ctx, r.patience, func(ctx context.Context) (L, error) {
+		return r.client.List(ctx, which.options())
+	})
+	if err != nil {
+		return Snapshot[T]{}, translate(r.action("list", which.String()), err)
+	}
+	snapshot := Snapshot[T]{}
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return snapshot, err
+	}
+	snapshot.ResourceVersion = accessor.GetResourceVersion()
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		snapshot.Items = append(snapshot.Items, item.(T))
+		return nil
+	})
+	return snapshot, err
+}

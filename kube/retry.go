@@ -1,0 +1,69 @@
+package kube
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/url"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// isTransport reports whether the request or its answer was lost on the way.
+func isTransport(err error) bool {
+	var lost *url.Error
+	return errors.As(err, &lost)
+}
+
+// transient reports whether the same request may well succeed a moment later: the connection broke,
+// or the API server (or its etcd) says that it cannot serve now. client-go itself repeats only GETs
+// after a broken connection, and other answers only when they carry a Retry-After header.
+func transient(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	var unknownAuthority x509.UnknownAuthorityError
+	var hostname x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var verification *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &unknownAuthority), errors.As(err, &hostname), errors.As(err, &invalid),
+		errors.As(err, &verification), errors.As(err, &record):
+		return false
+	case isTransport(err):
+		return true
+	}
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsUnexpectedServerError(err)
+}
+
+// backoff spaces the attempts: quick at first, since most outages are a restarted API server.
+func backoff() wait.Backoff {
+	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 30, Cap: 3 * time.Second}
+}
+
+// retry repeats a request that may be repeated until it succeeds, fails for good, or the outage has
+// lasted longer than patience.
+//
+// Every request of this package may be repeated: names are deterministic (a second POST answers
+// ErrExists), deletions carry a UID, patches set absolute values.
+func retry[R any](ctx context.Context, patience time.Duration, request func(context.Context) (R, error)) (R, error) {
+	started := time.Now()
+	pause := backoff()
+	for {
+		result, err := request(ctx)
+		if err == nil || !transient(err) || time.Since(started) > patience {
+			return result, err
+		}
+		select {
+		case <-ctx.Done():
+			return result, err
+		case <-time.After(pause.Step()):
+		}
+	}
+}
