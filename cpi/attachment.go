@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
 	corev1 "k8s.io/api/core/v1"
@@ -133,10 +134,10 @@ func (c *call) awaitAttachment(cluster *kube.Client, attachment *corev1.Pod) err
 
 // failure answers what the attachment's own script gave as its reason to fail.
 func failure(attachment *corev1.Pod) string {
-	for _, status := range attachment.Status.InitContainerStatuses {
+	for _, status := range attachment.Status.ContainerStatuses {
 		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
 			if ended != nil && ended.ExitCode == 1 {
-				return ended.Message
+				return strings.TrimSpace(ended.Message)
 			}
 		}
 	}
@@ -233,7 +234,7 @@ func (c *call) awaitRelease(cluster *kube.Client, attachment *corev1.Pod, runnin
 			}
 			if ended.ExitCode != 0 {
 				return false, typed(typeCloudError, "disk %s is still in use in VM %s, nothing was detached: %s",
-					disk, attachment.Labels[manifest.LabelVM], ended.Message)
+					disk, attachment.Labels[manifest.LabelVM], strings.TrimSpace(ended.Message))
 			}
 		}
 		asked = true

@@ -32,9 +32,10 @@ type Attachment struct {
 // Pod is the attachment. It runs on the VM's node from the VM's image, needs no address, and belongs
 // to the VM's Pod.
 //
-// The init container prepares the device and its node, so that the Pod is ready exactly when the
-// device is there; the main container makes sure of both again, holds them, and lets go on SIGTERM
-// once the device is free.
+// Its one container prepares the device and its node, holds them, and lets go on SIGTERM once the
+// device is free. The kubelet reports it running after its postStart hook, which waits for the node:
+// the Pod is ready when the device is there. (A readiness probe would say the same up to a second
+// later, an init container up to two.)
 func (a Attachment) Pod() *corev1.Pod {
 	meta := owned(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
@@ -43,8 +44,7 @@ func (a Attachment) Pod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: meta,
 		Spec: corev1.PodSpec{
-			InitContainers: []corev1.Container{a.container("prepare")},
-			Containers:     []corev1.Container{a.container("hold")},
+			Containers: []corev1.Container{a.container()},
 			Volumes: []corev1.Volume{
 				{Name: "disk", VolumeSource: corev1.VolumeSource{
 					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: a.Disk},
@@ -80,11 +80,11 @@ func onNode(name string) *corev1.Affinity {
 	}}
 }
 
-func (a Attachment) container(mode string) corev1.Container {
+func (a Attachment) container() corev1.Container {
 	container := corev1.Container{
-		Name:    mode,
+		Name:    "hold",
 		Image:   a.VM.Spec.Containers[0].Image,
-		Command: []string{"/bin/bash", "-c", attachmentScript, "attachment", mode},
+		Command: attachmentCommand("hold"),
 		Env: []corev1.EnvVar{
 			{Name: "DISK", Value: a.Disk},
 			{Name: "SIZE_MIB", Value: strconv.FormatInt(a.SizeMiB, 10)},
@@ -95,6 +95,9 @@ func (a Attachment) container(mode string) corev1.Container {
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 			corev1.ResourceCPU:    resource.MustParse("10m"),
 			corev1.ResourceMemory: mebibytes(32),
+		}},
+		Lifecycle: &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+			Exec: &corev1.ExecAction{Command: attachmentCommand("await")},
 		}},
 		SecurityContext:          &corev1.SecurityContext{Privileged: new(true)},
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
@@ -107,6 +110,10 @@ func (a Attachment) container(mode string) corev1.Container {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "disk", MountPath: "/volume"})
 	}
 	return container
+}
+
+func attachmentCommand(mode string) []string {
+	return []string{"/bin/bash", "-c", attachmentScript, "attachment", mode}
 }
 
 // releasePrefix begins the names of the containers that prove a device free.
@@ -122,7 +129,7 @@ func Release(attachment *corev1.Pod, attempt int) corev1.EphemeralContainer {
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 		Name:                     releaseName(attempt),
 		Image:                    holder.Image,
-		Command:                  []string{"/bin/bash", "-c", attachmentScript, "attachment", "release"},
+		Command:                  attachmentCommand("release"),
 		Env:                      holder.Env,
 		SecurityContext:          holder.SecurityContext,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,

@@ -1,8 +1,8 @@
 # Makes one disk appear as a device in one machine, holds it there, and lets it go.
 #
-#   prepare   make the filesystem on a blank disk, grow one that has room, publish the device node
-#   hold      the same again (a restart finds everything done), then wait; on SIGTERM leave as soon
-#             as nothing uses the device
+#   hold      make the filesystem on a blank disk, grow one that has room, publish the device node (a
+#             restart finds everything done), then wait; on SIGTERM leave once nothing uses the device
+#   await     wait until hold has published the node
 #   release   prove that nothing uses the device, and take its node away in the same moment
 #
 # Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, VM (namespace/name).
@@ -66,27 +66,17 @@ used_by_others() {
   [[ $mounted == no ]]
 }
 
-# The loop device of the image, or nothing. Asking the kernel for the backing file's device and inode
-# is the only way that does not depend on mount namespaces.
+# The loop device of the image, or nothing. Comparing the backing file's device and inode is the only
+# way that does not depend on mount namespaces.
 find_loop() {
-  local want entry name
-  want=$(stat -c '%d:%i' "$image")
+  local number entry
   for entry in /sys/block/loop*/loop; do
-    [[ -e $entry ]] || continue
-    name=$(basename "$(dirname "$entry")")
-    loop_node "$name"
-    if [[ $(backing "/dev/$name") == "$want" ]]; then
-      echo "/dev/$name"
-      return
-    fi
+    [[ ! -e $entry ]] || loop_node "$(basename "$(dirname "$entry")")"
   done
-}
-
-backing() {
-  local number inode major minor
-  read -r number inode < <(losetup --list --noheadings --raw --output BACK-MAJ:MIN,BACK-INO "$1" 2>/dev/null) || return 0
-  major=${number%%:*} minor=${number##*:}
-  echo "$(((minor & 0xff) | (major << 8) | ((minor & ~0xff) << 12))):$inode"
+  number=$(stat -c %d "$image")
+  losetup --list --noheadings --output NAME,BACK-MAJ:MIN,BACK-INO |
+    awk -v device="$(((number >> 8) & 0xfff)):$(((number & 0xff) | ((number >> 12) & 0xfff00)))" -v inode="$(stat -c %i "$image")" \
+      '$2 == device && $3 == inode { print $1; exit }'
 }
 
 # A container's /dev is made once; loop devices that came later have no node in it.
@@ -104,7 +94,7 @@ make_loop() {
       echo "$name"
       return
     fi
-    read -r -t 0.1 <> <(:) || true
+    pause 0.1
   done
   fail "disk $DISK: no loop device could be had on this node (is the loop module loaded?)"
 }
@@ -198,25 +188,29 @@ leave() {
   until exclusively "$device" "$node"; do
     [[ -b $node ]] || ! exclusively "$device" || break
     [[ $told == yes ]] || { echo "disk $DISK stays until it is free: $(users "$device")" >&2; told=yes; }
-    read -r -t 0.2 <> <(:) || true
+    pause 0.2
   done
   [[ $device != /dev/loop* ]] || losetup --detach "$device"
   rm -f "$node" "$lock"
   exit 0
 }
 
+# pause SECONDS, without a child process that would be left behind.
+pause() { read -r -t "$1" <> <(:) || true; }
+
 case $1 in
-  prepare)
-    prepare ;;
   hold)
-    trap 'exit 0' TERM
+    ending=no
+    trap 'ending=yes' TERM
+    rm -f "$lock"
     prepare
     trap leave TERM
+    [[ $ending == no ]] || leave
     exec 9>"$lock"
     flock 9
-    # Waits without a child process, which would be left behind.
-    exec 8<> <(:)
-    while :; do read -r -u 8 || true; done ;;
+    while :; do pause 3600; done ;;
+  await)
+    until [[ -e $lock ]] && ! flock --nonblock --shared "$lock" true; do pause 0.02; done ;;
   release)
     [[ -b $node ]] || exit 0 # taken away by an earlier try
     exclusively "$node" "$node" || fail "$(users "$node")" ;;

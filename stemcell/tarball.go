@@ -1,0 +1,71 @@
+package stemcell
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"crypto/sha1" //nolint:gosec // BOSH's stemcell format wants it
+	"encoding/hex"
+	"fmt"
+	"os"
+)
+
+// LightTarball is a stemcell tarball that brings no image but names one in a registry.
+type LightTarball struct {
+	Name            string // for example bosh-kubernetes-ubuntu-jammy
+	Version         string
+	OperatingSystem string
+	Repository      string // where the image is
+	Digest          string // sha256:…
+}
+
+const manifest = `---
+name: %s
+version: %q
+api_version: 3
+bosh_protocol: "1"
+sha1: %s
+operating_system: %s
+stemcell_formats: [docker-light]
+cloud_properties:
+  name: %s
+  version: %q
+  infrastructure: kubernetes
+  image_reference: %s
+  digest: %s
+`
+
+// Write makes the tarball: stemcell.MF and an empty image.
+func (t LightTarball) Write(path string) (err error) {
+	file, err := os.Create(path + ".new")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := file.Close(); err == nil {
+			err = closeErr
+		}
+		if err == nil {
+			err = os.Rename(path+".new", path)
+		}
+	}()
+	zipped := gzip.NewWriter(file)
+	archive := tar.NewWriter(zipped)
+	nothing := sha1.Sum(nil) //nolint:gosec // see above
+	content := fmt.Appendf(nil, manifest, t.Name, t.Version, hex.EncodeToString(nothing[:]), t.OperatingSystem,
+		t.Name, t.Version, t.Repository, t.Digest)
+	for _, part := range []struct {
+		name    string
+		content []byte
+	}{{"stemcell.MF", content}, {"image", nil}} {
+		if err := archive.WriteHeader(&tar.Header{Name: part.name, Mode: 0o644, Size: int64(len(part.content))}); err != nil {
+			return err
+		}
+		if _, err := archive.Write(part.content); err != nil {
+			return err
+		}
+	}
+	if err := archive.Close(); err != nil {
+		return err
+	}
+	return zipped.Close()
+}

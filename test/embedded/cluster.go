@@ -1,0 +1,246 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Cluster is a whole Kubernetes with its nodes, on fixed ports.
+type Cluster struct {
+	Dir          string
+	ControlPlane *ControlPlane
+	Nodes        []*Node
+}
+
+// Ports of the cluster. They differ from the usual ones, so as not to meet another Kubernetes.
+const (
+	apiPort      = 16443
+	etcdPort     = 12379
+	etcdPeerPort = 12380
+	kubeletPort  = 11250
+	registryPort = 15000
+)
+
+// Addresses of the cluster's Pods. The first part is Calico's to give out, the second is for BOSH's
+// manual networks: Calico gives an address of it only to a Pod that asks for it.
+const (
+	PodCIDR     = "10.245.0.0/17"
+	BOSHCIDR    = "10.245.128.0/17"
+	BOSHGateway = "10.245.128.1"
+)
+
+// Registry is the repository prefix of the cluster's own registry.
+var Registry = fmt.Sprintf("127.0.0.1:%d", registryPort)
+
+// NewCluster describes the cluster with its state in dir; nothing is started.
+func NewCluster(dir string) *Cluster {
+	plane := &ControlPlane{Dir: filepath.Join(dir, "control-plane"), APIPort: apiPort, EtcdPort: etcdPort, EtcdPeerPort: etcdPeerPort}
+	cluster := &Cluster{Dir: dir, ControlPlane: plane}
+	cluster.Nodes = []*Node{{
+		Name: NodeNames[0], Dir: filepath.Join(dir, NodeNames[0]), ControlPlane: plane, Port: kubeletPort, Address: "10.244.0.1",
+	}}
+	return cluster
+}
+
+func (c *Cluster) registry() Process {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return Process{Name: "registry", Dir: c.Dir, Args: []string{self, "registry",
+		"-port", strconv.Itoa(registryPort), "-dir", filepath.Join(c.Dir, "registry")}}
+}
+
+// Up starts what does not run, step by step, telling each.
+func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
+	began := time.Now()
+	steps := []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"etcd, API server, controller manager, scheduler", c.ControlPlane.Start},
+		{"Calico's resources and address pools", c.installCalico},
+		{"container registry", func(context.Context) error { return c.registry().Start() }},
+		{"nodes: containerd, kubelet", c.startNodes},
+		{"provisioner and default storage class", c.startProvisioner},
+	}
+	for i, step := range steps {
+		tell(fmt.Sprintf("%s (%d of %d, %.0f s so far)", step.what, i+1, len(steps), time.Since(began).Seconds()))
+		if err := step.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) startNodes(ctx context.Context) error {
+	for _, node := range c.Nodes {
+		if err := node.Start(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Down ends every Pod, so that what they mounted is unmounted in order, then every process, and
+// removes the cluster's folder.
+func (c *Cluster) Down(ctx context.Context, tell func(string)) error {
+	if c.ControlPlane.Process("kube-apiserver").Running() && c.Nodes[0].Kubelet().Running() {
+		tell("ending all Pods")
+		if _, err := c.ControlPlane.Kubectl(ctx, "delete", "pods", "--all-namespaces", "--all", "--wait=false"); err != nil {
+			tell("some Pods could not be asked to end: " + err.Error())
+		}
+		err := Eventually(ctx, 40*time.Second, "all Pods to end", func(ctx context.Context) (bool, error) {
+			left, err := c.ControlPlane.Kubectl(ctx, "get", "pods", "--all-namespaces", "--no-headers")
+			return strings.TrimSpace(left) == "", err
+		})
+		if err != nil {
+			tell("some Pods did not end; their containers are killed")
+		}
+	}
+	tell("stopping all processes")
+	if err := c.provisioner().Stop(); err != nil {
+		return err
+	}
+	for _, node := range c.Nodes {
+		if err := node.Stop(ctx); err != nil {
+			return err
+		}
+		if err := node.removeAddress(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.ControlPlane.Stop(); err != nil {
+		return err
+	}
+	if err := c.registry().Stop(); err != nil {
+		return err
+	}
+	if err := c.detachLoops(ctx); err != nil {
+		return err
+	}
+	tell("removing " + c.Dir)
+	return os.RemoveAll(c.Dir)
+}
+
+// detachLoops frees the loop devices whose files lie in the cluster's folder.
+func (c *Cluster) detachLoops(ctx context.Context) error {
+	list, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(list) {
+		fields := strings.Fields(line)
+		if len(fields) >= 2 && strings.HasPrefix(fields[1], c.Dir+"/") {
+			if _, err := Run(ctx, "losetup", "--detach", fields[0]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// installCalico applies the custom resources that Calico's plugin and IPAM work with.
+func (c *Cluster) installCalico(ctx context.Context) error {
+	crds := os.Getenv("CALICO_CRDS")
+	if crds == "" {
+		return fmt.Errorf("CALICO_CRDS does not name the folder with Calico's custom resource definitions")
+	}
+	if _, err := c.ControlPlane.Kubectl(ctx, "apply", "--server-side", "-f", crds); err != nil {
+		return err
+	}
+	if _, err := c.ControlPlane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"); err != nil {
+		return err
+	}
+	return c.ControlPlane.Apply(ctx, fmt.Sprintf(calicoResources, PodCIDR, BOSHCIDR))
+}
+
+const calicoResources = `
+apiVersion: crd.projectcalico.org/v1
+kind: ClusterInformation
+metadata: {name: default}
+spec: {datastoreReady: true, clusterType: embedded}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: IPPool
+metadata: {name: pods}
+spec: {cidr: %[1]s, blockSize: 26, ipipMode: Never, vxlanMode: Never, natOutgoing: false, nodeSelector: all(), allowedUses: [Workload]}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: IPPool
+metadata: {name: bosh}
+spec: {cidr: %[2]s, blockSize: 26, ipipMode: Never, vxlanMode: Never, natOutgoing: false, nodeSelector: "!all()", allowedUses: [Workload]}
+`
+
+func (c *Cluster) provisioner() Process {
+	return Process{Name: "local-path-provisioner", Dir: c.Dir, Args: []string{
+		"local-path-provisioner", "start", "--kubeconfig", c.ControlPlane.Kubeconfig("provisioner"),
+		"--config", filepath.Join(c.Dir, "local-path.json"), "--namespace", "kube-system",
+		"--helper-image", BusyboxImage, "--helper-pod-file", filepath.Join(c.Dir, "local-path-helper.yaml"),
+		"--provisioner-name", "rancher.io/local-path", "--service-account-name", "default", "--configmap-name", "local-path-config",
+	}}
+}
+
+// startProvisioner starts the provisioner of the default class, which makes folders on the node.
+func (c *Cluster) startProvisioner(ctx context.Context) error {
+	config := fmt.Sprintf(`{"nodePathMap":[{"node":"DEFAULT_PATH_FOR_NON_LISTED_NODES","paths":[%q]}]}`, filepath.Join(c.Dir, "volumes"))
+	for name, content := range map[string]string{"local-path.json": config, "local-path-helper.yaml": helperPod} {
+		if err := os.WriteFile(filepath.Join(c.Dir, name), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	manifests := fmt.Sprintf(storageResources, config, indent(helperPod), indent(setupScript), indent(teardownScript))
+	if err := c.ControlPlane.Apply(ctx, manifests); err != nil {
+		return err
+	}
+	return c.provisioner().Start()
+}
+
+func indent(text string) string {
+	return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
+}
+
+const (
+	setupScript    = "#!/bin/sh\nset -eu\nmkdir -m 0777 -p \"$VOL_DIR\""
+	teardownScript = "#!/bin/sh\nset -eu\nrm -rf \"$VOL_DIR\""
+
+	helperPod = `apiVersion: v1
+kind: Pod
+metadata: {name: helper-pod}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 0
+  tolerations: [{operator: Exists}]
+  containers:
+  - {name: helper-pod, image: ` + BusyboxImage + `, imagePullPolicy: IfNotPresent}
+`
+
+	storageResources = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: standard
+  annotations: {storageclass.kubernetes.io/is-default-class: "true"}
+provisioner: rancher.io/local-path
+volumeBindingMode: WaitForFirstConsumer
+reclaimPolicy: Delete
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: local-path-config, namespace: kube-system}
+data:
+  config.json: |
+    %[1]s
+  helperPod.yaml: |
+%[2]s
+  setup: |
+%[3]s
+  teardown: |
+%[4]s
+`
+)

@@ -1,0 +1,47 @@
+// Command embedded starts and stops the embedded Kubernetes cluster of package embedded.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "embedded:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("usage: embedded up|down|registry [flags]")
+	}
+	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
+	dir := flags.String("dir", "", "folder of the cluster's (or the registry's) state")
+	port := flags.Int("port", 0, "port of the registry")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	if *dir == "" {
+		return fmt.Errorf("-dir is missing")
+	}
+	tell := func(line string) { fmt.Println("  " + line) }
+	switch args[0] {
+	case "registry":
+		return embedded.ServeRegistry(*port, *dir)
+	case "down":
+		return embedded.NewCluster(*dir).Down(ctx, tell)
+	case "up":
+		return embedded.NewCluster(*dir).Up(ctx, tell)
+	}
+	return fmt.Errorf("%s is none of up, down, registry", args[0])
+}

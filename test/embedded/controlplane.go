@@ -1,0 +1,218 @@
+package embedded
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ControlPlane is etcd, the API server, the controller manager and the scheduler.
+type ControlPlane struct {
+	Dir   string
+	Child bool // see Process
+	// Ports of the API server, and of etcd for clients and peers.
+	APIPort, EtcdPort, EtcdPeerPort int
+	// Extra flags of the API server.
+	APIServerFlags []string
+}
+
+// users of the cluster: the name, then its groups.
+var users = [][]string{
+	{"admin", "system:masters"},
+	{"system:kube-controller-manager"},
+	{"system:kube-scheduler"},
+	{"system:kube-proxy"},
+	{"provisioner", "system:masters"},
+	{"cni", "system:masters"},
+}
+
+// FreePort answers a TCP port on loopback that nothing listens on.
+func FreePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+// NewTestControlPlane is one on free ports whose processes end with this one.
+func NewTestControlPlane(dir string) (*ControlPlane, error) {
+	c := &ControlPlane{Dir: dir, Child: true}
+	for _, port := range []*int{&c.APIPort, &c.EtcdPort, &c.EtcdPeerPort} {
+		free, err := FreePort()
+		if err != nil {
+			return nil, err
+		}
+		*port = free
+	}
+	return c, nil
+}
+
+// URL is where the API server answers.
+func (c *ControlPlane) URL() string { return fmt.Sprintf("https://127.0.0.1:%d", c.APIPort) }
+
+func (c *ControlPlane) pki(file string) string { return filepath.Join(c.Dir, "pki", file) }
+
+// Kubeconfig is the path of a user's kubeconfig file.
+func (c *ControlPlane) Kubeconfig(user string) string {
+	return filepath.Join(c.Dir, strings.ReplaceAll(user, ":", "-")+".kubeconfig")
+}
+
+// Kubectl runs kubectl as the admin.
+func (c *ControlPlane) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return Run(ctx, "kubectl", append([]string{"--kubeconfig", c.Kubeconfig("admin")}, args...)...)
+}
+
+// Apply applies manifests as the admin.
+func (c *ControlPlane) Apply(ctx context.Context, manifests string) error {
+	_, err := RunInput(ctx, manifests, "kubectl", "--kubeconfig", c.Kubeconfig("admin"), "apply", "--server-side", "--force-conflicts", "-f", "-")
+	return err
+}
+
+// Start starts what does not run and waits until the API server is ready.
+func (c *ControlPlane) Start(ctx context.Context) error {
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	for _, process := range c.processes() {
+		if err := process.Start(); err != nil {
+			return err
+		}
+		if process.Name == "kube-apiserver" {
+			if err := c.awaitReady(ctx, process); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Stop stops everything, in reverse order.
+func (c *ControlPlane) Stop() error {
+	processes := c.processes()
+	for i := range processes {
+		if err := processes[len(processes)-1-i].Stop(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Process answers one of the control plane's processes by name.
+func (c *ControlPlane) Process(name string) Process {
+	for _, process := range c.processes() {
+		if process.Name == name {
+			return process
+		}
+	}
+	panic("no process " + name)
+}
+
+func (c *ControlPlane) processes() []Process {
+	etcd := fmt.Sprintf("http://127.0.0.1:%d", c.EtcdPort)
+	peer := fmt.Sprintf("http://127.0.0.1:%d", c.EtcdPeerPort)
+	process := func(name string, args ...string) Process {
+		return Process{Name: name, Dir: c.Dir, Args: append([]string{name}, args...), Child: c.Child}
+	}
+	return []Process{
+		process("etcd", "--data-dir="+filepath.Join(c.Dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
+			"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
+			"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer),
+		process("kube-apiserver", append([]string{
+			"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.APIPort),
+			"--cert-dir=" + filepath.Join(c.Dir, "pki"), "--tls-cert-file=" + c.pki("apiserver.crt"), "--tls-private-key-file=" + c.pki("apiserver.key"),
+			"--client-ca-file=" + c.pki("ca.crt"), "--token-auth-file=" + c.pki("tokens.csv"),
+			"--authorization-mode=Node,RBAC", "--allow-privileged=true", "--endpoint-reconciler-type=none",
+			"--service-cluster-ip-range=10.246.0.0/16",
+			"--service-account-issuer=https://kubernetes.default.svc",
+			"--service-account-key-file=" + c.pki("service-accounts.crt"), "--service-account-signing-key-file=" + c.pki("service-accounts.key"),
+			"--kubelet-preferred-address-types=InternalIP",
+			"--kubelet-client-certificate=" + c.pki("kubelet-client.crt"), "--kubelet-client-key=" + c.pki("kubelet-client.key"),
+		}, c.APIServerFlags...)...),
+		process("kube-controller-manager", "--kubeconfig="+c.Kubeconfig("system:kube-controller-manager"), "--leader-elect=false",
+			"--secure-port=0", "--use-service-account-credentials", "--root-ca-file="+c.pki("ca.crt"),
+			"--service-account-private-key-file="+c.pki("service-accounts.key")),
+		process("kube-scheduler", "--kubeconfig="+c.Kubeconfig("system:kube-scheduler"), "--leader-elect=false", "--secure-port=0"),
+	}
+}
+
+func (c *ControlPlane) awaitReady(ctx context.Context, server Process) error {
+	ask := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	err := Eventually(ctx, time.Minute, "the API server to be ready", func(context.Context) (bool, error) {
+		answer, err := ask.Get(c.URL() + "/readyz")
+		if err != nil {
+			return false, err
+		}
+		defer answer.Body.Close()
+		return answer.StatusCode == http.StatusOK, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w; the end of %s:\n%s", err, server.LogFile(), server.LastLines())
+	}
+	return nil
+}
+
+// prepare makes certificates, tokens and kubeconfigs, once.
+func (c *ControlPlane) prepare() error {
+	if _, err := os.Stat(c.Kubeconfig("admin")); err == nil {
+		return nil
+	}
+	ca, err := newAuthority(filepath.Join(c.Dir, "pki"))
+	if err != nil {
+		return err
+	}
+	for _, each := range []struct {
+		name, commonName string
+		groups, at       []string
+	}{
+		{"apiserver", "kube-apiserver", nil, []string{"127.0.0.1", "10.246.0.1", "kubernetes.default.svc"}},
+		{"kubelet-client", "kube-apiserver-kubelet-client", []string{"system:masters"}, nil},
+		{"service-accounts", "service-accounts", nil, nil},
+	} {
+		if err := ca.issue(each.name, each.commonName, each.groups, each.at...); err != nil {
+			return err
+		}
+	}
+	known := users
+	for _, node := range NodeNames {
+		known = append(known, []string{"system:node:" + node, "system:nodes"})
+	}
+	var tokens strings.Builder
+	for _, user := range known {
+		token := randomToken()
+		fmt.Fprintf(&tokens, "%s,%s,%s,%q\n", token, user[0], user[0], strings.Join(user[1:], ","))
+		if err := c.writeKubeconfig(user[0], token); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(c.pki("tokens.csv"), []byte(tokens.String()), 0o600)
+}
+
+func randomToken() string {
+	raw := make([]byte, 16)
+	_, _ = rand.Read(raw) // never fails
+	return hex.EncodeToString(raw)
+}
+
+func (c *ControlPlane) writeKubeconfig(user, token string) error {
+	ca, err := os.ReadFile(c.pki("ca.crt"))
+	if err != nil {
+		return err
+	}
+	content := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"embedded",
+"clusters":[{"name":"embedded","cluster":{"server":%q,"certificate-authority-data":%q}}],
+"users":[{"name":%[3]q,"user":{"token":%q}}],
+"contexts":[{"name":"embedded","context":{"cluster":"embedded","user":%[3]q}}]}
+`, c.URL(), encode(ca), user, token)
+	return os.WriteFile(c.Kubeconfig(user), []byte(content), 0o600)
+}

@@ -1,0 +1,338 @@
+package embedded
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// NodeNames are the nodes that a cluster can have.
+var NodeNames = []string{"node-1", "node-2"}
+
+func encode(raw []byte) string { return base64.StdEncoding.EncodeToString(raw) }
+
+// Node is a kubelet and a containerd in a mount namespace of their own, whose root is shared as on a
+// normal host.
+type Node struct {
+	Name         string
+	Dir          string
+	ControlPlane *ControlPlane
+	// Port is the kubelet's; the next one is its health port.
+	Port int
+	// Address is the node's InternalIP.
+	Address string
+	// Network is the name of the node's network namespace; empty for this machine's own.
+	Network string
+}
+
+func (n *Node) file(name string) string { return filepath.Join(n.Dir, name) }
+
+// KubeletRoot is the kubelet's folder, with the Pods' volumes.
+func (n *Node) KubeletRoot() string { return n.file("kubelet") }
+
+func (n *Node) socket() string { return n.file("containerd.sock") }
+
+// namespaces is the process that keeps the node's mount namespace.
+func (n *Node) namespaces() Process {
+	args := []string{"unshare", "--mount", "--propagation", "private", "sh", "-c", "mount --make-rshared / && exec sleep infinity"}
+	if n.Network != "" {
+		args = append([]string{"nsenter", "--net=/run/netns/" + n.Network}, args...)
+	}
+	return Process{Name: "namespaces", Dir: n.Dir, Args: args}
+}
+
+func (n *Node) inside(name string, args ...string) Process {
+	pid := strconv.Itoa(n.namespaces().PID())
+	return Process{Name: name, Dir: n.Dir, Args: append([]string{"nsenter", "--mount=/proc/" + pid + "/ns/mnt", "--net=/proc/" + pid + "/ns/net", "--"}, args...)}
+}
+
+// Containerd is the node's container runtime.
+func (n *Node) Containerd() Process {
+	return n.inside("containerd", "containerd", "--config", n.file("containerd.toml"), "--log-level", "warn")
+}
+
+// Kubelet is the node's agent.
+func (n *Node) Kubelet() Process {
+	return n.inside("kubelet", "kubelet", "--config", n.file("kubelet.yaml"),
+		"--kubeconfig", n.ControlPlane.Kubeconfig("system:node:"+n.Name), "--hostname-override", n.Name,
+		"--node-ip", n.Address, "--root-dir", n.KubeletRoot(), "--cert-dir", n.file("pki"),
+		"--node-labels", "topology.kubernetes.io/zone="+n.zone()+",topology.kubernetes.io/region=embedded", "--v=1")
+}
+
+func (n *Node) zone() string { return strings.Replace(n.Name, "node-", "zone-", 1) }
+
+// Exec runs a program in the node's namespaces.
+func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
+	process := n.inside("exec", args...)
+	return Run(ctx, process.Args[0], process.Args[1:]...)
+}
+
+// Ctr runs containerd's ctr for the kubelet's containers and images.
+func (n *Node) Ctr(ctx context.Context, args ...string) (string, error) {
+	return n.Exec(ctx, append([]string{"ctr", "--address", n.socket(), "--namespace", "k8s.io"}, args...)...)
+}
+
+// Start brings the node up and waits until it is ready.
+func (n *Node) Start(ctx context.Context) error {
+	if err := n.configure(); err != nil {
+		return err
+	}
+	if err := n.addAddress(ctx); err != nil {
+		return err
+	}
+	if err := n.namespaces().Start(); err != nil {
+		return err
+	}
+	err := Eventually(ctx, 5*time.Second, n.Name+"'s mount namespace", func(ctx context.Context) (bool, error) {
+		out, err := n.Exec(ctx, "findmnt", "--noheadings", "--output", "PROPAGATION", "/")
+		return strings.TrimSpace(out) == "shared", err
+	})
+	if err != nil {
+		return err
+	}
+	if err := n.StartContainerd(ctx); err != nil {
+		return err
+	}
+	if err := n.importImages(ctx); err != nil {
+		return err
+	}
+	return n.StartKubelet(ctx)
+}
+
+// addAddress gives this machine's loopback device the node's address: the kubelet refuses 127.0.0.1.
+func (n *Node) addAddress(ctx context.Context) error {
+	if n.Network != "" {
+		return nil
+	}
+	_, err := Run(ctx, "ip", "address", "replace", n.Address+"/32", "dev", "lo")
+	return err
+}
+
+func (n *Node) removeAddress(ctx context.Context) error {
+	has, err := Run(ctx, "ip", "address", "show", "dev", "lo", "to", n.Address+"/32")
+	if n.Network != "" || err != nil || has == "" {
+		return err
+	}
+	_, err = Run(ctx, "ip", "address", "delete", n.Address+"/32", "dev", "lo")
+	return err
+}
+
+// StartContainerd starts the runtime and waits until it answers.
+func (n *Node) StartContainerd(ctx context.Context) error {
+	if err := n.Containerd().Start(); err != nil {
+		return err
+	}
+	err := Eventually(ctx, time.Minute, n.Name+"'s containerd", func(ctx context.Context) (bool, error) {
+		_, err := n.Ctr(ctx, "version")
+		return err == nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("%w; the end of its log:\n%s", err, n.Containerd().LastLines())
+	}
+	return nil
+}
+
+// StartKubelet starts the kubelet and waits until the node is ready.
+func (n *Node) StartKubelet(ctx context.Context) error {
+	if err := n.Kubelet().Start(); err != nil {
+		return err
+	}
+	err := Eventually(ctx, 2*time.Minute, n.Name+" to be ready", func(ctx context.Context) (bool, error) {
+		out, err := n.ControlPlane.Kubectl(ctx, "get", "node", n.Name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		return out == "True", err
+	})
+	if err != nil {
+		return fmt.Errorf("%w; the end of its kubelet's log:\n%s", err, n.Kubelet().LastLines())
+	}
+	return nil
+}
+
+// Stop ends the node as a power cut would: no container is stopped in order. What was mounted in its
+// namespace goes with it.
+func (n *Node) Stop(ctx context.Context) error {
+	for _, process := range []Process{n.Kubelet(), n.Containerd()} {
+		if err := process.Kill(); err != nil {
+			return err
+		}
+	}
+	if err := n.killContainers(ctx); err != nil {
+		return err
+	}
+	return n.namespaces().Kill()
+}
+
+// killContainers kills the shims and what runs in them, known by this node's containerd socket.
+func (n *Node) killContainers(ctx context.Context) error {
+	return Eventually(ctx, 30*time.Second, n.Name+"'s containers to end", func(context.Context) (bool, error) {
+		shims, err := n.shims()
+		if err != nil {
+			return false, err
+		}
+		for _, shim := range shims {
+			for _, child := range descendants(shim) {
+				_ = syscall.Kill(child, syscall.SIGKILL)
+			}
+			_ = syscall.Kill(shim, syscall.SIGKILL)
+		}
+		return len(shims) == 0, nil
+	})
+}
+
+func (n *Node) shims() ([]int, error) {
+	return processes(func(command string) bool {
+		return strings.Contains(command, "containerd-shim-runc-v2") && strings.Contains(command, n.socket())
+	})
+}
+
+func processes(matches func(commandLine string) bool) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var found []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || startTime(pid) == "" {
+			continue
+		}
+		raw, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		if err == nil && matches(strings.ReplaceAll(string(raw), "\x00", " ")) {
+			found = append(found, pid)
+		}
+	}
+	return found, nil
+}
+
+// descendants answers the process's children and theirs.
+func descendants(pid int) []int {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	var found []int
+	for _, task := range tasks {
+		raw, err := os.ReadFile(task)
+		if err != nil {
+			continue
+		}
+		for _, text := range strings.Fields(string(raw)) {
+			if child, err := strconv.Atoi(text); err == nil {
+				found = append(found, child)
+				found = append(found, descendants(child)...)
+			}
+		}
+	}
+	return found
+}
+
+// configure writes the configuration of containerd, kubelet and the CNI.
+func (n *Node) configure() error {
+	if err := os.MkdirAll(n.file("cni"), 0o755); err != nil {
+		return err
+	}
+	runc, err := exec.LookPath("runc")
+	if err != nil {
+		return fmt.Errorf("runc is needed: apt-get install runc (%w)", err)
+	}
+	plugins, err := n.plugins()
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string]string{
+		"containerd.toml":        fmt.Sprintf(containerdConfig, n.Dir, n.socket(), plugins, runc, PauseImage),
+		"kubelet.yaml":           fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pki("ca.crt"), n.Address, n.file("resolv.conf")),
+		"resolv.conf":            "nameserver 127.0.0.1\n",
+		"cni/10-calico.conflist": fmt.Sprintf(calicoConfig, n.Name, n.ControlPlane.Kubeconfig("cni"), n.file("calico.log")),
+	} {
+		if err := os.WriteFile(n.file(name), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plugins answers one folder with all CNI plugins: containerd takes several, Calico's IPAM does not.
+func (n *Node) plugins() (string, error) {
+	dir := n.file("plugins")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	for _, name := range []string{"bridge", "loopback", "host-local", "static", "portmap", "calico", "calico-ipam"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return "", fmt.Errorf("CNI plugin %s: %w", name, err)
+		}
+		link := filepath.Join(dir, name)
+		_ = os.Remove(link)
+		if err := os.Symlink(path, link); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+const containerdConfig = `version = 3
+root = "%[1]s/containerd"
+state = "%[1]s/containerd-state"
+[grpc]
+  address = "%[2]s"
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ["%[3]s"]
+    conf_dir = "%[1]s/cni"
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      BinaryName = "%[4]s"
+      SystemdCgroup = false
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = "%[5]s"
+`
+
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: unix://%[1]s
+port: %[2]d
+healthzPort: %[3]d
+address: %[5]s
+authentication:
+  anonymous: {enabled: false}
+  x509: {clientCAFile: %[4]s}
+failCgroupV1: false
+cgroupDriver: cgroupfs
+cgroupsPerQOS: false
+enforceNodeAllocatable: []
+localStorageCapacityIsolation: false
+failSwapOn: false
+resolvConf: %[6]s
+evictionHard: {memory.available: 100Mi}
+imageGCHighThresholdPercent: 100
+maxPods: 110
+shutdownGracePeriod: 0s
+syncFrequency: 10s
+volumeStatsAggPeriod: 0s
+`
+
+const calicoConfig = `{
+  "name": "k8s-pod-network",
+  "cniVersion": "1.0.0",
+  "plugins": [{
+    "type": "calico",
+    "datastore_type": "kubernetes",
+    "nodename": "%[1]s",
+    "nodename_file_optional": true,
+    "mtu": 1450,
+    "log_level": "warning",
+    "log_file_path": "%[3]s",
+    "ipam": {"type": "calico-ipam"},
+    "policy": {"type": "k8s"},
+    "kubernetes": {"kubeconfig": "%[2]s"}
+  }]
+}
+`

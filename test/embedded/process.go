@@ -1,0 +1,167 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Process is a program that runs in the background, known by the files in its folder: NAME.pid and
+// NAME.log.
+type Process struct {
+	Name string
+	Dir  string
+	Args []string
+	Env  []string
+	// Child ties the process's life to this one's; without it, it goes on as a daemon.
+	Child bool
+}
+
+func (p Process) pidFile() string { return filepath.Join(p.Dir, p.Name+".pid") }
+
+// LogFile is where its output goes.
+func (p Process) LogFile() string { return filepath.Join(p.Dir, p.Name+".log") }
+
+// Start runs the program unless it runs already.
+func (p Process) Start() error {
+	if p.Running() {
+		return nil
+	}
+	if err := os.MkdirAll(p.Dir, 0o755); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(p.LogFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	command := exec.Command(p.Args[0], p.Args[1:]...)
+	command.Stdout, command.Stderr = log, log
+	command.Env = append(os.Environ(), p.Env...)
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if p.Child {
+		command.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+	if err := command.Start(); err != nil {
+		return fmt.Errorf("start %s: %w (are the tools of scripts/build-tools in $PATH?)", p.Name, err)
+	}
+	go func() { _ = command.Wait() }() // a child that ended must not look as if it ran
+	return os.WriteFile(p.pidFile(), fmt.Appendf(nil, "%d %s", command.Process.Pid, startTime(command.Process.Pid)), 0o644)
+}
+
+// PID answers the process's id, or 0 when it does not run. An id that was given to another process
+// since is recognised by its start time.
+func (p Process) PID() int {
+	raw, err := os.ReadFile(p.pidFile())
+	if err != nil {
+		return 0
+	}
+	text, started, _ := strings.Cut(string(raw), " ")
+	pid, err := strconv.Atoi(text)
+	if err != nil || started == "" || startTime(pid) != started {
+		return 0
+	}
+	return pid
+}
+
+// startTime is field 22 of /proc/PID/stat; empty for a process that is gone or a zombie.
+func startTime(pid int) string {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" {
+		return ""
+	}
+	return fields[19]
+}
+
+// Running reports whether the process is there.
+func (p Process) Running() bool { return p.PID() != 0 }
+
+// Stop ends the process: with SIGTERM, and with SIGKILL when that did not help in 10 seconds.
+func (p Process) Stop() error {
+	return p.end(syscall.SIGTERM)
+}
+
+// Kill ends the process at once.
+func (p Process) Kill() error {
+	return p.end(syscall.SIGKILL)
+}
+
+func (p Process) end(signal syscall.Signal) error {
+	pid := p.PID()
+	if pid == 0 {
+		return nil
+	}
+	if err := syscall.Kill(pid, signal); err != nil && err != syscall.ESRCH {
+		return fmt.Errorf("stop %s: %w", p.Name, err)
+	}
+	gone := func(context.Context) (bool, error) { return !p.Running(), nil }
+	if err := Eventually(context.Background(), 10*time.Second, p.Name+" to end", gone); err != nil {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		if err := Eventually(context.Background(), 10*time.Second, p.Name+" to be killed", gone); err != nil {
+			return err
+		}
+	}
+	_ = os.Remove(p.pidFile())
+	return nil
+}
+
+// LastLines answers the end of the process's log, for an error's text.
+func (p Process) LastLines() string {
+	raw, err := os.ReadFile(p.LogFile())
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+}
+
+// Eventually asks until the condition holds, fails, or the time is over.
+func Eventually(ctx context.Context, limit time.Duration, what string, holds func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	var last error
+	for {
+		done, err := holds(ctx)
+		if done && err == nil {
+			return nil
+		}
+		if err != nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited %s for %s (%v)", limit, what, last)
+		case <-ticker.C:
+		}
+	}
+}
+
+// Run runs a program to its end and answers its output.
+func Run(ctx context.Context, name string, args ...string) (string, error) {
+	return RunInput(ctx, "", name, args...)
+}
+
+// RunInput is Run with the program's standard input.
+func RunInput(ctx context.Context, input, name string, args ...string) (string, error) {
+	command := exec.CommandContext(ctx, name, args...)
+	command.Stdin = strings.NewReader(input)
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}

@@ -1,0 +1,29 @@
+package embedded
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+)
+
+// ServeRegistry serves a container registry on loopback until it fails. Its blobs lie in dir and
+// outlive it; its manifests do not, so that an image has to be pushed again after a restart, which
+// uploads nothing twice.
+func ServeRegistry(port int, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	server := &http.Server{
+		Addr: fmt.Sprintf("127.0.0.1:%d", port),
+		Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)),
+			registry.WithBlobHandler(registry.NewDiskBlobHandler(filepath.Clean(dir)))),
+		ReadHeaderTimeout: 10 * time.Second,
+	}
+	return server.ListenAndServe()
+}
