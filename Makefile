@@ -1,0 +1,42 @@
+# `make demo` and `make test` are all that a newcomer needs; each installs or builds what it wants.
+
+.PHONY: build test integration e2e bench lint demo demo-delete cluster-up cluster-down release clean
+
+# The CPI, static.
+build:
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/cpi ./cmd/cpi
+
+# Unit and integration tests, without root and without a cluster.
+test:
+	scripts/test
+
+# Tests on the real node, as root; LABEL=disks picks a suite.
+e2e:
+	scripts/e2e $(LABEL)
+
+bench:
+	scripts/bench
+
+lint:
+	scripts/lint
+
+# bosh create-env on the embedded cluster, or on the one of KUBECONFIG.
+demo:
+	scripts/demo create-env
+
+demo-delete:
+	scripts/demo delete-env
+
+# The embedded Kubernetes alone; NODES=2 adds a node.
+cluster-up:
+	scripts/cluster up
+
+cluster-down:
+	scripts/cluster down
+
+# The BOSH release's tarball.
+release:
+	scripts/release
+
+clean:
+	rm -rf bin src/kubernetes_cpi src/golang dev_releases .dev_builds

@@ -37,13 +37,21 @@ const (
 // Registry is the repository prefix of the cluster's own registry.
 var Registry = fmt.Sprintf("127.0.0.1:%d", registryPort)
 
-// NewCluster describes the cluster with its state in dir; nothing is started.
-func NewCluster(dir string) *Cluster {
+// NewCluster describes the cluster with its state in dir; nothing is started. The first node is in this
+// machine's own network, the second in a network namespace.
+func NewCluster(dir string, nodes int) *Cluster {
 	plane := &ControlPlane{Dir: filepath.Join(dir, "control-plane"), APIPort: apiPort, EtcdPort: etcdPort, EtcdPeerPort: etcdPeerPort}
 	cluster := &Cluster{Dir: dir, ControlPlane: plane}
-	cluster.Nodes = []*Node{{
-		Name: NodeNames[0], Dir: filepath.Join(dir, NodeNames[0]), ControlPlane: plane, Port: kubeletPort, Address: "10.244.0.1",
-	}}
+	for i, name := range NodeNames[:nodes] {
+		node := &Node{
+			Name: name, Dir: filepath.Join(dir, name), ControlPlane: plane, Port: kubeletPort,
+			Address: fmt.Sprintf("10.244.0.%d", i+1),
+		}
+		if i > 0 {
+			node.Network = "bosh-" + name
+		}
+		cluster.Nodes = append(cluster.Nodes, node)
+	}
 	return cluster
 }
 
@@ -75,7 +83,18 @@ func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 	}
-	return nil
+	return c.writeKubeconfig()
+}
+
+// Kubeconfig is the path of the administrator's kubeconfig file.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "kubeconfig") }
+
+func (c *Cluster) writeKubeconfig() error {
+	content, err := os.ReadFile(c.ControlPlane.Kubeconfig("admin"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.Kubeconfig(), content, 0o600)
 }
 
 func (c *Cluster) startNodes(ctx context.Context) error {

@@ -28,20 +28,24 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	dir := flags.String("dir", "", "folder of the cluster's (or the registry's) state")
 	port := flags.Int("port", 0, "port of the registry")
+	nodes := flags.Int("nodes", 1, "number of nodes, 1 or 2")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
 	if *dir == "" {
 		return fmt.Errorf("-dir is missing")
 	}
+	if *nodes < 1 || *nodes > len(embedded.NodeNames) {
+		return fmt.Errorf("-nodes must be from 1 to %d", len(embedded.NodeNames))
+	}
 	tell := func(line string) { fmt.Println("  " + line) }
 	switch args[0] {
 	case "registry":
 		return embedded.ServeRegistry(*port, *dir)
 	case "down":
-		return embedded.NewCluster(*dir).Down(ctx, tell)
+		return embedded.NewCluster(*dir, len(embedded.NodeNames)).Down(ctx, tell)
 	case "up":
-		return embedded.NewCluster(*dir).Up(ctx, tell)
+		return embedded.NewCluster(*dir, *nodes).Up(ctx, tell)
 	}
 	return fmt.Errorf("%s is none of up, down, registry", args[0])
 }
