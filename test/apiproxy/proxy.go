@@ -7,11 +7,13 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -25,6 +27,8 @@ type Proxy struct {
 	mutex    sync.Mutex
 	requests []string
 	fault    Fault
+	token    string
+	rights   map[string]bool
 }
 
 // Fault sees each request before it is passed on, with its number since the last Reset, starting at 1.
@@ -44,17 +48,17 @@ func New(kubeconfig string) (*Proxy, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(config.CAData)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 100}
+	p := &Proxy{token: config.BearerToken, rights: map[string]bool{}}
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
 			// A client sends no credentials over plain HTTP.
-			r.Out.Header.Set("Authorization", "Bearer "+config.BearerToken)
+			r.Out.Header.Set("Authorization", "Bearer "+p.authorize(r.In))
 		},
 		Transport:     transport,
 		FlushInterval: -1, // watches are streams
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
-	p := &Proxy{}
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mutex.Lock()
 		p.requests = append(p.requests, describe(r))
@@ -76,6 +80,50 @@ func describe(r *http.Request) string {
 		verb = "WATCH"
 	}
 	return verb + " " + strings.TrimPrefix(r.URL.Path, "/api/v1/")
+}
+
+// As passes requests on with another user's token.
+func (p *Proxy) As(token string) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.token = token
+}
+
+// Rights are those that all requests so far needed, as "verb resource", for example "patch
+// pods/ephemeralcontainers".
+func (p *Proxy) Rights() []string {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return slices.Sorted(maps.Keys(p.rights))
+}
+
+// authorize notes the right that the request needs and answers the token to send it with.
+func (p *Proxy) authorize(r *http.Request) string {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.rights[right(r)] = true
+	return p.token
+}
+
+// right answers what Kubernetes' authorizer is asked: paths are …/namespaces/NS/RESOURCE[/NAME[/SUB]].
+func right(r *http.Request) string {
+	_, path, namespaced := strings.Cut(r.URL.Path, "/namespaces/")
+	if !namespaced {
+		return r.Method + " " + r.URL.Path
+	}
+	parts := strings.Split(path, "/")[1:]
+	resource, named := parts[0], len(parts) > 1
+	if len(parts) > 2 {
+		resource += "/" + parts[2]
+	}
+	verb := map[string]string{http.MethodPost: "create", http.MethodPatch: "patch", http.MethodPut: "update", http.MethodDelete: "delete", http.MethodGet: "get"}[r.Method]
+	switch {
+	case r.URL.Query().Get("watch") != "":
+		verb = "watch"
+	case verb == "get" && !named:
+		verb = "list"
+	}
+	return verb + " " + resource
 }
 
 // Close stops the proxy and breaks its connections.

@@ -66,7 +66,7 @@ func (w *world) directorVia(kubeconfig string) *director.Director {
 	GinkgoHelper()
 	config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
 	Expect(director.WriteConfig(config, kubeconfig, w.namespace, map[string]any{
-		"agent": map[string]any{"mbus": director.AgentMbus, "blobstore": map[string]any{"provider": "local", "options": map[string]any{"blobstore_path": "/var/vcap/data/blobs"}}},
+		"agent":    map[string]any{"mbus": director.AgentMbus, "blobstore": map[string]any{"provider": "local", "options": map[string]any{"blobstore_path": "/var/vcap/data/blobs"}}},
 		"timeouts": map[string]any{"create_vm": "3m", "attach_disk": "2m", "detach_disk": "1m", "delete_vm": "2m"},
 	})).To(Succeed())
 	program, err := filepath.Abs("../../bin/cpi")

@@ -152,6 +152,7 @@ func newWorld(ctx context.Context) world {
 		_, err := cluster.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}).WithContext(ctx).Should(Succeed())
+	proxy.As(serviceAccount(ctx, namespace))
 	kubeconfig, config := filepath.Join(dir, namespace+".kubeconfig"), filepath.Join(dir, namespace+".json")
 	Expect(proxy.Kubeconfig(kubeconfig, namespace)).To(Succeed())
 	Expect(director.WriteConfig(config, kubeconfig, namespace, map[string]any{
