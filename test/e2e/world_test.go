@@ -110,31 +110,39 @@ func (w *world) fails(ctx context.Context, method string, arguments ...any) dire
 // stemcell answers the CID of the test stemcell.
 func (w *world) stemcell(ctx context.Context) string {
 	GinkgoHelper()
-	return w.must(ctx, "create_stemcell", "image", stemcellProperties(os.Getenv("E2E_STEMCELL"))).Text()
+	properties, err := stemcellProperties(os.Getenv("E2E_STEMCELL"))
+	Expect(err).NotTo(HaveOccurred())
+	return w.must(ctx, "create_stemcell", "image", properties).Text()
 }
 
 // stemcellProperties reads the cloud_properties of a stemcell tarball.
-func stemcellProperties(path string) map[string]any {
-	GinkgoHelper()
+func stemcellProperties(path string) (map[string]any, error) {
 	file, err := os.Open(path)
-	Expect(err).NotTo(HaveOccurred())
+	if err != nil {
+		return nil, err
+	}
 	defer file.Close()
 	unzipped, err := gzip.NewReader(file)
-	Expect(err).NotTo(HaveOccurred())
-	archive := tar.NewReader(unzipped)
-	for {
+	if err != nil {
+		return nil, err
+	}
+	for archive := tar.NewReader(unzipped); ; {
 		header, err := archive.Next()
-		Expect(err).NotTo(HaveOccurred())
+		if err != nil {
+			return nil, fmt.Errorf("%s has no stemcell.MF: %w", path, err)
+		}
 		if filepath.Base(header.Name) != "stemcell.MF" {
 			continue
 		}
 		content, err := io.ReadAll(archive)
-		Expect(err).NotTo(HaveOccurred())
+		if err != nil {
+			return nil, err
+		}
 		var manifest struct {
 			CloudProperties map[string]any `json:"cloud_properties"`
 		}
-		Expect(yaml.Unmarshal(content, &manifest)).To(Succeed())
-		return manifest.CloudProperties
+		err = yaml.Unmarshal(content, &manifest)
+		return manifest.CloudProperties, err
 	}
 }
 
