@@ -159,7 +159,7 @@ var nextAddress = 20
 
 func newAddress() string {
 	nextAddress++
-	return fmt.Sprintf("10.245.%d.%d", 128+nextAddress/250, nextAddress%250+1)
+	return fmt.Sprintf("%s.%d.%d", embedded.BOSHNetwork, 128+nextAddress/250, nextAddress%250+1)
 }
 
 func manual(address string) map[string]any {

@@ -17,26 +17,6 @@ type Cluster struct {
 	Nodes        []*Node
 }
 
-// Ports of the cluster. They differ from the usual ones, so as not to meet another Kubernetes.
-const (
-	apiPort      = 16443
-	etcdPort     = 12379
-	etcdPeerPort = 12380
-	kubeletPort  = 11250
-	registryPort = 15000
-)
-
-// Addresses of the cluster's Pods. The first part is Calico's to give out, the second is for BOSH's
-// manual networks: Calico gives an address of it only to a Pod that asks for it.
-const (
-	PodCIDR     = "10.245.0.0/17"
-	BOSHCIDR    = "10.245.128.0/17"
-	BOSHGateway = "10.245.128.1"
-)
-
-// Registry is the repository prefix of the cluster's own registry.
-var Registry = fmt.Sprintf("127.0.0.1:%d", registryPort)
-
 // NewCluster describes the cluster with its state in dir; nothing is started. The first node is in this
 // machine's own network, the second in a network namespace.
 func NewCluster(dir string, nodes int) *Cluster {
@@ -45,10 +25,7 @@ func NewCluster(dir string, nodes int) *Cluster {
 	for i, name := range NodeNames[:nodes] {
 		node := &Node{
 			Name: name, Dir: filepath.Join(dir, name), ControlPlane: plane, Port: kubeletPort,
-			Address: "10.244.0.1",
-		}
-		if i > 0 {
-			node.Network, node.Address = "bosh-"+name, fmt.Sprintf("10.244.%d.2", i)
+			Address: nodeAddress(i), Network: networkName(i),
 		}
 		cluster.Nodes = append(cluster.Nodes, node)
 	}
@@ -186,7 +163,7 @@ func (c *Cluster) installCalico(ctx context.Context) error {
 	if _, err := c.ControlPlane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"); err != nil {
 		return err
 	}
-	return c.ControlPlane.Apply(ctx, fmt.Sprintf(calicoResources, PodCIDR, BOSHCIDR))
+	return c.ControlPlane.Apply(ctx, fmt.Sprintf(calicoResources, podCIDR, boshCIDR))
 }
 
 const calicoResources = `
