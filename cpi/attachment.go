@@ -130,12 +130,7 @@ func (c *call) awaitAttachment(cluster *kube.Client, attachment *corev1.Pod) err
 		}
 		return kube.Ready(attachment), nil
 	})
-	if !errors.Is(err, kube.ErrTimeout) {
-		return err
-	}
-	detached, cancel := c.detached()
-	defer cancel()
-	return &explained{err, "disk " + disk + " did not appear on node " + attachment.Spec.NodeName + ": " + cluster.Explain(detached, attachment)}
+	return c.explainTimeout(cluster, attachment, err, "disk "+disk+" did not appear in VM "+attachment.Labels[manifest.LabelVM])
 }
 
 // failure answers what the attachment's own script gave as its reason to fail.
@@ -246,12 +241,7 @@ func (c *call) awaitRelease(cluster *kube.Client, attachment *corev1.Pod, runnin
 		asked = true
 		return false, cluster.Pods.Delete(c.ctx, attachment)
 	})
-	if !errors.Is(err, kube.ErrTimeout) {
-		return err
-	}
-	detached, cancel := c.detached()
-	defer cancel()
-	return &explained{err, "disk " + disk + " was not released on node " + attachment.Spec.NodeName + ": " + cluster.Explain(detached, attachment)}
+	return c.explainTimeout(cluster, attachment, err, "disk "+disk+" was not released on node "+attachment.Spec.NodeName)
 }
 
 // awaitProof waits until the containers that prove the device free have all ended.

@@ -54,6 +54,8 @@ func (c *call) action(method string, version int) any {
 		return c.deleteVM
 	case "has_vm":
 		return c.hasVM
+	case "reboot_vm":
+		return c.rebootVM
 	case "set_vm_metadata":
 		return c.setVMMetadata
 	case "calculate_vm_cloud_properties":

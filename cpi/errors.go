@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -66,4 +68,24 @@ func asBOSH(err error) *Error {
 		return typed(typeCloudError, "the Kubernetes API server refuses the request (check the CPI's Role, quotas and admission policies of the namespace): %w", err)
 	}
 	return &Error{kind: typeCloudError, err: err}
+}
+
+// explained says in the operator's words what an error means, and keeps the error.
+type explained struct {
+	error
+	words string
+}
+
+func (e *explained) Error() string { return e.words + " (" + e.error.Error() + ")" }
+func (e *explained) Unwrap() error { return e.error }
+
+// explainTimeout adds to an error for lack of time what the cluster last reported of the Pod; any
+// other error, and none, it answers as it is.
+func (c *call) explainTimeout(cluster *kube.Client, pod *corev1.Pod, err error, words string) error {
+	if !errors.Is(err, kube.ErrTimeout) {
+		return err
+	}
+	detached, cancel := c.detached()
+	defer cancel()
+	return &explained{err, words + ": " + cluster.Explain(detached, pod)}
 }

@@ -195,15 +195,6 @@ func (c *call) awaitVM(cluster *kube.Client, pod *corev1.Pod, networks Networks)
 
 var errPodEnded = errors.New("the Pod ended")
 
-// explained says in the operator's words what an error means, and keeps the error.
-type explained struct {
-	error
-	words string
-}
-
-func (e *explained) Error() string { return e.words + " (" + e.error.Error() + ")" }
-func (e *explained) Unwrap() error { return e.error }
-
 // detached is a context for what has to be done after the call's own time is over.
 func (c *call) detached() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(c.ctx), cleanupTime)
@@ -273,13 +264,11 @@ func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 		found.Items = present
 		return len(present) == 0, nil
 	})
-	if errors.Is(err, kube.ErrTimeout) && len(found.Items) > 0 {
-		detached, cancel := c.detached()
-		defer cancel()
-		stuck := found.Items[0]
-		return nil, &explained{err, "Pod " + stuck.Name + " does not end on node " + stuck.Spec.NodeName + ": " + cluster.Explain(detached, stuck)}
+	if len(found.Items) == 0 {
+		return nil, err
 	}
-	return nil, err
+	stuck := found.Items[0]
+	return nil, c.explainTimeout(cluster, stuck, err, "Pod "+stuck.Name+" does not end on node "+stuck.Spec.NodeName)
 }
 
 // ofVM selects a machine's Pod and its attachments.
