@@ -94,7 +94,7 @@ func prefix(text string) bool {
 		return false // a name without a dot, colon or slash is one of Docker Hub's images
 	}
 	_, err := name.NewRepository(text + "/image")
-	return err == nil && !strings.Contains(text, "@")
+	return err == nil && !strings.Contains(text, "@") && !strings.Contains(text, "//")
 }
 
 func (r Registry) validate() error {

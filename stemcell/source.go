@@ -38,11 +38,14 @@ type Manifest struct {
 // ParseManifest reads a stemcell.MF and checks it. The error names the field.
 func ParseManifest(content []byte) (Manifest, error) {
 	var manifest Manifest
-	if err := yaml.Unmarshal(content, &manifest); err != nil {
-		if strings.Contains(err.Error(), "version of type string") {
-			return manifest, invalid("stemcell.MF: version is a number, which loses its zeros: put it in quotes")
-		}
+	var raw struct {
+		Version any `json:"version"`
+	}
+	if err := errors.Join(yaml.Unmarshal(content, &raw), yaml.Unmarshal(content, &manifest)); err != nil {
 		return manifest, invalid("stemcell.MF: %w", err)
+	}
+	if _, text := raw.Version.(string); !text && raw.Version != nil {
+		return manifest, invalid("stemcell.MF: version is a number, which loses its zeros: put it in quotes")
 	}
 	for _, field := range []struct{ name, value string }{
 		{"name", manifest.Name}, {"version", manifest.Version}, {"sha1", manifest.SHA1}, {"operating_system", manifest.OperatingSystem},
@@ -113,7 +116,11 @@ func unpack(tarball, folder string) (manifest Manifest, image string, err error)
 			described = true
 		case "image":
 			image = filepath.Join(folder, "image")
-			if err := write(image, archive); err != nil {
+			err := write(image, archive)
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				return manifest, "", invalid("%s is damaged: %w", tarball, err)
+			}
+			if err != nil {
 				return manifest, "", fmt.Errorf("extract the image of %s: %w", tarball, err)
 			}
 		}
