@@ -135,7 +135,7 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		before := allocated()
 		_, err := store.Push(ctx, path, jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(allocated()-before).To(BeNumerically("<", 16<<20))
+		Expect(allocated() - before).To(BeNumerically("<", 16<<20))
 	})
 
 	It("says that there is no registry to push to", func(ctx SpecContext) {

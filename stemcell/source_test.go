@@ -157,7 +157,9 @@ var _ = Describe("Building a light stemcell's image", func() {
 		Expect(err).NotTo(HaveOccurred())
 		content, _ := files(layers[1])
 		var made struct {
-			Infrastructure struct{ Settings struct{ Sources json.RawMessage } }
+			Infrastructure struct {
+				Settings struct{ Sources json.RawMessage }
+			}
 		}
 		Expect(json.Unmarshal([]byte(content["var/vcap/bosh/agent.json"]), &made)).To(Succeed())
 		Expect(made.Infrastructure.Settings.Sources).To(MatchJSON(source))

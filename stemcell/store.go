@@ -4,9 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -42,11 +46,26 @@ func (s Store) writing(ctx context.Context) []remote.Option {
 	options := []remote.Option{
 		remote.WithContext(ctx), s.Registry.authentication(),
 		remote.WithTransport(s.Registry.transport()), remote.WithUserAgent("bosh-kubernetes-cpi"),
+		remote.WithRetryPredicate(func(err error) bool { return ctx.Err() == nil && transient(err) }),
 	}
 	if s.Backoff.Steps > 0 {
 		options = append(options, remote.WithRetryBackoff(s.Backoff))
 	}
 	return options
+}
+
+// transient reports whether the same request may well succeed a moment later.
+func transient(err error) bool {
+	if errors.Is(err, ErrInvalid) {
+		return false
+	}
+	for _, lost := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET, net.ErrClosed} {
+		if errors.Is(err, lost) {
+			return true
+		}
+	}
+	var temporary interface{ Temporary() bool }
+	return errors.As(err, &temporary) && temporary.Temporary()
 }
 
 func (r Registry) authentication() remote.Option {
