@@ -21,15 +21,20 @@ func TestStemcell(t *testing.T) {
 	RunSpecs(t, "stemcell")
 }
 
-// storeAt is a store that pushes to this registry and retries without waiting, and its log.
+// storeAt is a store that pushes to this registry, and its log.
 func storeAt(registry *stemcells.Registry, change ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
-	options := stemcell.Options{Registry: stemcell.Registry{
+	return storeWith(stemcell.Registry{
 		Repository: registry.Host() + "/bosh/stemcells", Username: registry.Username,
 		Password: stemcell.Secret(registry.Password), Insecure: true,
-	}}
+	}, change...)
+}
+
+// storeWith is a store with these settings that retries without waiting, and its log.
+func storeWith(registry stemcell.Registry, change ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
 	for _, each := range change {
-		each(&options.Registry)
+		each(&registry)
 	}
+	options := stemcell.Options{Registry: registry}
 	Expect(options.Validate()).To(Succeed())
 	log := &bytes.Buffer{}
 	return stemcell.Store{
