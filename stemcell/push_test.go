@@ -83,6 +83,13 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		Expect(registry.Manifests()).To(Equal(manifests))
 	})
 
+	It("gives the same digest everywhere and always", func(ctx SpecContext) {
+		store, _ := storeAt(registry)
+		cid, err := store.Push(ctx, fileWith(stemcells.Noble.Tar()), jammy, map[string]string{"owner": "director"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(cid).To(HaveSuffix("@sha256:276d77202782232f807577172d65f34e50a4dbbef6a3d02fa6d527c0a2426a89"))
+	})
+
 	It("shares the layer, but not the image, between two owners", func(ctx SpecContext) {
 		store, _ := storeAt(registry)
 		file := stemcells.Jammy.Image()

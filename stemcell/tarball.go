@@ -20,19 +20,19 @@ type LightTarball struct {
 }
 
 const manifest = `---
-name: %s
+name: %q
 version: %q
 api_version: %d
 bosh_protocol: "1"
 sha1: %s
-operating_system: %s
+operating_system: %q
 stemcell_formats: [docker-light]
 cloud_properties:
-  name: %s
+  name: %q
   version: %q
   infrastructure: kubernetes
-  image_reference: %s
-  digest: %s
+  image_reference: %q
+  digest: %q
 `
 
 // Write makes the tarball: stemcell.MF and an empty image.
