@@ -141,16 +141,16 @@ var _ = Describe("Stemcells on the wire", func() {
 		image := filepath.Join(GinkgoT().TempDir(), "image")
 		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
 		more := fmt.Sprintf(`,"stemcell":{"registry":{"repository":"%s/theirs","insecure":true}}`, other.Host())
-		other.Fault = func(_ http.ResponseWriter, request *http.Request) bool {
+		other.FailWith(func(_ http.ResponseWriter, request *http.Request) bool {
 			Expect(request.Header).NotTo(HaveKey("Authorization"))
 			return false
-		}
+		})
 		Expect(call(ctx, "create_stemcell", more, image, properties).Result).To(HavePrefix("heavy://" + other.Host() + "/theirs@sha256:"))
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
 	DescribeTable("gives errors of the registry their types", func(ctx SpecContext, method string, status int, kind string) {
-		registry.Fault = stemcells.RefuseAll(method, status, "X")
+		registry.FailWith(stemcells.RefuseAll(method, status, "X"))
 		image := filepath.Join(GinkgoT().TempDir(), "image")
 		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
 		Expect(call(ctx, "create_stemcell", "", image, properties).Error.Type).To(Equal("Bosh::Clouds::" + kind))

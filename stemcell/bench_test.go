@@ -40,7 +40,7 @@ func BenchmarkHeavyStemcell(b *testing.B) {
 	}
 	registry := stemcells.New(false)
 	b.Cleanup(registry.Close)
-	registry.Fault = discard
+	registry.FailWith(discard)
 
 	b.Run("cpi", func(b *testing.B) {
 		config := filepath.Join(folder, "cpi.json")

@@ -38,7 +38,7 @@ var _ = Describe("A CPI that is killed in the middle of an upload", func() {
 		}
 
 		halfway, killed := make(chan struct{}), make(chan struct{})
-		registry.Fault = func(_ http.ResponseWriter, request *http.Request) bool {
+		registry.FailWith(func(_ http.ResponseWriter, request *http.Request) bool {
 			if request.Method != http.MethodPatch {
 				return false
 			}
@@ -46,7 +46,7 @@ var _ = Describe("A CPI that is killed in the middle of an upload", func() {
 			close(halfway)
 			<-killed
 			panic(http.ErrAbortHandler)
-		}
+		})
 		session := start()
 		Eventually(halfway, "10s").Should(BeClosed())
 		session.Kill().Wait("10s")
@@ -54,7 +54,7 @@ var _ = Describe("A CPI that is killed in the middle of an upload", func() {
 		Expect(registry.Manifests()).To(BeZero())
 		Expect(registry.Uploads()).To(BeEmpty())
 
-		registry.Fault = nil
+		registry.FailWith(nil)
 		Eventually(start(), "10s").Should(And(gexec.Exit(0), gbytes.Say(`"result":"heavy://`)))
 		Expect(registry.Uploads()).To(And(HaveLen(2), HaveEach(1)))
 	})

@@ -57,7 +57,7 @@ var _ = Describe("A light stemcell", func() {
 
 	It("is taken as it is, with a warning, when the registry cannot be asked", func(ctx SpecContext) {
 		store, log := storeAt(registry)
-		registry.Fault = stemcells.RefuseAll(http.MethodHead, http.StatusForbidden, "DENIED")
+		registry.FailWith(stemcells.RefuseAll(http.MethodHead, http.StatusForbidden, "DENIED"))
 		reference := registry.Host() + "/ubuntu-jammy-stemcell:1.10"
 		Expect(store.Pin(ctx, stemcell.Properties{Image: reference})).To(Equal(reference))
 		Expect(log.String()).To(ContainSubstring("level=WARN"))
@@ -81,10 +81,10 @@ var _ = Describe("A light stemcell", func() {
 		Expect(cid).To(ContainSubstring("@"))
 
 		other := registryFor(false)
-		other.Fault = func(_ http.ResponseWriter, request *http.Request) bool {
+		other.FailWith(func(_ http.ResponseWriter, request *http.Request) bool {
 			Expect(request.Header).NotTo(HaveKey("Authorization"))
 			return false
-		}
+		})
 		_, err = store.Pin(ctx, stemcell.Properties{Image: other.Host() + "/ubuntu-jammy-stemcell:1.10"})
 		Expect(err).To(MatchError(stemcell.ErrNotFound))
 	})

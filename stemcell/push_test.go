@@ -133,7 +133,7 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		large.Filler = 96 << 20
 		path := fileWith(large.Image())
 		store, _ := storeAt(registry)
-		registry.Fault = discard
+		registry.FailWith(discard)
 		allocated := func() uint64 {
 			var memory runtime.MemStats
 			runtime.ReadMemStats(&memory)
@@ -153,12 +153,12 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 	It("ends with its context", func(ctx SpecContext) {
 		store, _ := storeAt(registry)
 		ended, end := contextThatEnds(ctx)
-		registry.Fault = func(_ http.ResponseWriter, request *http.Request) bool {
+		registry.FailWith(func(_ http.ResponseWriter, request *http.Request) bool {
 			if request.Method == http.MethodPatch {
 				end()
 			}
 			return false
-		}
+		})
 		_, err := store.Push(ended, fileWith(stemcells.Jammy.Image()), jammy, nil)
 		Expect(err).To(MatchError(ContainSubstring("ended before it was done")))
 		Expect(registry.Manifests()).To(BeZero())

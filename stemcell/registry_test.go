@@ -25,16 +25,16 @@ var _ = Describe("A registry in trouble", func() {
 	}
 
 	It("is tried again when the connection breaks in the middle of an upload", func(ctx SpecContext) {
-		registry.Fault = stemcells.BreakUploads(2)
+		registry.FailWith(stemcells.BreakUploads(2))
 		Expect(push(ctx)).To(Succeed())
 		Expect(registry.Uploads()).To(HaveEach(1))
 	})
 
 	It("is given up when it goes on breaking, and a repeated push finds nothing in its way", func(ctx SpecContext) {
-		registry.Fault = stemcells.BreakUploads(1000)
+		registry.FailWith(stemcells.BreakUploads(1000))
 		Expect(push(ctx)).To(MatchError(ContainSubstring("check its address and the network between")))
 		Expect(registry.Manifests()).To(BeZero())
-		registry.Fault = nil
+		registry.FailWith(nil)
 		Expect(push(ctx)).To(Succeed())
 		Expect(registry.Uploads()).To(HaveEach(1))
 	})
@@ -44,15 +44,15 @@ var _ = Describe("A registry in trouble", func() {
 			return strings.Contains(request.URL.Path, "/manifests/") &&
 				stemcells.RefuseAll(http.MethodPut, http.StatusInternalServerError, "UNKNOWN")(w, request)
 		}
-		registry.Fault = manifest
+		registry.FailWith(manifest)
 		Expect(push(ctx)).To(MatchError(ContainSubstring("Internal Server Error")))
-		registry.Fault = nil
+		registry.FailWith(nil)
 		Expect(push(ctx)).To(Succeed())
 		Expect(registry.Uploads()).To(And(HaveLen(2), HaveEach(1)))
 	})
 
 	DescribeTable("is explained", func(ctx SpecContext, method string, status int, code string, kind error, says string) {
-		registry.Fault = stemcells.RefuseAll(method, status, code)
+		registry.FailWith(stemcells.RefuseAll(method, status, code))
 		err := push(ctx)
 		Expect(err).To(MatchError(kind))
 		Expect(err).To(MatchError(ContainSubstring(says)))
@@ -68,13 +68,13 @@ var _ = Describe("A registry in trouble", func() {
 	)
 
 	It("is said to be full when its disk is", func(ctx SpecContext) {
-		registry.Fault = func(w http.ResponseWriter, request *http.Request) bool {
+		registry.FailWith(func(w http.ResponseWriter, request *http.Request) bool {
 			if request.Method != http.MethodPatch {
 				return false
 			}
 			stemcells.Refuse(w, http.StatusInternalServerError, "UNKNOWN", "write /var/lib/registry/data: no space left on device")
 			return true
-		}
+		})
 		Expect(push(ctx)).To(MatchError(stemcell.ErrFull))
 	})
 
@@ -172,7 +172,7 @@ var _ = Describe("Deleting a stemcell", func() {
 	It("says that the registry deletes nothing", func(ctx SpecContext) {
 		registry := registryFor(false)
 		store, _ := storeAt(registry)
-		registry.Fault = stemcells.RefuseAll(http.MethodDelete, http.StatusMethodNotAllowed, "UNSUPPORTED")
+		registry.FailWith(stemcells.RefuseAll(http.MethodDelete, http.StatusMethodNotAllowed, "UNSUPPORTED"))
 		err := store.Delete(ctx, "heavy://"+registry.Host()+"/bosh/stemcells@"+digestOf(nil))
 		Expect(err).To(MatchError(stemcell.ErrUndeletable))
 		Expect(err).To(MatchError(ContainSubstring("REGISTRY_STORAGE_DELETE_ENABLED")))

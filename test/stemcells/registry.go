@@ -21,16 +21,18 @@ type Registry struct {
 	// Token, when set, is asked for as a bearer token, which the registry's token server gives for
 	// Username and Password.
 	Token string
-	// Fault answers a request in the registry's place and returns true, or returns false.
-	Fault func(http.ResponseWriter, *http.Request) bool
 
 	server *httptest.Server
 	inner  http.Handler
 
 	mutex    sync.Mutex
+	fault    Fault
 	requests []string
 	uploads  map[string]int
 }
+
+// Fault answers a request in the registry's place and returns true, or returns false.
+type Fault func(http.ResponseWriter, *http.Request) bool
 
 // New starts a registry. The caller closes it.
 func New(withTLS bool) *Registry {
@@ -46,6 +48,13 @@ func New(withTLS bool) *Registry {
 		r.server.Start()
 	}
 	return r
+}
+
+// FailWith lets the fault see every request from now on; nil ends that.
+func (r *Registry) FailWith(fault Fault) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.fault = fault
 }
 
 // Close stops the registry.
@@ -94,6 +103,7 @@ func (r *Registry) Manifests() int {
 func (r *Registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.mutex.Lock()
 	r.requests = append(r.requests, request.Method+" "+request.URL.Path)
+	fault := r.fault
 	r.mutex.Unlock()
 	if request.URL.Path == "/token" {
 		r.giveToken(w, request)
@@ -102,7 +112,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if !r.admitted(w, request) {
 		return
 	}
-	if r.Fault != nil && r.Fault(w, request) {
+	if fault != nil && fault(w, request) {
 		return
 	}
 	if digest := request.URL.Query().Get("digest"); request.Method == http.MethodPut && digest != "" {
@@ -153,7 +163,7 @@ func Refuse(w http.ResponseWriter, status int, code, message string) {
 }
 
 // RefuseAll is a Fault that answers the requests of a method with a status.
-func RefuseAll(method string, status int, code string) func(http.ResponseWriter, *http.Request) bool {
+func RefuseAll(method string, status int, code string) Fault {
 	return func(w http.ResponseWriter, request *http.Request) bool {
 		if request.Method != method {
 			return false
@@ -165,7 +175,7 @@ func RefuseAll(method string, status int, code string) func(http.ResponseWriter,
 }
 
 // BreakUploads is a Fault that cuts the connection in the middle of so many uploads.
-func BreakUploads(times int) func(http.ResponseWriter, *http.Request) bool {
+func BreakUploads(times int) Fault {
 	var mutex sync.Mutex
 	return func(_ http.ResponseWriter, request *http.Request) bool {
 		mutex.Lock()
