@@ -98,6 +98,12 @@ func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attach
 		case attachment.Labels[manifest.LabelVM] != wanted.Labels[manifest.LabelVM]:
 			return nil, false, typed(typeCloudError, "disk %s is attached to VM %s: detach it there first",
 				wanted.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM])
+		case releasing(attachment) && !kube.Finished(attachment):
+			// A detach_disk is, or was, at it: what its proof finds decides.
+			if err := c.awaitProof(cluster, attachment); err != nil {
+				return nil, false, err
+			}
+			continue
 		case !released(attachment) && !kube.Finished(attachment):
 			return attachment, false, nil
 		default:
@@ -246,6 +252,24 @@ func (c *call) awaitRelease(cluster *kube.Client, attachment *corev1.Pod, runnin
 	detached, cancel := c.detached()
 	defer cancel()
 	return &explained{err, "disk " + disk + " was not released on node " + attachment.Spec.NodeName + ": " + cluster.Explain(detached, attachment)}
+}
+
+// awaitProof waits until the containers that prove the device free have all ended.
+func (c *call) awaitProof(cluster *kube.Client, attachment *corev1.Pod) error {
+	return cluster.Pods.Await(c.ctx, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
+		return len(present) == 0 || present[0].DeletionTimestamp != nil || !releasing(present[0]), nil
+	})
+}
+
+// releasing reports that a container which proves the device free has not ended.
+func releasing(attachment *corev1.Pod) bool {
+	ended := 0
+	for _, status := range attachment.Status.EphemeralContainerStatuses {
+		if status.State.Terminated != nil {
+			ended++
+		}
+	}
+	return ended < len(attachment.Spec.EphemeralContainers)
 }
 
 // released reports that a detach_disk has proven the device free and taken its node away.

@@ -3,7 +3,6 @@ package cpi
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,15 +83,14 @@ type Quantity struct {
 	text   string
 }
 
-// UnmarshalJSON takes 2 and "2Gi".
+// UnmarshalJSON takes 2 and "2Gi". What is neither is kept as it came, for an error that can name the
+// property.
 func (q *Quantity) UnmarshalJSON(raw []byte) error {
 	var number int64
 	if json.Unmarshal(raw, &number) == nil {
 		q.number = &number
-		return nil
-	}
-	if err := json.Unmarshal(raw, &q.text); err != nil {
-		return fmt.Errorf("%s is neither a whole number nor a quantity like \"500m\" or \"2Gi\"", raw)
+	} else if json.Unmarshal(raw, &q.text) != nil {
+		q.text = string(raw)
 	}
 	return nil
 }
@@ -110,7 +108,7 @@ func (q Quantity) in(key string, unit int64) (resource.Quantity, error) {
 	} else {
 		var err error
 		if parsed, err = resource.ParseQuantity(q.text); err != nil {
-			return parsed, invalid("cloud_properties.%s %q is neither a number nor a quantity like \"500m\" or \"2Gi\"", key, q.text)
+			return parsed, invalid("cloud_properties.%s %s is neither a whole number nor a quantity like \"500m\" or \"2Gi\"", key, q.text)
 		}
 	}
 	if parsed.Sign() <= 0 {

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"math"
 	"path"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -119,7 +120,7 @@ func (vm VM) Pod() *corev1.Pod {
 			ServiceAccountName:           vm.ServiceAccount,
 			NodeSelector:                 vm.NodeSelector,
 			Affinity:                     vm.Affinity,
-			Tolerations:                  vm.Tolerations,
+			Tolerations:                  append(slices.Clone(vm.Tolerations), untouched...),
 			TopologySpreadConstraints:    vm.TopologySpread,
 			PriorityClassName:            vm.PriorityClass,
 			RuntimeClassName:             vm.RuntimeClass,
@@ -129,6 +130,13 @@ func (vm VM) Pod() *corev1.Pod {
 			HostUsers:                    vm.HostUsers,
 		},
 	}
+}
+
+// untouched keeps Kubernetes from deleting the machines of a node that it has not heard of for five
+// minutes: they may well be running. Whether a machine is to be replaced is for BOSH to say.
+var untouched = []corev1.Toleration{
+	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 }
 
 func initArguments(init string) []string {

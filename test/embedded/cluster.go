@@ -45,10 +45,10 @@ func NewCluster(dir string, nodes int) *Cluster {
 	for i, name := range NodeNames[:nodes] {
 		node := &Node{
 			Name: name, Dir: filepath.Join(dir, name), ControlPlane: plane, Port: kubeletPort,
-			Address: fmt.Sprintf("10.244.0.%d", i+1),
+			Address: "10.244.0.1",
 		}
 		if i > 0 {
-			node.Network = "bosh-" + name
+			node.Network, node.Address = "bosh-"+name, fmt.Sprintf("10.244.%d.2", i)
 		}
 		cluster.Nodes = append(cluster.Nodes, node)
 	}
@@ -84,6 +84,16 @@ func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
 		}
 	}
 	return c.writeKubeconfig()
+}
+
+// ServeBridge runs the named node's bridge process, see Node.ServeBridge.
+func (c *Cluster) ServeBridge(ctx context.Context, name string) error {
+	for _, node := range c.Nodes {
+		if node.Name == name && node.Network != "" {
+			return node.ServeBridge(ctx, apiPort, registryPort)
+		}
+	}
+	return fmt.Errorf("%s is no node with a network of its own", name)
 }
 
 // Kubeconfig is the path of the administrator's kubeconfig file.
@@ -130,7 +140,7 @@ func (c *Cluster) Down(ctx context.Context, tell func(string)) error {
 		if err := node.Stop(ctx); err != nil {
 			return err
 		}
-		if err := node.removeAddress(ctx); err != nil {
+		if err := node.leaveNetwork(ctx); err != nil {
 			return err
 		}
 	}

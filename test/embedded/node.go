@@ -84,8 +84,13 @@ func (n *Node) Start(ctx context.Context) error {
 	if err := n.configure(); err != nil {
 		return err
 	}
-	if err := n.addAddress(ctx); err != nil {
+	if err := n.joinNetwork(ctx); err != nil {
 		return err
+	}
+	if n.Network != "" {
+		if err := n.bridge().Start(); err != nil {
+			return err
+		}
 	}
 	if err := n.namespaces().Start(); err != nil {
 		return err
@@ -104,24 +109,6 @@ func (n *Node) Start(ctx context.Context) error {
 		return err
 	}
 	return n.StartKubelet(ctx)
-}
-
-// addAddress gives this machine's loopback device the node's address: the kubelet refuses 127.0.0.1.
-func (n *Node) addAddress(ctx context.Context) error {
-	if n.Network != "" {
-		return nil
-	}
-	_, err := Run(ctx, "ip", "address", "replace", n.Address+"/32", "dev", "lo")
-	return err
-}
-
-func (n *Node) removeAddress(ctx context.Context) error {
-	has, err := Run(ctx, "ip", "address", "show", "dev", "lo", "to", n.Address+"/32")
-	if n.Network != "" || err != nil || has == "" {
-		return err
-	}
-	_, err = Run(ctx, "ip", "address", "delete", n.Address+"/32", "dev", "lo")
-	return err
 }
 
 // StartContainerd starts the runtime and waits until it answers.
@@ -163,6 +150,9 @@ func (n *Node) Stop(ctx context.Context) error {
 		}
 	}
 	if err := n.killContainers(ctx); err != nil {
+		return err
+	}
+	if err := n.bridge().Kill(); err != nil {
 		return err
 	}
 	return n.namespaces().Kill()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"bosh-kubernetes-cpi/test/embedded"
@@ -23,11 +24,12 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("usage: embedded up|down|registry [flags]")
+		return fmt.Errorf("usage: embedded up|down|registry|bridge [flags]")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	dir := flags.String("dir", "", "folder of the cluster's (or the registry's) state")
 	port := flags.Int("port", 0, "port of the registry")
+	node := flags.String("node", "", "name of the node to bridge")
 	nodes := flags.Int("nodes", 1, "number of nodes, 1 or 2")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -42,10 +44,12 @@ func run(ctx context.Context, args []string) error {
 	switch args[0] {
 	case "registry":
 		return embedded.ServeRegistry(*port, *dir)
+	case "bridge":
+		return embedded.NewCluster(filepath.Dir(*dir), len(embedded.NodeNames)).ServeBridge(ctx, *node)
 	case "down":
 		return embedded.NewCluster(*dir, len(embedded.NodeNames)).Down(ctx, tell)
 	case "up":
 		return embedded.NewCluster(*dir, *nodes).Up(ctx, tell)
 	}
-	return fmt.Errorf("%s is none of up, down, registry", args[0])
+	return fmt.Errorf("%s is none of up, down, registry, bridge", args[0])
 }

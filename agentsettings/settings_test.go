@@ -1,0 +1,60 @@
+package agentsettings_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/agentsettings"
+)
+
+func TestAgentSettings(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "agentsettings")
+}
+
+var _ = Describe("An agent's settings", func() {
+	options := agentsettings.Options{
+		Mbus:      "nats://nats:pw@10.0.0.6:4222",
+		Blobstore: agentsettings.Blobstore{Provider: "dav", Options: map[string]any{"endpoint": "http://10.0.0.6:25250"}},
+	}
+
+	It("are the whole file that the agent reads", func() {
+		raw, err := options.JSON(agentsettings.Machine{
+			AgentID: "a1", Name: "agent-a1", Env: json.RawMessage(`{"bosh":{"group":"g"}}`),
+			Networks: map[string]agentsettings.Network{"default": {Type: "manual", IP: "10.1.1.1", Netmask: "255.255.255.0", Gateway: "10.1.1.254", DNS: []string{"10.0.0.2"}, Default: []string{"dns"}}},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(raw).To(MatchJSON(`{
+			"agent_id": "a1", "vm": {"name": "agent-a1", "id": "agent-a1"},
+			"mbus": "nats://nats:pw@10.0.0.6:4222", "ntp": [],
+			"blobstore": {"provider": "dav", "options": {"endpoint": "http://10.0.0.6:25250"}},
+			"disks": {"system": "", "persistent": {}},
+			"networks": {"default": {"type": "manual", "ip": "10.1.1.1", "netmask": "255.255.255.0", "gateway": "10.1.1.254",
+				"dns": ["10.0.0.2"], "default": ["dns"], "preconfigured": true}},
+			"env": {"bosh": {"group": "g"}}}`))
+	})
+
+	It("have an environment even when the director sends none", func() {
+		for _, env := range []string{"", "null"} {
+			raw, err := options.JSON(agentsettings.Machine{Env: json.RawMessage(env)})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(raw)).To(ContainSubstring(`"env":{}`))
+		}
+	})
+
+	DescribeTable("are refused when the configuration cannot be right",
+		func(broken agentsettings.Options, words string) {
+			Expect(broken.Validate()).To(MatchError(ContainSubstring(words)))
+		},
+		Entry("no message bus", agentsettings.Options{}, "agent.mbus is missing"),
+		Entry("no URL", agentsettings.Options{Mbus: "10.0.0.6:4222"}, "agent.mbus is not a URL"),
+		Entry("options of no blobstore", agentsettings.Options{Mbus: "nats://a:1", Blobstore: agentsettings.Blobstore{Options: map[string]any{"a": 1}}}, "agent.blobstore.provider"),
+	)
+
+	It("keep the message bus's password out of errors", func() {
+		Expect(agentsettings.Options{Mbus: "nats//nats:SECRET@x"}.Validate()).NotTo(MatchError(ContainSubstring("SECRET")))
+	})
+})

@@ -1,0 +1,184 @@
+package manifest_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+func TestManifest(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "manifest")
+}
+
+// golden compares the whole object with testdata/NAME.yaml; UPDATE_GOLDEN=1 writes it. The scripts
+// are files of their own and left out.
+func golden(name string, object any) {
+	GinkgoHelper()
+	raw, err := yaml.Marshal(object)
+	Expect(err).NotTo(HaveOccurred())
+	path := filepath.Join("testdata", name+".yaml")
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		Expect(os.WriteFile(path, raw, 0o644)).To(Succeed())
+	}
+	wanted, err := os.ReadFile(path)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(string(raw)).To(Equal(string(wanted)))
+}
+
+// withoutScripts replaces the text of the scripts in a Pod, which would hide the rest.
+func withoutScripts(pod *corev1.Pod) *corev1.Pod {
+	pod = pod.DeepCopy()
+	for i := range pod.Spec.Containers {
+		shorten(pod.Spec.Containers[i].Command)
+		if hooks := pod.Spec.Containers[i].Lifecycle; hooks != nil {
+			shorten(hooks.PostStart.Exec.Command)
+		}
+	}
+	return pod
+}
+
+func shorten(command []string) {
+	for i, word := range command {
+		if strings.Contains(word, "set -euo pipefail") {
+			command[i] = "(script)"
+		}
+	}
+}
+
+func machine() manifest.VM {
+	return manifest.VM{
+		Name: "agent-a1", Namespace: "bosh", Director: "d1", Stemcell: "registry/stemcell@sha256:00", Image: "registry/stemcell@sha256:00", Digest: "digest",
+	}
+}
+
+func running(vm manifest.VM) *corev1.Pod {
+	pod := vm.Pod()
+	pod.UID = "uid-of-the-vm"
+	pod.Spec.NodeName = "node-1"
+	return pod
+}
+
+var _ = Describe("A machine", func() {
+	It("with nothing asked for is a privileged Pod that restarts and has no token", func() {
+		golden("vm-plain", withoutScripts(machine().Pod()))
+	})
+
+	It("carries all that was asked for", func() {
+		vm := machine()
+		vm.Labels = map[string]string{"tier": "web", manifest.LabelRole: "not mine to set"}
+		vm.Annotations = map[string]string{"cni.projectcalico.org/ipAddrs": `["10.0.0.1"]`}
+		vm.Init = "/lib/systemd/systemd"
+		vm.Resources = corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}
+		vm.EphemeralClaim = &corev1.PersistentVolumeClaimSpec{StorageClassName: new("fast")}
+		vm.NodeSelector = map[string]string{"zone": "a"}
+		vm.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+		vm.PriorityClass, vm.RuntimeClass, vm.ServiceAccount = "high", new("kata"), "director"
+		vm.PullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
+		vm.HostUsers = new(false)
+		vm.SecurityContext = &corev1.SecurityContext{Privileged: new(false)}
+		golden("vm-full", withoutScripts(vm.Pod()))
+	})
+
+	It("owns the Secret with its settings", func() {
+		vm := machine()
+		golden("settings", vm.Settings([]byte(`{}`), running(vm)))
+	})
+})
+
+var _ = Describe("A disk", func() {
+	It("on a Filesystem claim asks for room for the image file", func() {
+		golden("claim-filesystem", manifest.Disk{
+			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem,
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Filesystem: "ext4",
+		}.Claim())
+	})
+
+	It("on a Block claim asks for its exact size", func() {
+		golden("claim-block", manifest.Disk{
+			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock, StorageClass: new("fast"),
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Filesystem: "xfs",
+			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"note": "b"},
+		}.Claim())
+	})
+
+	It("is attached by a Pod on the machine's node, from the machine's image, that belongs to the machine", func() {
+		vm := machine()
+		vm.PriorityClass = "high"
+		golden("attachment-filesystem", withoutScripts(manifest.Attachment{
+			Disk: "disk-1", SizeMiB: 1024, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: running(vm), Director: "d1",
+		}.Pod()))
+	})
+
+	It("on a Block claim is given to the attachment as a device", func() {
+		golden("attachment-block", withoutScripts(manifest.Attachment{
+			Disk: "disk-1", SizeMiB: 1024, Filesystem: "xfs", Mode: corev1.PersistentVolumeBlock, VM: running(machine()), Director: "d1",
+		}.Pod()))
+	})
+
+	It("is proven free by a container that runs once, with a name of its own for each try", func() {
+		attachment := manifest.Attachment{Disk: "disk-1", VM: running(machine())}.Pod()
+		release := manifest.Release(attachment, 2)
+		Expect(release.Name).To(Equal("release-2"))
+		Expect(release.VolumeMounts).To(ConsistOf(HaveField("Name", "devices")))
+		Expect(manifest.ReleaseEnded(attachment, 2)).To(BeNil())
+		attachment.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{
+			{Name: "release-1", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}},
+			{Name: "release-2", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0}}},
+		}
+		Expect(manifest.ReleaseEnded(attachment, 2).ExitCode).To(BeZero())
+	})
+})
+
+var _ = Describe("Names", func() {
+	DescribeTable("of labels are made from any metadata key",
+		func(key, name string, ok bool) {
+			got, valid := manifest.LabelKey(key)
+			Expect(got).To(Equal(name))
+			Expect(valid).To(Equal(ok))
+		},
+		Entry("plain", "deployment", "bosh.cloudfoundry.org/deployment", true),
+		Entry("with a space", "my tag", "bosh.cloudfoundry.org/my-tag", true),
+		Entry("of letters that no label has", "ßß", "bosh.cloudfoundry.org/", false),
+		Entry("too long", strings.Repeat("x", 64), "bosh.cloudfoundry.org/"+strings.Repeat("x", 64), false),
+	)
+
+	It("of machines fit where Kubernetes puts them", func() {
+		Expect(manifest.ValidName(manifest.VMName("b9206f40-7abb-413d-9157-e797e8feb91b"))).To(BeTrue())
+		Expect(manifest.ValidName("agent-UPPER")).To(BeFalse())
+		Expect(manifest.ValidName("agent-" + strings.Repeat("x", 60))).To(BeFalse())
+	})
+
+	It("that the CPI works with are not for others", func() {
+		Expect(manifest.Reserved(manifest.LabelVM)).To(BeTrue())
+		Expect(manifest.Reserved("tier")).To(BeFalse())
+	})
+
+	It("of owners are those of the Pod", func() {
+		pod := running(machine())
+		Expect(machine().Settings(nil, pod).OwnerReferences).To(Equal([]metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Pod", Name: "agent-a1", UID: "uid-of-the-vm"},
+		}))
+	})
+})
+
+var _ = Describe("A claim's size", func() {
+	DescribeTable("holds the disk with what its filesystem needs",
+		func(disk int64, mode corev1.PersistentVolumeMode, claim int64) {
+			Expect(manifest.ClaimMiB(disk, mode)).To(Equal(claim))
+		},
+		Entry("a block volume is exact", int64(1000), corev1.PersistentVolumeBlock, int64(1000)),
+		Entry("6 % and 64 MiB more", int64(1000), corev1.PersistentVolumeFilesystem, int64(1124)),
+		Entry("rounded up", int64(1), corev1.PersistentVolumeFilesystem, int64(66)),
+	)
+})

@@ -1,0 +1,129 @@
+package director
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Agent is a machine's BOSH agent, reached over HTTPS as `bosh create-env` does.
+type Agent struct {
+	Address string
+}
+
+// AgentPassword is in every agent's mbus URL.
+const AgentPassword = "mbus-password"
+
+// AgentMbus is the mbus of a machine whose agent is to listen for HTTPS itself.
+const AgentMbus = "https://mbus:" + AgentPassword + "@0.0.0.0:6868"
+
+var agentClient = &http.Client{
+	Timeout:   30 * time.Second,
+	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
+}
+
+// Call sends a request and answers its value; a long-running one is waited for.
+func (a Agent) Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error) {
+	value, err := a.send(ctx, method, arguments)
+	for err == nil {
+		var task struct {
+			ID    string `json:"agent_task_id"`
+			State string `json:"state"`
+		}
+		if json.Unmarshal(value, &task) != nil || task.ID == "" || task.State != "running" {
+			return value, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("agent's %s: %w", method, ctx.Err())
+		case <-time.After(100 * time.Millisecond): // the agent has no other way to tell
+		}
+		value, err = a.send(ctx, "get_task", []any{task.ID})
+	}
+	return nil, err
+}
+
+func (a Agent) send(ctx context.Context, method string, arguments []any) (json.RawMessage, error) {
+	if arguments == nil {
+		arguments = []any{}
+	}
+	body, err := json.Marshal(map[string]any{"method": method, "arguments": arguments, "reply_to": "test"})
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+net.JoinHostPort(a.Address, "6868")+"/agent", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.SetBasicAuth("mbus", AgentPassword)
+	answer, err := agentClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	raw, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, err
+	}
+	var response struct {
+		Value     json.RawMessage `json:"value"`
+		Exception *struct {
+			Message string `json:"message"`
+		} `json:"exception"`
+	}
+	if err := json.Unmarshal(raw, &response); err != nil {
+		return nil, fmt.Errorf("agent's %s: status %d: %s", method, answer.StatusCode, raw)
+	}
+	if response.Exception != nil {
+		return nil, fmt.Errorf("agent's %s: %s", method, response.Exception.Message)
+	}
+	return response.Value, nil
+}
+
+// AgentEnv is create_vm's env for such a machine.
+func AgentEnv() (map[string]any, error) {
+	certificate, key, err := selfSigned()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"bosh": map[string]any{
+		"password": "*",
+		"mbus":     map[string]any{"cert": map[string]any{"ca": certificate, "certificate": certificate, "private_key": key}},
+	}}, nil
+}
+
+func selfSigned() (certificate, privateKey string, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", "", err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "agent"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return "", "", err
+	}
+	rawKey, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return "", "", err
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: rawKey})), nil
+}

@@ -1,0 +1,114 @@
+// Package director calls the CPI as the BOSH director does: a process per call, one JSON document in,
+// one out.
+package director
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// UUID is the director's.
+const UUID = "71a22008-8304-4b12-988e-c12e3f3c92d9"
+
+// Director calls one CPI program with one configuration.
+type Director struct {
+	// CPI is the path of the CPI's program, Config of its cpi.json.
+	CPI, Config string
+	// APIVersion of the calls; 2 by default.
+	APIVersion int
+	// OnStart sees each process as it starts.
+	OnStart func(*os.Process)
+}
+
+// Response is the CPI's.
+type Response struct {
+	Result json.RawMessage `json:"result"`
+	Error  *Error          `json:"error"`
+	Log    *string         `json:"log"`
+
+	// Stderr is what the process wrote there.
+	Stderr string `json:"-"`
+}
+
+// Error is the response's error.
+type Error struct {
+	Type      string `json:"type"`
+	Message   string `json:"message"`
+	OkToRetry bool   `json:"ok_to_retry"`
+}
+
+func (e *Error) Error() string { return e.Type + ": " + e.Message }
+
+// Text is a result that is a string.
+func (r Response) Text() string {
+	var text string
+	_ = json.Unmarshal(r.Result, &text)
+	return text
+}
+
+// Call makes the call and answers the response; the error is about the process alone, for example
+// that it was killed.
+func (d *Director) Call(ctx context.Context, method string, arguments ...any) (Response, error) {
+	version := d.APIVersion
+	if version == 0 {
+		version = 2
+	}
+	if arguments == nil {
+		arguments = []any{}
+	}
+	request, err := json.Marshal(map[string]any{
+		"method": method, "arguments": arguments, "api_version": version,
+		"context": map[string]any{"director_uuid": UUID, "request_id": "cpi-1"},
+	})
+	if err != nil {
+		return Response{}, err
+	}
+	return d.Raw(ctx, request)
+}
+
+// Raw sends these bytes.
+func (d *Director) Raw(ctx context.Context, request []byte) (Response, error) {
+	command := exec.CommandContext(ctx, d.CPI, "-configPath", d.Config)
+	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")} // the director wipes the rest
+	command.Stdin = bytes.NewReader(request)
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Start(); err != nil {
+		return Response{}, err
+	}
+	if d.OnStart != nil {
+		d.OnStart(command.Process)
+	}
+	if err := command.Wait(); err != nil {
+		return Response{Stderr: stderr.String()}, fmt.Errorf("the CPI's process: %w: %s", err, stderr.String())
+	}
+	response := Response{Stderr: stderr.String()}
+	decoder := json.NewDecoder(&stdout)
+	if err := decoder.Decode(&response); err != nil {
+		return response, fmt.Errorf("stdout is not one JSON document: %w", err)
+	}
+	if decoder.More() || response.Log == nil {
+		return response, fmt.Errorf("stdout is not one whole response: %s", stdout.String())
+	}
+	return response, nil
+}
+
+// WriteConfig writes a cpi.json that uses this kubeconfig file.
+func WriteConfig(path, kubeconfig, namespace string, more map[string]any) error {
+	config := map[string]any{
+		"kubernetes": map[string]any{"kubeconfig_path": kubeconfig, "namespace": namespace},
+		"agent":      map[string]any{"mbus": "nats://nats:password@10.0.0.6:4222"},
+	}
+	for key, value := range more {
+		config[key] = value
+	}
+	content, err := json.Marshal(config)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, content, 0o600)
+}

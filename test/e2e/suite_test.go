@@ -1,0 +1,20 @@
+//go:build e2e
+
+// Package e2e tests the CPI on a real node: kubelet, containerd, Calico, the BOSH agent, monit and the
+// BOSH CLI. scripts/e2e prepares what it needs and runs it as root.
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+func TestE2E(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
+	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
+	RunSpecs(t, "e2e")
+}

@@ -1,0 +1,182 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// A node beyond the first is in a network namespace, joined to this machine by a veth pair. What
+// listens on loopback here is reached there on the same loopback addresses, through a bridge process;
+// that process also routes the addresses of the node's Pods, since no BGP does.
+
+// peer is this machine's end of the node's veth pair.
+func (n *Node) peer() string {
+	return n.Address[:strings.LastIndex(n.Address, ".")] + ".1"
+}
+
+func (n *Node) joinNetwork(ctx context.Context) error {
+	if n.Network == "" {
+		_, err := Run(ctx, "ip", "address", "replace", n.Address+"/32", "dev", "lo") // the kubelet refuses 127.0.0.1
+		return err
+	}
+	if _, err := os.Stat("/run/netns/" + n.Network); err == nil {
+		return nil
+	}
+	inside := func(args ...string) []string {
+		return append([]string{"nsenter", "--net=/run/netns/" + n.Network}, args...)
+	}
+	for _, command := range [][]string{
+		{"ip", "netns", "add", n.Network},
+		{"ip", "link", "add", n.Network, "type", "veth", "peer", "name", "eth0", "netns", n.Network},
+		{"ip", "address", "add", n.peer() + "/30", "dev", n.Network},
+		{"ip", "link", "set", n.Network, "up"},
+		{"sysctl", "-qw", "net.ipv4.conf." + n.Network + ".forwarding=1"},
+		inside("ip", "link", "set", "lo", "up"),
+		inside("ip", "address", "add", n.Address+"/30", "dev", "eth0"),
+		inside("ip", "link", "set", "eth0", "up"),
+		inside("ip", "route", "add", "default", "via", n.peer()),
+		inside("sysctl", "-qw", "net.ipv4.ip_forward=1"),
+	} {
+		if _, err := Run(ctx, command[0], command[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Node) leaveNetwork(ctx context.Context) error {
+	if n.Network == "" {
+		has, err := Run(ctx, "ip", "address", "show", "dev", "lo", "to", n.Address+"/32")
+		if err != nil || has == "" {
+			return err
+		}
+		_, err = Run(ctx, "ip", "address", "delete", n.Address+"/32", "dev", "lo")
+		return err
+	}
+	if _, err := os.Stat("/run/netns/" + n.Network); err != nil {
+		return nil
+	}
+	_, err := Run(ctx, "ip", "netns", "delete", n.Network) // the veth pair and its routes go with it
+	return err
+}
+
+// bridge is the process that joins the node's network namespace to this machine.
+func (n *Node) bridge() Process {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return Process{Name: "bridge", Dir: n.Dir, Args: []string{self, "bridge", "-dir", n.ControlPlane.Dir, "-node", n.Name}}
+}
+
+// ServeBridge forwards the cluster's loopback ports into the node's network namespace, and keeps
+// routes to its Pods, until the context ends.
+func (n *Node) ServeBridge(ctx context.Context, ports ...int) error {
+	for _, port := range ports {
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		listener, err := n.listen(address)
+		if err != nil {
+			return fmt.Errorf("listen on %s in %s: %w", address, n.Network, err)
+		}
+		go forward(listener, address)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", n.ControlPlane.Kubeconfig("admin"))
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	pods := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = "spec.nodeName=" + n.Name
+	})).Core().V1().Pods().Informer()
+	if _, err := pods.AddEventHandler(n.routes(ctx)); err != nil {
+		return err
+	}
+	pods.Run(ctx.Done())
+	return nil
+}
+
+// listen opens the listener inside the node's network namespace; a socket stays in the namespace it
+// was made in.
+func (n *Node) listen(address string) (net.Listener, error) {
+	runtime.LockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	defer own.Close()
+	target, err := os.Open("/run/netns/" + n.Network)
+	if err != nil {
+		return nil, err
+	}
+	defer target.Close()
+	if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, err
+	}
+	listener, listenErr := net.Listen("tcp", address)
+	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, err // the thread stays locked and ends with its goroutine
+	}
+	runtime.UnlockOSThread()
+	return listener, listenErr
+}
+
+func forward(listener net.Listener, address string) {
+	for {
+		near, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer near.Close()
+			far, err := net.DialTimeout("tcp", address, 5*time.Second)
+			if err != nil {
+				return
+			}
+			defer far.Close()
+			done := make(chan struct{}, 2)
+			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+				go func() { _, _ = io.Copy(pair[0], pair[1]); done <- struct{}{} }()
+			}
+			<-done
+		}()
+	}
+}
+
+// routes sends what is for the node's Pods to the node.
+func (n *Node) routes(ctx context.Context) cache.ResourceEventHandler {
+	change := func(verb string, object any) {
+		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = gone.Obj
+		}
+		pod, ok := object.(*corev1.Pod)
+		if !ok || pod.Spec.HostNetwork || pod.Status.PodIP == "" {
+			return
+		}
+		if _, err := Run(ctx, "ip", "route", verb, pod.Status.PodIP+"/32", "via", n.Address); err != nil && verb == "replace" {
+			fmt.Fprintln(os.Stderr, errors.Join(fmt.Errorf("route to %s", pod.Name), err))
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { change("replace", object) },
+		UpdateFunc: func(_, object any) { change("replace", object) },
+		DeleteFunc: func(object any) { change("delete", object) },
+	}
+}

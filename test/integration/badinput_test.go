@@ -1,0 +1,145 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+const (
+	cpiError       = "Bosh::Clouds::CpiError"
+	notImplemented = "Bosh::Clouds::NotImplemented"
+)
+
+// Every answer is one JSON document with exit status 0 (Director.Raw sees to that), and nothing
+// changes in the cluster.
+var _ = Describe("Bad input", func() {
+	var w world
+	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
+
+	DescribeTable("is answered with an error that says what is wrong",
+		func(ctx context.Context, request, kind, words string) {
+			response, err := w.Raw(ctx, []byte(request))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(response.Error).NotTo(BeNil())
+			Expect(response.Error.Type).To(Equal(kind))
+			Expect(response.Error.Message).To(ContainSubstring(words))
+			Expect(response.Error.OkToRetry).To(BeFalse())
+			Expect(response.Stderr).NotTo(ContainSubstring("panic"))
+			Expect(w.objects(ctx)).To(BeEmpty())
+		},
+		Entry("nothing", ``, cpiError, "not one JSON document"),
+		Entry("malformed JSON", `{"method":`, cpiError, "not one JSON document"),
+		Entry("a list", `[]`, cpiError, "not one JSON document"),
+		Entry("a hash without a method", `{}`, cpiError, "method"),
+		Entry("a method without arguments", `{"method":"has_vm"}`, cpiError, "arguments"),
+		Entry("an unknown method", `{"method":"make_coffee","arguments":[]}`, notImplemented, "make_coffee"),
+		Entry("a method of a wrong type", `{"method":7,"arguments":[]}`, cpiError, "method"),
+		Entry("too few arguments", `{"method":"attach_disk","arguments":["vm"]}`, cpiError, "2 arguments"),
+		Entry("too many arguments", `{"method":"has_vm","arguments":["vm","vm"]}`, cpiError, "1 argument"),
+		Entry("a CID that is a number", `{"method":"has_vm","arguments":[7]}`, cpiError, "number"),
+		Entry("an empty CID", `{"method":"has_disk","arguments":[""]}`, cpiError, "non-empty"),
+		Entry("null for a CID", `{"method":"delete_vm","arguments":[null]}`, cpiError, "non-empty"),
+		Entry("a disk size that is text", `{"method":"create_disk","arguments":["big",{},null]}`, cpiError, "string"),
+		Entry("a disk size of 0", `{"method":"create_disk","arguments":[0,{},null]}`, cpiError, "greater than 0"),
+		Entry("an unknown disk property", `{"method":"create_disk","arguments":[1,{"storage_clas":"x"},null]}`, cpiError, `did you mean "storage_class"?`),
+		Entry("an unknown volume mode", `{"method":"create_disk","arguments":[1,{"volume_mode":"Tape"},null]}`, cpiError, "volume_mode"),
+		Entry("an unknown filesystem", `{"method":"create_disk","arguments":[1,{"filesystem":"fat"},null]}`, cpiError, "filesystem"),
+		Entry("an API version of the future", `{"method":"has_vm","arguments":["vm"],"api_version":7}`, cpiError, "api_version 7"),
+		Entry("a context that is a list", `{"method":"has_vm","arguments":["vm"],"context":[]}`, cpiError, "context"),
+		Entry("an unknown VM property", createVM(`{"memry":1}`, `{}`), cpiError, `did you mean "memory"?`),
+		Entry("an unknown key inside a native structure", createVM(`{"affinity":{"nodeAfinity":{}}}`, `{}`), cpiError, `did you mean "nodeAffinity"?`),
+		Entry("memory of a wrong type", createVM(`{"memory":[]}`, `{}`), cpiError, "memory [] is neither a whole number"),
+		Entry("memory below 0", createVM(`{"memory":-1}`, `{}`), cpiError, "memory must be greater than 0"),
+		Entry("a label that Kubernetes refuses", createVM(`{"labels":{"a":"b c"}}`, `{}`), cpiError, "labels.a"),
+		Entry("a manual network without an address", createVM(`{}`, `{"n":{"type":"manual"}}`), cpiError, "networks.n.ip"),
+		Entry("a network of an unknown type", createVM(`{}`, `{"n":{"type":"magic"}}`), cpiError, "networks.n.type"),
+		Entry("two addresses of one family", createVM(`{}`, `{"n":{"type":"manual","ip":"10.0.0.1"},"m":{"type":"manual","ip":"10.0.0.2"}}`), "Bosh::Clouds::NotSupported", "m and n"),
+		Entry("an agent id that no Pod's name can hold", `{"method":"create_vm","arguments":["A_b","i:1",{},{},[],{}],"api_version":2}`, cpiError, "agent_id"),
+		Entry("a stemcell that is no image", `{"method":"create_vm","arguments":["a","no image",{},{},[],{}],"api_version":2}`, "Bosh::Clouds::StemcellNotFound", "no image"),
+		Entry("a stemcell with a malformed reference", `{"method":"create_stemcell","arguments":["i",{"image":"UPPER CASE"}]}`, cpiError, "cloud_properties.image"),
+		Entry("vm_resources without a CPU", `{"method":"calculate_vm_cloud_properties","arguments":[{"ram":1}]}`, cpiError, "cpu"),
+	)
+
+	It("of a megabyte of garbage is answered too", func(ctx context.Context) {
+		garbage := make([]byte, 1<<20)
+		source := rand.NewChaCha8([32]byte{1})
+		_, _ = source.Read(garbage)
+		response, err := w.Raw(ctx, garbage)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Error.Type).To(Equal(cpiError))
+	})
+})
+
+func createVM(properties, networks string) string {
+	return fmt.Sprintf(`{"method":"create_vm","arguments":["a","i:1",%s,%s,[],{}],"api_version":2}`, properties, networks)
+}
+
+var _ = Describe("A configuration", func() {
+	config := func(content string) *director.Director {
+		path := filepath.Join(GinkgoT().TempDir(), "cpi.json")
+		Expect(os.WriteFile(path, []byte(content), 0o600)).To(Succeed())
+		return &director.Director{CPI: program, Config: path}
+	}
+
+	DescribeTable("that is broken is named in every answer",
+		func(ctx context.Context, content, words string) {
+			for _, method := range []string{"info", "has_vm"} {
+				arguments := map[string][]any{"info": {}, "has_vm": {"vm"}}[method]
+				response, err := config(content).Call(ctx, method, arguments...)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(response.Error).NotTo(BeNil())
+				Expect(response.Error.Type).To(Equal(cpiError))
+				Expect(response.Error.Message).To(ContainSubstring(words))
+			}
+		},
+		Entry("no JSON", `kubernetes: {}`, "cpi.json"),
+		Entry("an unknown key", `{"agent":{"mbus":"nats://a:1"},"kubernetis":{}}`, `did you mean "kubernetes"?`),
+		Entry("an unknown key inside", `{"agent":{"mbus":"nats://a:1","mbuss":""}}`, `did you mean "mbus"?`),
+		Entry("a missing key", `{}`, "agent.mbus is missing"),
+		Entry("a value of a wrong type", `{"agent":{"mbus":1}}`, "agent.mbus"),
+		Entry("two kubeconfigs", `{"agent":{"mbus":"nats://a:1"},"kubernetes":{"kubeconfig":"x","kubeconfig_path":"y"}}`, "kubeconfig_path"),
+		Entry("a timeout without a unit", `{"agent":{"mbus":"nats://a:1"},"timeouts":{"create_vm":"10"}}`, "duration"),
+		Entry("an unknown log level", `{"agent":{"mbus":"nats://a:1"},"log":{"level":"loud"}}`, "log.level"),
+	)
+
+	It("that is not there is named", func(ctx context.Context) {
+		response, err := (&director.Director{CPI: program, Config: "/no/such/cpi.json"}).Call(ctx, "has_vm", "vm")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Error.Message).To(ContainSubstring("/no/such/cpi.json"))
+	})
+
+	It("whose API server does not answer gives an error that says so, and info is answered even so", func(ctx context.Context) {
+		port, err := embedded.FreePort()
+		Expect(err).NotTo(HaveOccurred())
+		kubeconfig := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:%d"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],"users":[{"name":"c","user":{}}]}`, port)
+		path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+		Expect(os.WriteFile(path, []byte(kubeconfig), 0o600)).To(Succeed())
+		d := config(fmt.Sprintf(`{"agent":{"mbus":"nats://a:1"},"kubernetes":{"kubeconfig_path":%q},"timeouts":{"request":"100ms"}}`, path))
+		response, err := d.Call(ctx, "has_vm", "vm")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Error.Type).To(Equal("Bosh::Clouds::CloudError"))
+		Expect(response.Error.Message).To(ContainSubstring("API server cannot be reached"))
+		response, err = d.Call(ctx, "info")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Error).To(BeNil())
+	})
+
+	It("can be replaced by the properties of a cpi-config", func(ctx context.Context) {
+		w := newWorld(ctx)
+		raw, err := os.ReadFile(filepath.Join(dir, w.namespace+".kubeconfig"))
+		Expect(err).NotTo(HaveOccurred())
+		d := config(`{"agent":{"mbus":"nats://a:1"},"kubernetes":{"kubeconfig_path":"/no/such/file"}}`)
+		response, err := d.Raw(ctx, fmt.Appendf(nil, `{"method":"has_vm","arguments":["vm"],"context":{"director_uuid":"d","kubernetes":{"kubeconfig":%q}}}`, raw))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Error).To(BeNil())
+	})
+})

@@ -1,0 +1,45 @@
+package integration
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// The most requests that a call may send to the API server when nothing goes wrong; a watch counts as
+// one.
+var _ = Describe("The number of requests", func() {
+	var w world
+	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
+
+	counts := func(ctx context.Context, most int, method string, arguments ...any) {
+		GinkgoHelper()
+		proxy.Reset(nil)
+		w.must(ctx, method, arguments...)
+		Expect(len(proxy.Requests())).To(BeNumerically("<=", most), "%s sent %v", method, proxy.Requests())
+	}
+
+	It("is none for calls that need no cluster", func(ctx context.Context) {
+		counts(ctx, 0, "info")
+		counts(ctx, 0, "calculate_vm_cloud_properties", map[string]any{"cpu": 1, "ram": 1024, "ephemeral_disk_size": 1024})
+		counts(ctx, 0, "create_stemcell", "image", map[string]any{"image": stemcellCID})
+		counts(ctx, 0, "delete_stemcell", stemcellCID)
+	})
+
+	It("stays within the budget over the life of a machine and its disk", func(ctx context.Context) {
+		counts(ctx, 3, "create_vm", "budget", stemcellCID, map[string]any{}, dynamic(), []string{}, map[string]any{})
+		vm := "agent-budget"
+		counts(ctx, 1, "has_vm", vm)
+		counts(ctx, 1, "set_vm_metadata", vm, map[string]any{"job": "web"})
+		counts(ctx, 1, "create_disk", 64, map[string]any{}, vm)
+		disk := w.createDisk(ctx)
+		counts(ctx, 1, "has_disk", disk)
+		counts(ctx, 4, "attach_disk", vm, disk)
+		counts(ctx, 1, "get_disks", vm)
+		counts(ctx, 1, "set_disk_metadata", disk, map[string]any{"job": "web"})
+		counts(ctx, 4, "detach_disk", vm, disk)
+		w.must(ctx, "attach_disk", vm, disk)
+		counts(ctx, 3+1, "delete_vm", vm)
+	})
+})

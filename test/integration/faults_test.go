@@ -1,0 +1,175 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/test/apiproxy"
+	"bosh-kubernetes-cpi/test/director"
+)
+
+// withTimeouts is the world's director with other timeouts.
+func withTimeouts(w world, timeouts map[string]any) *director.Director {
+	GinkgoHelper()
+	raw, err := os.ReadFile(w.Config)
+	Expect(err).NotTo(HaveOccurred())
+	var config map[string]any
+	Expect(json.Unmarshal(raw, &config)).To(Succeed())
+	config["timeouts"] = timeouts
+	raw, err = json.Marshal(config)
+	Expect(err).NotTo(HaveOccurred())
+	path := filepath.Join(dir, w.namespace+"-timeouts.json")
+	Expect(os.WriteFile(path, raw, 0o600)).To(Succeed())
+	return &director.Director{CPI: w.CPI, Config: path}
+}
+
+// killed makes the call with a process that is killed when it sends its nth request: before the API
+// server has seen it, or after. It answers false when the call sent fewer requests.
+func (w world) killed(ctx context.Context, n int, after bool, method string, arguments ...any) bool {
+	GinkgoHelper()
+	var mutex sync.Mutex
+	var process *os.Process
+	killing := *w.Director
+	killing.OnStart = func(started *os.Process) { mutex.Lock(); process = started; mutex.Unlock() }
+	kill := func() { mutex.Lock(); defer mutex.Unlock(); Expect(process.Kill()).To(Succeed()) }
+	if after {
+		proxy.Reset(apiproxy.After(n, kill))
+	} else {
+		proxy.Reset(apiproxy.Before(n, func() bool { kill(); return false }))
+	}
+	_, err := killing.Call(ctx, method, arguments...)
+	proxy.Reset(nil)
+	return err != nil
+}
+
+var _ = Describe("A call that is cut short", func() {
+	var (
+		w        world
+		vm, disk string
+	)
+	BeforeEach(func(ctx context.Context) {
+		w = newWorld(ctx)
+		vm, disk = w.createVM(ctx, "one"), w.createDisk(ctx)
+	})
+
+	for _, after := range []bool{false, true} {
+		when := map[bool]string{false: "before", true: "after"}[after]
+
+		It("attach_disk, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
+			for n := 1; ; n++ {
+				cut := w.killed(ctx, n, after, "attach_disk", vm, disk)
+				Expect(w.must(ctx, "attach_disk", vm, disk).Result).To(MatchJSON(`{"path":"/dev/bosh/` + disk + `"}`))
+				w.must(ctx, "detach_disk", vm, disk)
+				if !cut {
+					Expect(n).To(BeNumerically(">", 3))
+					return
+				}
+			}
+		})
+
+		It("detach_disk, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
+			for n := 1; ; n++ {
+				w.must(ctx, "attach_disk", vm, disk)
+				cut := w.killed(ctx, n, after, "detach_disk", vm, disk)
+				response, err := w.Call(ctx, "detach_disk", vm, disk)
+				Expect(err).NotTo(HaveOccurred())
+				if response.Error != nil {
+					Expect(response.Error.Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
+				}
+				Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
+				if !cut {
+					Expect(n).To(BeNumerically(">", 3))
+					return
+				}
+			}
+		})
+
+		It("detach_disk, killed "+when+" any request, does not keep the disk from being attached again", func(ctx context.Context) {
+			for n := 1; ; n++ {
+				w.must(ctx, "attach_disk", vm, disk)
+				cut := w.killed(ctx, n, after, "detach_disk", vm, disk)
+				w.must(ctx, "attach_disk", vm, disk)
+				Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
+				if !cut {
+					return
+				}
+			}
+		})
+
+		It("create_vm, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
+			for n := 1; ; n++ {
+				agent := fmt.Sprintf("killed-%d", n)
+				cut := w.killed(ctx, n, after, "create_vm", agent, stemcellCID, map[string]any{"cpu": "100m", "memory": 64}, dynamic(), []string{}, map[string]any{})
+				w.createVM(ctx, agent)
+				secret, err := cluster.CoreV1().Secrets(w.namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})
+				Expect(err).NotTo(HaveOccurred())
+				pod, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})
+				Expect(err).NotTo(HaveOccurred())
+				Expect(secret.OwnerReferences).To(ConsistOf(HaveField("UID", pod.UID)))
+				if !cut {
+					return
+				}
+			}
+		})
+
+		It("delete_vm, killed "+when+" any request, ends well when it is repeated, and leaves the disk", func(ctx context.Context) {
+			for n := 1; ; n++ {
+				machine := w.createVM(ctx, fmt.Sprintf("doomed-%d", n))
+				w.must(ctx, "attach_disk", machine, disk)
+				cut := w.killed(ctx, n, after, "delete_vm", machine)
+				response, err := w.Call(ctx, "delete_vm", machine)
+				Expect(err).NotTo(HaveOccurred())
+				if response.Error != nil {
+					Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMNotFound"))
+				}
+				Expect(string(w.must(ctx, "has_disk", disk).Result)).To(Equal("true"))
+				if !cut {
+					return
+				}
+			}
+		})
+	}
+})
+
+var _ = Describe("A fault of the API server", func() {
+	faults := map[string]func(int) apiproxy.Fault{
+		"a 503":                                  apiproxy.Unavailable,
+		"a connection that breaks before":        apiproxy.ResetBefore,
+		"an answer that is lost on the way back": apiproxy.ResetAfter,
+	}
+	for name, fault := range faults {
+		It(name+", at any request, does not make a call fail or change its outcome", func(ctx context.Context) {
+			w := newWorld(ctx)
+			at := func(n int, method string, arguments ...any) {
+				GinkgoHelper()
+				proxy.Reset(fault(n))
+				w.must(ctx, method, arguments...)
+				proxy.Reset(nil)
+			}
+			for n := 1; n <= 4; n++ {
+				agent := fmt.Sprintf("vm-%d", n)
+				at(n, "create_vm", agent, stemcellCID, map[string]any{"memory": 64}, dynamic(), []string{}, map[string]any{})
+				disk := w.createDisk(ctx)
+				at(n, "attach_disk", "agent-"+agent, disk)
+				Expect(w.must(ctx, "get_disks", "agent-"+agent).Result).To(MatchJSON(`["` + disk + `"]`))
+				at(n, "detach_disk", "agent-"+agent, disk)
+				Expect(w.must(ctx, "get_disks", "agent-"+agent).Result).To(MatchJSON(`[]`))
+				at(n, "delete_vm", "agent-"+agent)
+				at(n, "delete_disk", disk)
+			}
+			proxy.Reset(fault(1))
+			w.createDisk(ctx)
+			claims, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).List(ctx, metav1.ListOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(claims.Items).To(HaveLen(1), "a repeated create_disk made two claims")
+		})
+	}
+})

@@ -1,0 +1,61 @@
+package integration
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+const documentedRights = "../../docs/rbac.yaml"
+
+// serviceAccount gives the namespace the documented service account, with exactly the documented
+// rights, and answers a token for it: every test runs with it, so that a missing right fails tests.
+func serviceAccount(ctx context.Context, namespace string) string {
+	GinkgoHelper()
+	_, err := embedded.Run(ctx, "kubectl", "--kubeconfig", plane.Kubeconfig("admin"), "apply", "--namespace", namespace, "-f", documentedRights)
+	Expect(err).NotTo(HaveOccurred())
+	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	return token.Status.Token
+}
+
+var _ = ReportAfterSuite("every documented right is used", func(report Report) {
+	if !report.SuiteSucceeded || report.SuiteConfig.FocusStrings != nil {
+		return // some calls were not made
+	}
+	used := proxy.Rights()
+	for _, right := range documented() {
+		Expect(slices.Contains(used, right)).To(BeTrue(), "%s documents the right to %s, which no call needs", documentedRights, right)
+	}
+})
+
+// documented answers the Role's rights as "verb resource".
+func documented() []string {
+	GinkgoHelper()
+	raw, err := os.ReadFile(documentedRights)
+	Expect(err).NotTo(HaveOccurred())
+	var rights []string
+	for _, document := range strings.Split(string(raw), "\n---\n") {
+		var role rbacv1.Role
+		Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					rights = append(rights, verb+" "+resource)
+				}
+			}
+		}
+	}
+	Expect(rights).NotTo(BeEmpty())
+	return rights
+}

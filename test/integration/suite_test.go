@@ -1,0 +1,221 @@
+// Package integration tests the CPI's program against a real API server, etcd, controller manager and
+// scheduler. Nodes are simulated by kwok, and volumes by a provisioner that makes them of nothing.
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"bosh-kubernetes-cpi/test/apiproxy"
+	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+func TestIntegration(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(30 * time.Second)
+	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
+	RunSpecs(t, "integration")
+}
+
+var (
+	dir     string
+	plane   *embedded.ControlPlane
+	cluster kubernetes.Interface
+	proxy   *apiproxy.Proxy
+	program string
+)
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	var err error
+	dir = GinkgoT().TempDir()
+	program = filepath.Join(dir, "cpi")
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, "bosh-kubernetes-cpi/cmd/cpi")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(out))
+
+	plane, err = embedded.NewTestControlPlane(filepath.Join(dir, "control-plane"))
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(plane.Stop()).To(Succeed()) })
+	Expect(plane.Start(ctx)).To(Succeed())
+
+	kwok := embedded.Process{Name: "kwok", Dir: dir, Child: true, Args: []string{
+		"kwok", "--kubeconfig", plane.Kubeconfig("admin"), "--manage-all-nodes", "--config", "testdata/kwok.yaml",
+		"--server-address", "", "--node-ip", "192.0.2.1", "--cidr", "10.1.0.0/16", "--node-lease-duration-seconds", "40"}}
+	Expect(kwok.Start()).To(Succeed())
+	DeferCleanup(func() { Expect(kwok.Stop()).To(Succeed()) })
+
+	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
+	Expect(err).NotTo(HaveOccurred())
+	config.QPS = -1
+	cluster, err = kubernetes.NewForConfig(config)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(plane.Apply(ctx, resources)).To(Succeed())
+	provision, cancel := context.WithCancel(context.Background())
+	DeferCleanup(cancel)
+	go provisionVolumes(provision, cluster)
+	Eventually(func(g Gomega) {
+		nodes, err := cluster.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, node := range nodes.Items {
+			g.Expect(node.Status.Conditions).To(ContainElement(And(
+				HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionTrue))), node.Name)
+		}
+	}).Should(Succeed(), kwok.LastLines)
+
+	proxy, err = apiproxy.New(plane.Kubeconfig("admin"))
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(proxy.Close)
+}, NodeTimeout(5*time.Minute))
+
+const resources = `
+apiVersion: v1
+kind: Node
+metadata: {name: node-a, labels: {topology.kubernetes.io/zone: a}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-b, labels: {topology.kubernetes.io/zone: b}}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: standard
+  annotations: {storageclass.kubernetes.io/is-default-class: "true"}
+provisioner: integration.test/nothing
+volumeBindingMode: WaitForFirstConsumer
+reclaimPolicy: Delete
+`
+
+// provisionVolumes makes a volume for each claim for which the scheduler has chosen a node.
+func provisionVolumes(ctx context.Context, cluster kubernetes.Interface) {
+	defer GinkgoRecover()
+	claims, err := cluster.CoreV1().PersistentVolumeClaims("").Watch(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	defer claims.Stop()
+	for event := range claims.ResultChan() {
+		claim, ok := event.Object.(*corev1.PersistentVolumeClaim)
+		if !ok || claim.Status.Phase != corev1.ClaimPending || claim.Annotations["volume.kubernetes.io/selected-node"] == "" {
+			continue
+		}
+		// The same claim may be seen several times; its volume's name is its own.
+		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, volumeFor(claim), metav1.CreateOptions{})
+	}
+}
+
+func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "volume-" + string(claim.UID)},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:         corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
+			AccessModes:      claim.Spec.AccessModes,
+			VolumeMode:       claim.Spec.VolumeMode,
+			StorageClassName: *claim.Spec.StorageClassName,
+			ClaimRef: &corev1.ObjectReference{
+				Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+			},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: "integration.test", VolumeHandle: string(claim.UID),
+			}},
+		},
+	}
+}
+
+// world is a namespace of its own with a director that works in it through the proxy.
+type world struct {
+	*director.Director
+	namespace string
+}
+
+var worlds int
+
+func newWorld(ctx context.Context) world {
+	worlds++
+	namespace := fmt.Sprintf("world-%d-%d", GinkgoParallelProcess(), worlds)
+	_, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	// The controller manager makes it; without it no Pod is admitted.
+	Eventually(func() error {
+		_, err := cluster.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	}).WithContext(ctx).Should(Succeed())
+	proxy.As(serviceAccount(ctx, namespace))
+	kubeconfig, config := filepath.Join(dir, namespace+".kubeconfig"), filepath.Join(dir, namespace+".json")
+	Expect(proxy.Kubeconfig(kubeconfig, namespace)).To(Succeed())
+	Expect(director.WriteConfig(config, kubeconfig, namespace, map[string]any{
+		"timeouts": map[string]any{"create_vm": "30s", "attach_disk": "30s", "detach_disk": "4s", "delete_vm": "30s", "request": "5s"},
+	})).To(Succeed())
+	proxy.Reset(nil)
+	return world{Director: &director.Director{CPI: program, Config: config}, namespace: namespace}
+}
+
+// must makes a call that has to succeed.
+func (w world) must(ctx context.Context, method string, arguments ...any) director.Response {
+	GinkgoHelper()
+	response, err := w.Call(ctx, method, arguments...)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(response.Error).To(BeNil(), "%s: %s", method, response.Stderr)
+	return response
+}
+
+// fails makes a call that has to fail.
+func (w world) fails(ctx context.Context, method string, arguments ...any) director.Error {
+	GinkgoHelper()
+	response, err := w.Call(ctx, method, arguments...)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(response.Error).NotTo(BeNil(), "%s succeeded: %s", method, response.Result)
+	return *response.Error
+}
+
+const stemcellCID = "registry.example.com/stemcell@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
+
+func dynamic() map[string]any {
+	return map[string]any{"default": map[string]any{"type": "dynamic", "cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
+}
+
+// createVM makes a machine on a dynamic network and answers its CID.
+func (w world) createVM(ctx context.Context, agent string) string {
+	GinkgoHelper()
+	w.must(ctx, "create_vm", agent, stemcellCID, map[string]any{"cpu": "100m", "memory": 64}, dynamic(), []string{}, map[string]any{})
+	return "agent-" + agent
+}
+
+func (w world) createDisk(ctx context.Context) string {
+	GinkgoHelper()
+	return w.must(ctx, "create_disk", 64, map[string]any{}, nil).Text()
+}
+
+// objects answers what the CPI has put into the namespace, as kind/name.
+func (w world) objects(ctx context.Context) []string {
+	GinkgoHelper()
+	found := []string{}
+	pods, err := cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	for _, pod := range pods.Items {
+		found = append(found, "Pod/"+pod.Name)
+	}
+	secrets, err := cluster.CoreV1().Secrets(w.namespace).List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	for _, secret := range secrets.Items {
+		found = append(found, "Secret/"+secret.Name)
+	}
+	claims, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	for _, claim := range claims.Items {
+		found = append(found, "PersistentVolumeClaim/"+claim.Name)
+	}
+	return found
+}
