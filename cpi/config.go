@@ -11,6 +11,7 @@ import (
 
 	"bosh-kubernetes-cpi/agentsettings"
 	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 // Config is the content of cpi.json, documented in docs/configuration.md.
@@ -18,6 +19,7 @@ type Config struct {
 	Kubernetes kube.Options          `json:"kubernetes"`
 	Agent      agentsettings.Options `json:"agent"`
 	Network    NetworkOptions        `json:"network"`
+	Stemcell   stemcell.Options      `json:"stemcell"`
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
 }
@@ -27,6 +29,8 @@ type Config struct {
 type Timeouts struct {
 	// Request is how long one request is repeated while the API server cannot be reached.
 	Request metav1.Duration `json:"request"`
+	// CreateStemcell covers pushing a heavy stemcell's image to the registry.
+	CreateStemcell metav1.Duration `json:"create_stemcell"`
 	// CreateVM covers scheduling, pulling the image and booting.
 	CreateVM metav1.Duration `json:"create_vm"`
 	// DeleteVM covers stopping the machine and releasing its disks.
@@ -52,12 +56,13 @@ func DefaultConfig() Config {
 	return Config{
 		Network: DefaultNetworkOptions(),
 		Timeouts: Timeouts{
-			Request:    duration(kube.DefaultPatience),
-			CreateVM:   duration(15 * time.Minute),
-			DeleteVM:   duration(10 * time.Minute),
-			AttachDisk: duration(10 * time.Minute),
-			DetachDisk: duration(5 * time.Minute),
-			Other:      duration(5 * time.Minute),
+			Request:        duration(kube.DefaultPatience),
+			CreateStemcell: duration(30 * time.Minute),
+			CreateVM:       duration(15 * time.Minute),
+			DeleteVM:       duration(10 * time.Minute),
+			AttachDisk:     duration(10 * time.Minute),
+			DetachDisk:     duration(5 * time.Minute),
+			Other:          duration(5 * time.Minute),
 		},
 		Log: LogOptions{Level: "info"},
 	}
@@ -81,7 +86,7 @@ func LoadConfig(path string) (Config, error) {
 
 // Validate checks the whole configuration before anything is done with it.
 func (c Config) Validate() error {
-	for _, check := range []func() error{c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Timeouts.Validate} {
+	for _, check := range []func() error{c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Stemcell.Validate, c.Timeouts.Validate} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -93,7 +98,7 @@ func (c Config) Validate() error {
 // Validate names the first timeout that is not positive.
 func (t Timeouts) Validate() error {
 	for key, value := range map[string]metav1.Duration{
-		"request": t.Request, "create_vm": t.CreateVM, "delete_vm": t.DeleteVM,
+		"request": t.Request, "create_stemcell": t.CreateStemcell, "create_vm": t.CreateVM, "delete_vm": t.DeleteVM,
 		"attach_disk": t.AttachDisk, "detach_disk": t.DetachDisk, "other": t.Other,
 	} {
 		if value.Duration <= 0 {
@@ -106,6 +111,8 @@ func (t Timeouts) Validate() error {
 // of answers how long the method may take.
 func (t Timeouts) of(method string) time.Duration {
 	switch method {
+	case "create_stemcell":
+		return t.CreateStemcell.Duration
 	case "create_vm":
 		return t.CreateVM.Duration
 	case "delete_vm":
@@ -133,6 +140,7 @@ type overrides struct {
 	Kubernetes json.RawMessage `json:"kubernetes"`
 	Agent      json.RawMessage `json:"agent"`
 	Network    json.RawMessage `json:"network"`
+	Stemcell   json.RawMessage `json:"stemcell"`
 	Timeouts   json.RawMessage `json:"timeouts"`
 }
 
@@ -147,13 +155,16 @@ func (c Config) with(context json.RawMessage) (Config, error) {
 	if given.Kubernetes != nil {
 		c.Kubernetes = kube.Options{} // another cluster shares nothing with this one
 	}
+	if given.Stemcell != nil {
+		c.Stemcell = stemcell.Options{} // nor does its registry
+	}
 	for _, part := range []struct {
 		name string
 		raw  json.RawMessage
 		into any
 	}{
 		{"kubernetes", given.Kubernetes, &c.Kubernetes}, {"agent", given.Agent, &c.Agent},
-		{"network", given.Network, &c.Network}, {"timeouts", given.Timeouts, &c.Timeouts},
+		{"network", given.Network, &c.Network}, {"stemcell", given.Stemcell, &c.Stemcell}, {"timeouts", given.Timeouts, &c.Timeouts},
 	} {
 		if part.raw == nil {
 			continue

@@ -22,7 +22,10 @@ type call struct {
 	ctx      context.Context
 	config   Config
 	director string
-	log      *slog.Logger
+	// stemcellAPI is the api_version of the stemcell that the call is about; nil when the director does
+	// not tell.
+	stemcellAPI *int
+	log         *slog.Logger
 }
 
 // cluster connects to the cluster of this request. Methods that need none never call it, so that
@@ -118,6 +121,11 @@ type actions struct {
 
 type requestContext struct {
 	DirectorUUID string `json:"director_uuid"`
+	VM           struct {
+		Stemcell struct {
+			APIVersion *int `json:"api_version"`
+		} `json:"stemcell"`
+	} `json:"vm"`
 }
 
 // Create answers the function for one request.
@@ -139,13 +147,13 @@ func (a *actions) Create(method string, version int, raw apiv1.CallContext) (any
 	if props, ok := raw.(apiv1.CloudPropsImpl); ok && len(props.RawMessage) > 0 {
 		sent = props.RawMessage
 		if err := json.Unmarshal(sent, &known); err != nil {
-			return failing(serve, invalid("the request's context is not a hash with a director_uuid: %w", err)), nil
+			return failing(serve, invalid("the request's context is not a hash as the director sends it: %w", err)), nil
 		}
 	}
 	if config, err = config.with(sent); err != nil {
 		return failing(serve, invalid("%w", err)), nil
 	}
-	c.config, c.director = config, known.DirectorUUID
+	c.config, c.director, c.stemcellAPI = config, known.DirectorUUID, known.VM.Stemcell.APIVersion
 	c.ctx, a.cancel = context.WithTimeout(a.ctx, config.Timeouts.of(method))
 	return serve, nil
 }

@@ -19,6 +19,7 @@ const (
 	typeVMFailed       = "Bosh::Clouds::VMCreationFailed"
 	typeDiskNotFound   = "Bosh::Clouds::DiskNotFound"
 	typeNotAttached    = "Bosh::Clouds::DiskNotAttached"
+	typeNoDiskSpace    = "Bosh::Clouds::NoDiskSpace"
 	typeNoStemcell     = "Bosh::Clouds::StemcellNotFound"
 )
 

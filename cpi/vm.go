@@ -15,7 +15,6 @@ import (
 	"bosh-kubernetes-cpi/agentsettings"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/manifest"
-	"bosh-kubernetes-cpi/stemcell"
 )
 
 // cleanupTime bounds what is done after a call has failed, when its own time may be over.
@@ -33,6 +32,9 @@ func (c *call) createVM(agentID apiv1.AgentID, stemcellCID apiv1.StemcellCID, pr
 	cluster, err := c.cluster()
 	if err != nil {
 		return apiv1.VMCID{}, nil, err
+	}
+	if err := c.bringPullSecret(cluster, vm.Image); err != nil {
+		return apiv1.VMCID{}, nil, creationFailed(err)
 	}
 	pod, err := c.bringVM(cluster, vm, settings)
 	if err == nil {
@@ -68,8 +70,11 @@ func (c *call) machine(agentID, stemcellCID string, properties json.RawMessage, 
 	if !manifest.ValidName(vm.Name) {
 		return vm, nil, invalid("agent_id %q cannot be part of a Pod's name: use lower-case letters, digits and '-', at most 46 of them", agentID)
 	}
+	if err := c.checkStemcellAPI(); err != nil {
+		return vm, nil, err
+	}
 	var err error
-	if vm.Image, err = stemcell.Image(stemcellCID); err != nil {
+	if vm.Image, err = c.config.Stemcell.Image(stemcellCID); err != nil {
 		return vm, nil, typed(typeNoStemcell, "%w", err)
 	}
 	wanted, err := parseVMProperties(properties)
@@ -81,6 +86,13 @@ func (c *call) machine(agentID, stemcellCID string, properties json.RawMessage, 
 	}
 	if err := wanted.apply(&vm); err != nil {
 		return vm, nil, err
+	}
+	pull, _, err := c.config.Stemcell.PullSecret(vm.Image)
+	if err != nil {
+		return vm, nil, err
+	}
+	if pull != "" {
+		vm.PullSecrets = append(vm.PullSecrets, corev1.LocalObjectReference{Name: pull})
 	}
 	asked, err := c.config.Network.annotations(networks.addresses())
 	if err != nil {

@@ -1,33 +1,26 @@
-// Package stemcell turns what BOSH calls a stemcell into a container image's reference.
-//
-// It knows registries and stemcell formats, and nothing of Kubernetes' API or the CPI's protocol.
 package stemcell
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
-
-// ErrNotFound: the registry answers that it has no such image.
-var ErrNotFound = errors.New("image not found")
 
 // Formats are the stemcell formats that create_stemcell accepts, as info reports them.
 func Formats() []string {
-	return []string{"kubernetes-light", "docker-light"}
+	return []string{"kubernetes-light", "docker-light", "warden-tar", "general-tar"}
 }
 
-// Properties are the cloud_properties of a stemcell.MF that name an image. Others (name, version,
-// infrastructure …) are the director's and are ignored.
+// Properties are the cloud_properties of a stemcell.MF that say something about its image. Others
+// (infrastructure, architecture …) are the director's and are ignored.
 type Properties struct {
+	// Name and Version are the stemcell's own.
+	Name    string `json:"name"`
+	Version string `json:"version"`
 	// Image is the reference in older Kubernetes stemcells.
 	Image string `json:"image"`
 	// ImageReference and Digest are the reference in docker-light stemcells.
@@ -46,17 +39,17 @@ func (p Properties) Reference() (name.Reference, error) {
 	}
 	reference, err := name.ParseReference(given)
 	if err != nil {
-		return nil, fmt.Errorf("cloud_properties.%s %q is not an image reference: %w", key, given, err)
+		return nil, invalid("cloud_properties.%s %q is not an image reference: %w", key, given, err)
 	}
 	if p.Digest == "" {
 		return reference, nil
 	}
 	pinned, err := name.NewDigest(reference.Context().Name() + "@" + p.Digest)
 	if err != nil {
-		return nil, fmt.Errorf("cloud_properties.digest %q is not a digest (sha256:…): %w", p.Digest, err)
+		return nil, invalid("cloud_properties.digest %q is not a digest (sha256:…): %w", p.Digest, err)
 	}
 	if own, ok := reference.(name.Digest); ok && own.DigestStr() != pinned.DigestStr() {
-		return nil, fmt.Errorf("cloud_properties.digest %s contradicts cloud_properties.%s %s", p.Digest, key, given)
+		return nil, invalid("cloud_properties.digest %s contradicts cloud_properties.%s %s", p.Digest, key, given)
 	}
 	return pinned, nil
 }
@@ -64,28 +57,30 @@ func (p Properties) Reference() (name.Reference, error) {
 // lookTime bounds the question to the registry; an upload must not hang on one that drops packets.
 const lookTime = 10 * time.Second
 
-// Pin asks the registry for the digest that the reference names now. It answers ErrNotFound when the
-// registry says that there is no such image, and any other error when the registry could not be asked
-// (the nodes may reach it even so).
-func Pin(ctx context.Context, reference name.Reference) (name.Digest, error) {
+// Pin asks the registry, or its mirror, for the digest that the stemcell's reference names now, and
+// answers the CID: the reference pinned by it. A registry that says that there is no such image is
+// ErrNotFound. One that cannot be asked is no error, since the nodes may reach it even so: the CID is
+// then the reference as it was given, and the log has a warning.
+func (s Store) Pin(ctx context.Context, properties Properties) (string, error) {
+	reference, err := properties.Reference()
+	if err != nil {
+		return "", err
+	}
+	at, err := s.mirrored(reference)
+	if err != nil {
+		return "", err
+	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	described, err := remote.Head(reference, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
-		remote.WithRetryBackoff(remote.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 2}))
-	var answer *transport.Error
+	described, err := remote.Head(at, s.reading(ctx, at)...)
+	err = explain("look up "+at.String(), at.Context().RegistryStr(), err)
 	switch {
-	case errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
-		return name.Digest{}, fmt.Errorf("%w: %s", ErrNotFound, reference)
+	case errors.Is(err, ErrNotFound):
+		return "", fmt.Errorf("%w; push the image there, or correct the stemcell's cloud_properties", err)
 	case err != nil:
-		return name.Digest{}, err
+		s.Log.Warn("the registry could not be asked for the image; whether it exists shows when a VM starts",
+			"image", at.String(), "error", err.Error())
+		return reference.String(), nil
 	}
-	return reference.Context().Digest(described.Digest.String()), nil
-}
-
-// Image is the reference for a Pod that a stemcell's CID stands for.
-func Image(cid string) (string, error) {
-	if _, err := name.ParseReference(cid); err != nil || strings.ContainsAny(cid, " \t\n") {
-		return "", fmt.Errorf("stemcell CID %q is not an image reference; upload the stemcell again", cid)
-	}
-	return cid, nil
+	return reference.Context().Digest(described.Digest.String()).Name(), nil
 }

@@ -16,22 +16,23 @@ type LightTarball struct {
 	OperatingSystem string
 	Repository      string // where the image is
 	Digest          string // sha256:…
+	APIVersion      int    // of the agent in it, at least MinAPIVersion
 }
 
 const manifest = `---
-name: %s
+name: %q
 version: %q
-api_version: 3
+api_version: %d
 bosh_protocol: "1"
 sha1: %s
-operating_system: %s
+operating_system: %q
 stemcell_formats: [docker-light]
 cloud_properties:
-  name: %s
+  name: %q
   version: %q
   infrastructure: kubernetes
-  image_reference: %s
-  digest: %s
+  image_reference: %q
+  digest: %q
 `
 
 // Write makes the tarball: stemcell.MF and an empty image.
@@ -51,7 +52,7 @@ func (t LightTarball) Write(path string) (err error) {
 	zipped := gzip.NewWriter(file)
 	archive := tar.NewWriter(zipped)
 	nothing := sha1.Sum(nil) //nolint:gosec // see above
-	content := fmt.Appendf(nil, manifest, t.Name, t.Version, hex.EncodeToString(nothing[:]), t.OperatingSystem,
+	content := fmt.Appendf(nil, manifest, t.Name, t.Version, t.APIVersion, hex.EncodeToString(nothing[:]), t.OperatingSystem,
 		t.Name, t.Version, t.Repository, t.Digest)
 	for _, part := range []struct {
 		name    string

@@ -1,19 +1,20 @@
-// Command build-stemcell turns a stemcell's root filesystem into a container image in a registry and
-// a light stemcell tarball that names it by digest. It needs no Docker.
+// Command build-stemcell turns a warden stemcell's tarball, or a stemcell's root filesystem, into a
+// container image in a registry and a light stemcell tarball that names it by digest. It needs no
+// Docker.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
-
-	"github.com/google/go-containerregistry/pkg/authn"
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"bosh-kubernetes-cpi/stemcell"
 )
@@ -21,47 +22,127 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "build-stemcell:", err)
+	path, err := run(ctx, os.Args[1:], os.Getenv, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "build-stemcell:", inFlags(err))
 		os.Exit(1)
+	default:
+		fmt.Println(path)
 	}
 }
 
-func run(ctx context.Context) error {
-	rootfs := flag.String("rootfs", "", "the root filesystem, a tar archive, gzipped or not (a warden stemcell's image)")
-	system := flag.String("os", "ubuntu-jammy", "the stemcell's operating_system")
-	version := flag.String("version", "", "the stemcell's version")
-	repository := flag.String("repository", "", "where to push the image, for example registry.example.com/stemcells/ubuntu-jammy")
-	output := flag.String("output", ".", "folder for the stemcell tarball")
-	flag.Parse()
-	for name, value := range map[string]string{"rootfs": *rootfs, "version": *version, "repository": *repository} {
-		if value == "" {
-			return fmt.Errorf("-%s is missing; see -help", name)
+// inputs are what the command line says.
+type inputs struct {
+	tarball, rootfs          string
+	name, system, version    string
+	repository, ca, username string
+	insecure                 bool
+	output                   string
+}
+
+func parse(arguments []string, log io.Writer) (inputs, error) {
+	var in inputs
+	flags := flag.NewFlagSet("build-stemcell", flag.ContinueOnError)
+	flags.SetOutput(log)
+	flags.StringVar(&in.tarball, "stemcell", "", "a stemcell tarball with a root filesystem (bosh-stemcell-…-warden-boshlite-….tgz)")
+	flags.StringVar(&in.rootfs, "rootfs", "", "instead: a root filesystem with a BOSH agent, as a tar archive, gzipped or not")
+	flags.StringVar(&in.system, "os", "", "the stemcell's operating_system, with -rootfs; for example ubuntu-jammy")
+	flags.StringVar(&in.version, "version", "", "the stemcell's version, with -rootfs")
+	flags.StringVar(&in.name, "name", "", "the stemcell's name; bosh-kubernetes-<operating system> by default")
+	flags.StringVar(&in.repository, "repository", "", "where to push the image, for example registry.example.com/stemcells/ubuntu-jammy")
+	flags.StringVar(&in.ca, "ca", "", "file with the certificate authority of the registry (PEM)")
+	flags.StringVar(&in.username, "username", "", "user name for the registry; its password is read from $REGISTRY_PASSWORD. $REGISTRY_TOKEN takes a bearer token. Docker's configuration is used without them")
+	flags.BoolVar(&in.insecure, "insecure", false, "allow plain HTTP")
+	flags.StringVar(&in.output, "output", ".", "folder for the stemcell tarball")
+	if err := flags.Parse(arguments); err != nil {
+		return in, err
+	}
+	return in, in.check(flags.Args())
+}
+
+func (in inputs) check(surplus []string) error {
+	switch {
+	case len(surplus) > 0:
+		return fmt.Errorf("%q is no flag; see -help", surplus[0])
+	case in.repository == "":
+		return errors.New("-repository is missing; see -help")
+	case (in.tarball == "") == (in.rootfs == ""):
+		return errors.New("give either -stemcell or -rootfs; see -help")
+	case in.tarball != "" && (in.system != "" || in.version != ""):
+		return errors.New("-os and -version are in the stemcell's own stemcell.MF; they belong to -rootfs")
+	case in.rootfs != "" && (in.system == "" || in.version == ""):
+		return errors.New("-rootfs needs -os and -version; see -help")
+	}
+	return nil
+}
+
+// run answers the path of the light stemcell tarball.
+func run(ctx context.Context, arguments []string, env func(string) string, log io.Writer) (string, error) {
+	in, err := parse(arguments, log)
+	if err != nil {
+		return "", err
+	}
+	store, err := in.store(env, log)
+	if err != nil {
+		return "", err
+	}
+	manifest, image := stemcell.Manifest{OperatingSystem: in.system, Version: in.version, APIVersion: 3}, in.rootfs
+	if in.tarball != "" {
+		folder, err := os.MkdirTemp("", "build-stemcell-")
+		if err != nil {
+			return "", err
+		}
+		defer os.RemoveAll(folder)
+		if manifest, image, err = stemcell.Extract(in.tarball, folder); err != nil {
+			return "", err
 		}
 	}
-	target, err := name.NewTag(*repository + ":" + *version)
+	if in.name == "" {
+		in.name = "bosh-kubernetes-" + manifest.OperatingSystem
+	}
+	pinned, err := store.Build(ctx, image, stemcell.Properties{Name: in.name, Version: manifest.Version})
 	if err != nil {
-		return err
+		return "", err
 	}
-	image, err := stemcell.ImageFromRootfs(*rootfs)
-	if err != nil {
-		return err
+	light := stemcell.LightTarball{
+		Name: in.name, Version: manifest.Version, OperatingSystem: manifest.OperatingSystem,
+		Repository: in.repository, Digest: pinned.DigestStr(), APIVersion: manifest.APIVersion,
 	}
-	if err := remote.Write(target, image, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
-		return fmt.Errorf("push %s: %w", target, err)
+	path := filepath.Join(in.output, fmt.Sprintf("light-bosh-stemcell-%s-kubernetes-%s.tgz", manifest.Version, manifest.OperatingSystem))
+	if err := light.Write(path); err != nil {
+		return "", fmt.Errorf("write the stemcell tarball: %w", err)
 	}
-	digest, err := image.Digest()
-	if err != nil {
-		return err
+	return path, nil
+}
+
+// store is the registry that the command line names.
+func (in inputs) store(env func(string) string, log io.Writer) (stemcell.Store, error) {
+	registry := stemcell.Registry{
+		Repository: in.repository, Username: in.username, Password: stemcell.Secret(env("REGISTRY_PASSWORD")),
+		Token: stemcell.Secret(env("REGISTRY_TOKEN")), Insecure: in.insecure,
 	}
-	tarball := stemcell.LightTarball{
-		Name: "bosh-kubernetes-" + *system, Version: *version, OperatingSystem: *system,
-		Repository: *repository, Digest: digest.String(),
+	if in.username == "" {
+		registry.Password = ""
 	}
-	path := filepath.Join(*output, fmt.Sprintf("light-bosh-stemcell-%s-kubernetes-%s.tgz", *version, *system))
-	if err := tarball.Write(path); err != nil {
-		return err
+	if in.ca != "" {
+		pem, err := os.ReadFile(in.ca)
+		if err != nil {
+			return stemcell.Store{}, fmt.Errorf("-ca: %w", err)
+		}
+		registry.CA = string(pem)
 	}
-	fmt.Println(path)
-	return nil
+	options := stemcell.Options{Registry: registry}
+	if err := options.Validate(); err != nil {
+		return stemcell.Store{}, err
+	}
+	return stemcell.Store{Options: options, Log: slog.New(slog.NewTextHandler(log, nil))}, nil
+}
+
+// inFlags says a problem in the command's words instead of those of the CPI's configuration.
+func inFlags(err error) string {
+	return strings.NewReplacer("stemcell.registry.username and password, or token", "-username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN",
+		"stemcell.registry.password", "$REGISTRY_PASSWORD", "stemcell.registry.token", "$REGISTRY_TOKEN",
+		"the account of stemcell.registry", "the account", "stemcell.registry.", "-").Replace(err.Error())
 }

@@ -27,6 +27,7 @@ const (
 	RoleVM         = "vm"
 	RoleAttachment = "attachment"
 	RoleDisk       = "disk"
+	RolePullSecret = "pull-secret"
 )
 
 // Annotations.

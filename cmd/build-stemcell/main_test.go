@@ -1,0 +1,141 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/test/stemcells"
+)
+
+func TestBuildStemcell(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "build-stemcell")
+}
+
+// parts are the files in a gzipped tar archive, by name.
+func parts(path string) map[string]string {
+	file, err := os.Open(path)
+	Expect(err).NotTo(HaveOccurred())
+	defer file.Close()
+	plain, err := gzip.NewReader(file)
+	Expect(err).NotTo(HaveOccurred())
+	found := map[string]string{}
+	for archive := tar.NewReader(plain); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		Expect(err).NotTo(HaveOccurred())
+		content, err := io.ReadAll(archive)
+		Expect(err).NotTo(HaveOccurred())
+		found[header.Name] = string(content)
+	}
+}
+
+var _ = Describe("build-stemcell", func() {
+	var (
+		registry *stemcells.Registry
+		folder   string
+		warden   string
+		env      map[string]string
+		log      *bytes.Buffer
+	)
+	BeforeEach(func() {
+		registry = stemcells.New(false)
+		DeferCleanup(registry.Close)
+		folder = GinkgoT().TempDir()
+		warden = filepath.Join(folder, "warden.tgz")
+		stemcells.Tarball(warden, stemcells.Jammy.Image(), nil)
+		env, log = map[string]string{}, &bytes.Buffer{}
+	})
+	build := func(ctx SpecContext, arguments ...string) (string, error) {
+		arguments = append(arguments, "-output", folder, "-repository", registry.Host()+"/stemcells/ubuntu-jammy", "-insecure")
+		return run(ctx, arguments, func(key string) string { return env[key] }, log)
+	}
+
+	It("makes of a warden stemcell a light one that the CPI takes", func(ctx SpecContext) {
+		path, err := build(ctx, "-stemcell", warden)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(filepath.Base(path)).To(Equal("light-bosh-stemcell-1.10-kubernetes-ubuntu-jammy.tgz"))
+		found := parts(path)
+		Expect(found["image"]).To(BeEmpty())
+		manifest, err := stemcell.ParseManifest([]byte(found["stemcell.MF"]))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(manifest.Name).To(Equal("bosh-kubernetes-ubuntu-jammy"))
+		Expect(manifest.Version).To(Equal("1.10"))
+		Expect(manifest.StemcellFormats).To(Equal([]string{"docker-light"}))
+
+		store := stemcell.Store{}
+		Expect(manifest.CloudProperties.Light()).To(BeTrue())
+		cid, err := store.Pin(ctx, manifest.CloudProperties)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(cid).To(HavePrefix(registry.Host() + "/stemcells/ubuntu-jammy@sha256:"))
+	})
+
+	It("makes the same stemcell again, and uploads nothing twice", func(ctx SpecContext) {
+		path, err := build(ctx, "-stemcell", warden)
+		Expect(err).NotTo(HaveOccurred())
+		first := parts(path)
+		_, err = build(ctx, "-stemcell", warden)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(parts(path)).To(Equal(first))
+		Expect(registry.Uploads()).To(And(HaveLen(3), HaveEach(1)))
+	})
+
+	It("takes a root filesystem", func(ctx SpecContext) {
+		rootfs := filepath.Join(folder, "rootfs.tar")
+		Expect(os.WriteFile(rootfs, stemcells.Noble.Tar(), 0o600)).To(Succeed())
+		path, err := build(ctx, "-rootfs", rootfs, "-os", "ubuntu-noble", "-version", "2.0", "-name", "my-stemcell")
+		Expect(err).NotTo(HaveOccurred())
+		var manifest map[string]any
+		Expect(yaml.Unmarshal([]byte(parts(path)["stemcell.MF"]), &manifest)).To(Succeed())
+		Expect(manifest).To(And(HaveKeyWithValue("name", "my-stemcell"), HaveKeyWithValue("operating_system", "ubuntu-noble"),
+			HaveKeyWithValue("version", "2.0"), HaveKeyWithValue("api_version", BeEquivalentTo(3))))
+	})
+
+	It("knows itself to a registry by the environment", func(ctx SpecContext) {
+		registry.Username, registry.Password = "bosh", "sesame"
+		_, err := build(ctx, "-stemcell", warden, "-username", "bosh")
+		Expect(inFlags(err)).To(ContainSubstring("$REGISTRY_PASSWORD belong together"))
+		env["REGISTRY_PASSWORD"] = "wrong"
+		_, err = build(ctx, "-stemcell", warden, "-username", "bosh")
+		Expect(err).To(MatchError(stemcell.ErrDenied))
+		Expect(inFlags(err)).To(ContainSubstring("check -username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN"))
+		env["REGISTRY_PASSWORD"] = "sesame"
+		_, err = build(ctx, "-stemcell", warden, "-username", "bosh")
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	It("leaves no stemcell behind when it fails", func(ctx SpecContext) {
+		old := filepath.Join(folder, "old.tgz")
+		stemcells.Tarball(old, stemcells.Jammy.Image(), map[string]string{"api_version": "1"})
+		_, err := build(ctx, "-stemcell", old)
+		Expect(err).To(MatchError(stemcell.ErrInvalid))
+		Expect(filepath.Glob(filepath.Join(folder, "light-*"))).To(BeEmpty())
+		Expect(registry.Requests()).To(BeEmpty())
+	})
+
+	DescribeTable("refuses a command line that cannot be meant", func(ctx SpecContext, says string, arguments ...string) {
+		_, err := run(ctx, arguments, os.Getenv, log)
+		Expect(err).To(MatchError(ContainSubstring(says)))
+	},
+		Entry("nothing", "-repository is missing"),
+		Entry("no source", "either -stemcell or -rootfs", "-repository", "r.test/a"),
+		Entry("two sources", "either -stemcell or -rootfs", "-repository", "r.test/a", "-stemcell", "a", "-rootfs", "b"),
+		Entry("no version", "-rootfs needs -os and -version", "-repository", "r.test/a", "-rootfs", "b"),
+		Entry("too much", "belong to -rootfs", "-repository", "r.test/a", "-stemcell", "a", "-version", "1"),
+		Entry("a word", `"x" is no flag`, "x"),
+		Entry("no CA", "-ca:", "-repository", "r.test/a", "-stemcell", "a", "-ca", "/nonexistent"),
+	)
+})

@@ -1,0 +1,248 @@
+package cpi_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/cpi"
+	"bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/test/stemcells"
+)
+
+type answer struct {
+	Result any
+	Error  *struct{ Type, Message string }
+}
+
+var _ = Describe("Stemcells on the wire", func() {
+	var (
+		registry *stemcells.Registry
+		cluster  *stemcellCluster
+		config   cpi.Config
+		log      *bytes.Buffer
+	)
+	BeforeEach(func() {
+		registry = stemcells.New(false)
+		DeferCleanup(registry.Close)
+		cluster = newStemcellCluster()
+		log = &bytes.Buffer{}
+		config = cpi.DefaultConfig()
+		config.Agent.Mbus = "nats://nats.test:4222"
+		config.Kubernetes.Kubeconfig = cluster.kubeconfig()
+		config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", Insecure: true}
+	})
+	call := func(ctx context.Context, method, more string, arguments ...any) answer {
+		raw, err := json.Marshal(append([]any{}, arguments...))
+		Expect(err).NotTo(HaveOccurred())
+		request := fmt.Sprintf(`{"method":%q,"arguments":%s,"context":{"director_uuid":"d-1"%s},"api_version":2}`, method, raw, more)
+		var out bytes.Buffer
+		server := cpi.Server{Config: func() (cpi.Config, error) { return config, config.Validate() }, Log: log}
+		Expect(server.Serve(ctx, strings.NewReader(request), &out)).To(Succeed())
+		var got answer
+		Expect(json.Unmarshal(out.Bytes(), &got)).To(Succeed())
+		return got
+	}
+	properties := map[string]string{"name": "bosh-warden-boshlite-ubuntu-jammy-go_agent", "version": "1.10", "infrastructure": "warden"}
+	// uploaded is what the director does with a stemcell tarball before it calls create_stemcell.
+	uploaded := func(tarball string) (string, map[string]any) {
+		path := filepath.Join(GinkgoT().TempDir(), "image")
+		var manifest stemcell.Manifest
+		for name, content := range unpacked(tarball) {
+			switch name {
+			case "image":
+				Expect(os.WriteFile(path, content, 0o600)).To(Succeed())
+			case "stemcell.MF":
+				var err error
+				manifest, err = stemcell.ParseManifest(content)
+				Expect(err).NotTo(HaveOccurred())
+			}
+		}
+		raw, err := json.Marshal(manifest.CloudProperties)
+		Expect(err).NotTo(HaveOccurred())
+		sent := map[string]any{}
+		Expect(json.Unmarshal(raw, &sent)).To(Succeed())
+		return path, sent
+	}
+	heavy := func(ctx context.Context) string {
+		tarball := filepath.Join(GinkgoT().TempDir(), "stemcell.tgz")
+		stemcells.Tarball(tarball, stemcells.Jammy.Image(), nil)
+		path, sent := uploaded(tarball)
+		got := call(ctx, "create_stemcell", "", path, sent)
+		Expect(got.Error).To(BeNil())
+		return got.Result.(string)
+	}
+
+	It("lists the formats", func(ctx SpecContext) {
+		Expect(call(ctx, "info", "").Result).To(HaveKeyWithValue("stemcell_formats",
+			ConsistOf("kubernetes-light", "docker-light", "warden-tar", "general-tar")))
+		Expect(cluster.seen()).To(BeEmpty())
+	})
+
+	It("pushes the same stemcell once and answers the same CID", func(ctx SpecContext) {
+		first := heavy(ctx)
+		Expect(heavy(ctx)).To(Equal(first))
+		Expect(registry.Uploads()).To(HaveEach(1))
+		Expect(cluster.seen()).To(BeEmpty())
+		Expect(log.String()).To(ContainSubstring("pushing the stemcell's image"))
+	})
+
+	It("deletes a heavy stemcell's image with one question to the cluster", func(ctx SpecContext) {
+		cid := heavy(ctx)
+		Expect(call(ctx, "delete_stemcell", "", cid).Error).To(BeNil())
+		Expect(cluster.seen()).To(Equal([]string{"GET /api/v1/namespaces/bosh/pods"}))
+		Expect(registry.Requests()).To(ContainElement(HavePrefix("DELETE /v2/bosh/stemcells/manifests/sha256:")))
+		Expect(call(ctx, "delete_stemcell", "", cid).Error).To(BeNil())
+	})
+
+	It("keeps a heavy stemcell's image that a VM uses", func(ctx SpecContext) {
+		cid := heavy(ctx)
+		cluster.pods = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "agent-1",
+			Annotations: map[string]string{"bosh.cloudfoundry.org/stemcell": cid}}}}
+		got := call(ctx, "delete_stemcell", "", cid)
+		Expect(got.Error.Type).To(Equal("Bosh::Clouds::CloudError"))
+		Expect(got.Error.Message).To(ContainSubstring("in use by VM agent-1"))
+		Expect(registry.Requests()).NotTo(ContainElement(HavePrefix("DELETE")))
+	})
+
+	It("asks neither the cluster nor the registry to delete a light stemcell", func(ctx SpecContext) {
+		Expect(call(ctx, "delete_stemcell", "", registry.Host()+"/a@sha256:"+strings.Repeat("0", 64)).Error).To(BeNil())
+		Expect(cluster.seen()).To(BeEmpty())
+		Expect(registry.Requests()).To(BeEmpty())
+	})
+
+	It("tells the two ways out when no registry is configured", func(ctx SpecContext) {
+		config.Stemcell.Registry = stemcell.Registry{}
+		image := filepath.Join(GinkgoT().TempDir(), "image")
+		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
+		got := call(ctx, "create_stemcell", "", image, properties)
+		Expect(got.Error.Type).To(Equal("Bosh::Clouds::NotSupported"))
+		Expect(got.Error.Message).To(And(ContainSubstring("set stemcell.registry.repository"), ContainSubstring("use a light stemcell")))
+	})
+
+	It("takes another registry from a cpi-config, without this one's credentials", func(ctx SpecContext) {
+		config.Stemcell.Registry.Username, config.Stemcell.Registry.Password = "bosh", "sesame"
+		other := stemcells.New(false)
+		DeferCleanup(other.Close)
+		image := filepath.Join(GinkgoT().TempDir(), "image")
+		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
+		more := fmt.Sprintf(`,"stemcell":{"registry":{"repository":"%s/theirs","insecure":true}}`, other.Host())
+		other.FailWith(func(_ http.ResponseWriter, request *http.Request) bool {
+			Expect(request.Header).NotTo(HaveKey("Authorization"))
+			return false
+		})
+		Expect(call(ctx, "create_stemcell", more, image, properties).Result).To(HavePrefix("heavy://" + other.Host() + "/theirs@sha256:"))
+		Expect(registry.Requests()).To(BeEmpty())
+	})
+
+	DescribeTable("gives errors of the registry their types", func(ctx SpecContext, method string, status int, kind string) {
+		registry.FailWith(stemcells.RefuseAll(method, status, "X"))
+		image := filepath.Join(GinkgoT().TempDir(), "image")
+		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
+		Expect(call(ctx, "create_stemcell", "", image, properties).Error.Type).To(Equal("Bosh::Clouds::" + kind))
+	},
+		Entry("full", http.MethodPatch, 507, "NoDiskSpace"),
+		Entry("denied", http.MethodPost, 403, "CloudError"),
+	)
+
+	DescribeTable("refuses a stemcell that cannot be", func(ctx SpecContext, content []byte, more, says string) {
+		image := filepath.Join(GinkgoT().TempDir(), "image")
+		Expect(os.WriteFile(image, content, 0o600)).To(Succeed())
+		got := call(ctx, "create_stemcell", more, image, properties)
+		Expect(got.Error.Type).To(Equal("Bosh::Clouds::CpiError"))
+		Expect(got.Error.Message).To(ContainSubstring(says))
+		Expect(registry.Manifests()).To(BeZero())
+	},
+		Entry("empty, naming no image", nil, "", "cloud_properties.image_reference is missing"),
+		Entry("cut short", stemcells.Jammy.Image()[:5000], "", "is cut short"),
+		Entry("too old", stemcells.Jammy.Image(), `,"vm":{"stemcell":{"api_version":1}}`, "the stemcell has api_version 1, and this CPI needs at least 2"),
+	)
+
+	createVM := func(ctx context.Context, cid string) answer {
+		return call(ctx, "create_vm", "", "a-1", cid, map[string]any{},
+			map[string]any{"default": map[string]any{"type": "dynamic"}}, []string{}, map[string]any{})
+	}
+	withPullSecret := func() {
+		config.Stemcell.Registry.PullSecret = stemcell.PullSecret{Name: "stemcells", Username: "nodes", Password: "read"}
+	}
+
+	It("lets the nodes pull with a Secret of the namespace, when asked", func(ctx SpecContext) {
+		withPullSecret()
+		cid := heavy(ctx)
+		createVM(ctx, cid) // the cluster refuses the Pod; what it was sent is enough
+		Expect(cluster.created.Spec.ImagePullSecrets).To(Equal([]corev1.LocalObjectReference{{Name: "stemcells"}}))
+		Expect(cluster.created.Spec.Containers[0].Image).To(Equal(strings.TrimPrefix(cid, "heavy://")))
+		secret := cluster.secrets["stemcells"]
+		Expect(secret.Type).To(Equal(corev1.SecretTypeDockerConfigJson))
+		Expect(string(secret.Data[corev1.DockerConfigJsonKey])).To(ContainSubstring(`"username":"nodes"`))
+
+		before := len(cluster.seen())
+		createVM(ctx, cid)
+		Expect(cluster.seen()[before:]).To(Equal([]string{"GET /api/v1/namespaces/bosh/secrets/stemcells", "POST /api/v1/namespaces/bosh/pods"}))
+	})
+
+	It("gives the Secret the credentials that are configured now", func(ctx SpecContext) {
+		withPullSecret()
+		cid := heavy(ctx)
+		createVM(ctx, cid)
+		config.Stemcell.Registry.PullSecret.Password = "sesame-2"
+		createVM(ctx, cid)
+		Expect(string(cluster.secrets["stemcells"].Data[corev1.DockerConfigJsonKey])).To(ContainSubstring(`"password":"sesame-2"`))
+		Expect(log.String()).NotTo(ContainSubstring("sesame"))
+	})
+
+	It("leaves a Secret alone that it did not make", func(ctx SpecContext) {
+		withPullSecret()
+		cluster.secrets["stemcells"] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "stemcells"}}
+		got := createVM(ctx, heavy(ctx))
+		Expect(got.Error.Message).To(ContainSubstring("stemcell.registry.pull_secret.name stemcells is the name of a Secret that the CPI did not make"))
+		Expect(cluster.created).To(BeNil())
+	})
+
+	It("makes no Secret for images of other registries", func(ctx SpecContext) {
+		withPullSecret()
+		createVM(ctx, "elsewhere.test/a:1")
+		Expect(cluster.created.Spec.ImagePullSecrets).To(BeEmpty())
+		Expect(cluster.seen()).To(Equal([]string{"POST /api/v1/namespaces/bosh/pods"}))
+	})
+
+	It("refuses a VM of a stemcell that is too old, before anything is made", func(ctx SpecContext) {
+		got := call(ctx, "create_vm", `,"vm":{"stemcell":{"api_version":1}}`, "a-1", "example.test/a:1", map[string]any{},
+			map[string]any{"default": map[string]any{"type": "dynamic"}}, []string{}, map[string]any{})
+		Expect(got.Error.Message).To(ContainSubstring("api_version 1"))
+		Expect(cluster.seen()).To(BeEmpty())
+	})
+})
+
+// unpacked are the files of a stemcell tarball.
+func unpacked(path string) map[string][]byte {
+	file, err := os.Open(path)
+	Expect(err).NotTo(HaveOccurred())
+	defer file.Close()
+	plain, err := gzip.NewReader(file)
+	Expect(err).NotTo(HaveOccurred())
+	found := map[string][]byte{}
+	for archive := tar.NewReader(plain); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		Expect(err).NotTo(HaveOccurred())
+		found[header.Name], err = io.ReadAll(archive)
+		Expect(err).NotTo(HaveOccurred())
+	}
+}

@@ -1,0 +1,13 @@
+package manifest
+
+import corev1 "k8s.io/api/core/v1"
+
+// PullSecret is the Secret with which nodes pull images from a registry. It belongs to no VM, since a
+// node may have to pull again for any of them.
+func PullSecret(name, namespace, director string, content []byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: owned(name, namespace, director, RolePullSecret),
+		Type:       corev1.SecretTypeDockerConfigJson,
+		Data:       map[string][]byte{corev1.DockerConfigJsonKey: content},
+	}
+}

@@ -1,0 +1,218 @@
+package stemcell_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/test/stemcells"
+)
+
+// pulled is the image that a heavy CID stands for, read back whole and checked.
+func pulled(cid string) v1.Image {
+	reference, err := name.ParseReference(strings.TrimPrefix(cid, "heavy://"), name.Insecure)
+	Expect(err).NotTo(HaveOccurred())
+	image, err := remote.Image(reference)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(validate.Image(image)).To(Succeed())
+	return image
+}
+
+func digestOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+var _ = Describe("Pushing a heavy stemcell", func() {
+	var registry *stemcells.Registry
+	BeforeEach(func() { registry = registryFor(false) })
+
+	It("makes an image whose layer is the stemcell's file as it is", func(ctx SpecContext) {
+		store, log := storeAt(registry)
+		file := stemcells.Jammy.Image()
+		cid, err := store.Push(ctx, fileWith(file), jammy, map[string]string{"owner": "director"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(cid).To(MatchRegexp(`^heavy://` + registry.Host() + `/bosh/stemcells@sha256:[0-9a-f]{64}$`))
+
+		image := pulled(cid)
+		layers, err := image.Layers()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(layers).To(HaveLen(1))
+		Expect(layers[0].Digest()).To(HaveField("String()", digestOf(file)))
+		config, err := image.ConfigFile()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config.OS + "/" + config.Architecture).To(Equal("linux/amd64"))
+		Expect(config.Config.Labels).To(Equal(map[string]string{
+			"owner": "director", "org.opencontainers.image.title": jammy.Name, "org.opencontainers.image.version": "1.10",
+		}))
+		Expect(log.String()).To(ContainSubstring("percent=100"))
+	})
+
+	It("tags the image for people, and against a registry's clearing up", func(ctx SpecContext) {
+		store, _ := storeAt(registry)
+		cid, err := store.Push(ctx, fileWith(stemcells.Jammy.Image()), jammy, nil)
+		Expect(err).NotTo(HaveOccurred())
+		repository, err := name.NewRepository(registry.Host()+"/bosh/stemcells", name.Insecure)
+		Expect(err).NotTo(HaveOccurred())
+		_, digest, _ := strings.Cut(cid, "@sha256:")
+		Expect(remote.List(repository)).To(ContainElement("bosh-warden-boshlite-ubuntu-jammy-go_agent-1.10-" + digest[:12]))
+	})
+
+	It("gives the same stemcell the same CID and uploads nothing twice", func(ctx SpecContext) {
+		store, _ := storeAt(registry)
+		file := stemcells.Jammy.Image()
+		first, err := store.Push(ctx, fileWith(file), jammy, nil)
+		Expect(err).NotTo(HaveOccurred())
+		manifests := registry.Manifests()
+		again, err := store.Push(ctx, fileWith(file), jammy, nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(again).To(Equal(first))
+		Expect(registry.Uploads()).To(And(HaveLen(2), HaveKeyWithValue(digestOf(file), 1), HaveEach(1)))
+		Expect(registry.Manifests()).To(Equal(manifests))
+	})
+
+	It("gives the same digest everywhere and always", func(ctx SpecContext) {
+		store, _ := storeAt(registry)
+		cid, err := store.Push(ctx, fileWith(stemcells.Noble.Tar()), jammy, map[string]string{"owner": "director"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(cid).To(HaveSuffix("@sha256:276d77202782232f807577172d65f34e50a4dbbef6a3d02fa6d527c0a2426a89"))
+	})
+
+	It("shares the layer, but not the image, between two owners", func(ctx SpecContext) {
+		store, _ := storeAt(registry)
+		file := stemcells.Jammy.Image()
+		mine, err := store.Push(ctx, fileWith(file), jammy, map[string]string{"owner": "a"})
+		Expect(err).NotTo(HaveOccurred())
+		theirs, err := store.Push(ctx, fileWith(file), jammy, map[string]string{"owner": "b"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(theirs).NotTo(Equal(mine))
+		Expect(registry.Uploads()).To(HaveKeyWithValue(digestOf(file), 1))
+		Expect(store.Delete(ctx, mine)).To(Succeed())
+		pulled(theirs)
+	})
+
+	It("takes an archive that is not gzipped", func(ctx SpecContext) {
+		store, _ := storeAt(registry)
+		file := stemcells.Noble.Tar()
+		cid, err := store.Push(ctx, fileWith(file), jammy, nil)
+		Expect(err).NotTo(HaveOccurred())
+		reference, err := name.ParseReference(strings.TrimPrefix(cid, "heavy://"), name.Insecure)
+		Expect(err).NotTo(HaveOccurred())
+		image, err := remote.Image(reference)
+		Expect(err).NotTo(HaveOccurred())
+		layers, err := image.Layers()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(layers[0].MediaType()).To(BeEquivalentTo("application/vnd.oci.image.layer.v1.tar"))
+		Expect(layers[0].Digest()).To(HaveField("String()", digestOf(file)))
+		Expect(layers[0].DiffID()).To(HaveField("String()", digestOf(file)))
+	})
+
+	It("names the architecture of the stemcell's agent", func(ctx SpecContext) {
+		store, _ := storeAt(registry)
+		arm := stemcells.Noble
+		arm.Machine = 183
+		cid, err := store.Push(ctx, fileWith(arm.Image()), jammy, nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(pulled(cid).ConfigFile()).To(HaveField("Architecture", "arm64"))
+	})
+
+	It("allocates the same for a stemcell of any size", func(ctx SpecContext) {
+		large := stemcells.Jammy
+		large.Filler = 96 << 20
+		path := fileWith(large.Image())
+		store, _ := storeAt(registry)
+		registry.FailWith(discard)
+		allocated := func() uint64 {
+			var memory runtime.MemStats
+			runtime.ReadMemStats(&memory)
+			return memory.TotalAlloc
+		}
+		before := allocated()
+		_, err := store.Push(ctx, path, jammy, nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(allocated() - before).To(BeNumerically("<", 16<<20))
+	})
+
+	It("says that there is no registry to push to", func(ctx SpecContext) {
+		_, err := stemcell.Store{}.Push(ctx, fileWith(stemcells.Jammy.Image()), jammy, nil)
+		Expect(err).To(MatchError(stemcell.ErrNoRegistry))
+	})
+
+	It("ends with its context", func(ctx SpecContext) {
+		store, _ := storeAt(registry)
+		ended, end := contextThatEnds(ctx)
+		registry.FailWith(func(_ http.ResponseWriter, request *http.Request) bool {
+			if request.Method == http.MethodPatch {
+				end()
+			}
+			return false
+		})
+		_, err := store.Push(ended, fileWith(stemcells.Jammy.Image()), jammy, nil)
+		Expect(err).To(MatchError(ContainSubstring("ended before it was done")))
+		Expect(registry.Manifests()).To(BeZero())
+	})
+})
+
+// discard takes uploads without keeping them, since the registry's own memory would be measured too.
+func discard(w http.ResponseWriter, request *http.Request) bool {
+	if strings.Contains(request.URL.Path, "/manifests/") && request.Method == http.MethodPut {
+		w.WriteHeader(http.StatusCreated)
+		return true
+	}
+	switch request.Method {
+	case http.MethodPatch:
+		_, _ = io.Copy(io.Discard, request.Body)
+		w.Header().Set("Location", request.URL.Path)
+		w.WriteHeader(http.StatusAccepted)
+	case http.MethodPut:
+		w.WriteHeader(http.StatusCreated)
+	default:
+		return false
+	}
+	return true
+}
+
+var _ = Describe("A damaged stemcell", func() {
+	good := stemcells.Jammy.Image()
+	flipped := append([]byte{}, good...)
+	flipped[len(flipped)/2] ^= 0xff
+	elsewhere := stemcells.Jammy
+	elsewhere.AgentConfig = ""
+
+	DescribeTable("is refused, and the registry is left as it was", func(ctx SpecContext, content []byte, says string) {
+		registry := registryFor(false)
+		store, _ := storeAt(registry)
+		_, err := store.Push(ctx, fileWith(content), jammy, nil)
+		Expect(err).To(MatchError(stemcell.ErrInvalid))
+		Expect(err).To(MatchError(ContainSubstring(says)))
+		Expect(registry.Uploads()).To(BeEmpty())
+		Expect(registry.Manifests()).To(BeZero())
+	},
+		Entry("cut short", good[:len(good)-1000], "is cut short: download the stemcell again"),
+		Entry("cut short within its checksum", good[:len(good)-4], "is cut short"),
+		Entry("changed on the way", flipped, "is damaged: download the stemcell again"),
+		Entry("no archive", []byte(strings.Repeat("QFI\xfb", 1000)), "neither a gzipped tar archive nor a tar archive"),
+		Entry("something after the archive", append(append([]byte{}, good...), "something that is not gzip"...), "is damaged"),
+		Entry("a machine's disk", elsewhere.Image(), "holds no /var/vcap/bosh/agent.json"),
+		Entry("a tar archive cut short", stemcells.Jammy.Tar()[:1<<19], "is cut short"),
+	)
+
+	It("is refused when there is no such file", func(ctx SpecContext) {
+		store, _ := storeAt(registryFor(false))
+		_, err := store.Push(ctx, "/nonexistent/image", jammy, nil)
+		Expect(err).To(MatchError(stemcell.ErrInvalid))
+		Expect(err).To(MatchError(os.ErrNotExist))
+	})
+})

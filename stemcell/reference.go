@@ -1,0 +1,95 @@
+package stemcell
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// heavyMark begins the CID of a stemcell whose image the CPI itself pushed, and may therefore delete.
+// The rest is the image's reference where it was pushed. No image's reference can hold "://".
+const heavyMark = "heavy://"
+
+// Heavy reports whether the CPI pushed the image of the stemcell with this CID.
+func Heavy(cid string) bool { return strings.HasPrefix(cid, heavyMark) }
+
+// Image is the reference by which a node pulls the image that a stemcell's CID stands for.
+func (o Options) Image(cid string) (string, error) {
+	if Heavy(cid) {
+		pushed, err := pushedAs(cid)
+		if err != nil {
+			return "", err
+		}
+		if pushed.Context().Name() == repositoryName(o.Registry.Repository) {
+			return o.Registry.pullRepository() + "@" + pushed.DigestStr(), nil
+		}
+		return pushed.Name(), nil
+	}
+	reference, err := name.ParseReference(cid)
+	if err != nil || strings.ContainsAny(cid, " \t\n") {
+		return "", fmt.Errorf("stemcell CID %q is not an image reference; upload the stemcell again", cid)
+	}
+	mirrored, err := o.mirrored(reference)
+	if err != nil {
+		return "", err
+	}
+	if mirrored == reference {
+		return cid, nil
+	}
+	return mirrored.Name(), nil
+}
+
+// pushedAs is the reference of a heavy stemcell's image where it was pushed.
+func pushedAs(cid string) (name.Digest, error) {
+	reference, err := name.NewDigest(strings.TrimPrefix(cid, heavyMark))
+	if err != nil {
+		return name.Digest{}, fmt.Errorf("stemcell CID %q is not %s and an image reference with a digest; upload the stemcell again", cid, heavyMark)
+	}
+	return reference, nil
+}
+
+// repositoryName is the repository as go-containerregistry writes it, or "".
+func repositoryName(repository string) string {
+	parsed, err := name.NewRepository(repository)
+	if err != nil {
+		return ""
+	}
+	return parsed.Name()
+}
+
+// mirrored is the reference at the mirror that stands for its registry, or the reference itself.
+func (o Options) mirrored(reference name.Reference) (name.Reference, error) {
+	full := reference.Context().Name()
+	best, target := "", ""
+	for from, to := range o.RegistryMirrors {
+		from = canonical(strings.TrimSuffix(from, "/"))
+		if (full == from || strings.HasPrefix(full, from+"/")) && len(from) > len(best) {
+			best, target = from, strings.TrimSuffix(to, "/")
+		}
+	}
+	if best == "" {
+		return reference, nil
+	}
+	separator := ":"
+	if _, pinned := reference.(name.Digest); pinned {
+		separator = "@"
+	}
+	moved := target + strings.TrimPrefix(full, best) + separator + reference.Identifier()
+	at, err := name.ParseReference(moved)
+	if err != nil {
+		return nil, fmt.Errorf("stemcell.registry_mirrors make %q of %s, which is not an image reference: %w", moved, reference, err)
+	}
+	return at, nil
+}
+
+// canonical writes Docker Hub's name as go-containerregistry does.
+func canonical(prefix string) string {
+	if registry, rest, more := strings.Cut(prefix, "/"); registry == "docker.io" {
+		if more {
+			return name.DefaultRegistry + "/" + rest
+		}
+		return name.DefaultRegistry
+	}
+	return prefix
+}

@@ -1,0 +1,204 @@
+package stemcell
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/gzip"
+)
+
+// agentConfig is where every stemcell has its agent's configuration.
+const agentConfig = "/var/vcap/bosh/agent.json"
+
+// Init programs of the two kinds of stemcells: runit (Ubuntu Jammy and older) and systemd (Noble and
+// newer). The first that is there is taken.
+var inits = []string{"/usr/sbin/runsvdir-start", "/sbin/init", "/usr/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd"}
+
+// limitAgentConfig bounds what is kept in memory of an agent.json, in bytes.
+const limitAgentConfig = 1 << 20
+
+// rootfs is a stemcell's root filesystem: a tar archive, gzipped or not, in a file.
+type rootfs struct {
+	path   string
+	size   int64 // of the file, in bytes
+	zipped bool
+	digest v1.Hash // of the file
+}
+
+// contents is what only reading the whole archive tells.
+type contents struct {
+	diffID       v1.Hash
+	architecture string // as Go and OCI name it; "" when no program tells
+	init         string // "" when there is no known one
+	agentConfig  []byte
+	// entries are the archive's headers of agentConfig and the folders above it, topmost first.
+	entries []*tar.Header
+}
+
+// openRootfs looks at the file's beginning and computes its digest.
+func openRootfs(ctx context.Context, file string) (*rootfs, error) {
+	opened, err := os.Open(file)
+	if err != nil {
+		return nil, invalid("the stemcell's image cannot be read: %w", err)
+	}
+	defer opened.Close()
+	stat, err := opened.Stat()
+	if err != nil {
+		return nil, invalid("the stemcell's image cannot be read: %w", err)
+	}
+	fs := &rootfs{path: file, size: stat.Size()}
+	start := make([]byte, 512)
+	n, err := io.ReadFull(opened, start)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return nil, invalid("the stemcell's image cannot be read: %w", err)
+	}
+	start = start[:n]
+	switch {
+	case bytes.HasPrefix(start, []byte{0x1f, 0x8b}):
+		fs.zipped = true
+	case len(start) == 512 && bytes.Equal(start[257:262], []byte("ustar")):
+	default:
+		return nil, invalid("the stemcell's image %s is neither a gzipped tar archive nor a tar archive: this CPI takes stemcells with a root filesystem (bosh-warden-boshlite-…), not those with a machine's disk", file)
+	}
+	sum := sha256.New()
+	sum.Write(start)
+	if _, err := io.Copy(sum, contextReader{ctx, opened}); err != nil {
+		return nil, fmt.Errorf("read the stemcell's image %s: %w", file, err)
+	}
+	fs.digest = v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}
+	return fs, nil
+}
+
+func (fs *rootfs) mediaType() types.MediaType {
+	if fs.zipped {
+		return types.OCILayer
+	}
+	return types.OCIUncompressedLayer
+}
+
+// scan reads the whole archive as a stream, once. An archive that is damaged, cut short or without a
+// BOSH agent is ErrInvalid.
+func (fs *rootfs) scan(ctx context.Context) (*contents, error) {
+	file, err := os.Open(fs.path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var plain io.Reader = bufio.NewReaderSize(contextReader{ctx, file}, 128<<10)
+	if fs.zipped {
+		unzipped, err := gzip.NewReader(plain)
+		if err != nil {
+			return nil, fs.damaged(ctx, err)
+		}
+		plain = unzipped
+	}
+	sum := sha256.New()
+	plain = io.TeeReader(plain, sum)
+	found := &contents{}
+	archive := tar.NewReader(plain)
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = found.note(header, archive)
+		}
+		if err != nil {
+			return nil, fs.damaged(ctx, err)
+		}
+	}
+	// What follows the archive's end belongs to the layer, and gzip's checksum comes last.
+	if _, err := io.Copy(io.Discard, plain); err != nil {
+		return nil, fs.damaged(ctx, err)
+	}
+	if found.agentConfig == nil {
+		return nil, invalid("the stemcell's image %s holds no %s, so it is not the root filesystem of a BOSH stemcell: this CPI takes stemcells of warden (bosh-warden-boshlite-…)", fs.path, agentConfig)
+	}
+	found.diffID = v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}
+	return found, nil
+}
+
+func (fs *rootfs) damaged(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return invalid("the stemcell's image %s is cut short: download the stemcell again and compare its sha1: %w", fs.path, err)
+	}
+	return invalid("the stemcell's image %s is damaged: download the stemcell again and compare its sha1: %w", fs.path, err)
+}
+
+// note keeps what the image's configuration and the builder need to know of one entry.
+func (c *contents) note(header *tar.Header, content io.Reader) error {
+	name := path.Clean("/" + header.Name)
+	if name == agentConfig || (header.Typeflag == tar.TypeDir && slices.Contains([]string{"/var", "/var/vcap", "/var/vcap/bosh"}, name)) {
+		c.entries = append(c.entries, header)
+	}
+	if name == agentConfig {
+		kept, err := io.ReadAll(io.LimitReader(content, limitAgentConfig+1))
+		if err == nil && len(kept) > limitAgentConfig {
+			err = fmt.Errorf("%s is larger than %d bytes", agentConfig, limitAgentConfig)
+		}
+		c.agentConfig = kept
+		return err
+	}
+	if known := slices.Index(inits, name); known >= 0 && header.Typeflag != tar.TypeDir {
+		if before := slices.Index(inits, c.init); before < 0 || known < before {
+			c.init = name
+		}
+	}
+	if header.Typeflag == tar.TypeReg && (c.architecture == "" || path.Base(name) == "bosh-agent") {
+		return c.noteArchitecture(content)
+	}
+	return nil
+}
+
+// noteArchitecture takes the architecture from a program's ELF header. The agent's own comes to count
+// last, so that it decides.
+func (c *contents) noteArchitecture(content io.Reader) error {
+	start := make([]byte, 20) // e_ident and e_machine, see elf(5)
+	if _, err := io.ReadFull(content, start); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil // a small file; a cut one shows at the next entry
+		}
+		return err
+	}
+	if !bytes.HasPrefix(start, []byte(elf.ELFMAG)) {
+		return nil
+	}
+	switch elf.Machine(binary.LittleEndian.Uint16(start[18:])) {
+	case elf.EM_X86_64:
+		c.architecture = "amd64"
+	case elf.EM_AARCH64:
+		c.architecture = "arm64"
+	}
+	return nil
+}
+
+// contextReader ends with the context.
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}

@@ -1,0 +1,60 @@
+package stemcell_test
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/test/stemcells"
+)
+
+func TestStemcell(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "stemcell")
+}
+
+// storeAt is a store that pushes to this registry, and its log.
+func storeAt(registry *stemcells.Registry, change ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
+	return storeWith(stemcell.Registry{
+		Repository: registry.Host() + "/bosh/stemcells", Username: registry.Username,
+		Password: stemcell.Secret(registry.Password), Insecure: true,
+	}, change...)
+}
+
+// storeWith is a store with these settings that retries without waiting, and its log.
+func storeWith(registry stemcell.Registry, change ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
+	for _, each := range change {
+		each(&registry)
+	}
+	options := stemcell.Options{Registry: registry}
+	Expect(options.Validate()).To(Succeed())
+	log := &bytes.Buffer{}
+	return stemcell.Store{
+		Options: options, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Backoff: remote.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 3},
+	}, log
+}
+
+// registryFor starts a registry that is stopped with the spec.
+func registryFor(withTLS bool) *stemcells.Registry {
+	registry := stemcells.New(withTLS)
+	DeferCleanup(registry.Close)
+	return registry
+}
+
+// fileWith is a file with this content, which goes with the spec.
+func fileWith(content []byte) string {
+	path := filepath.Join(GinkgoT().TempDir(), "image")
+	Expect(os.WriteFile(path, content, 0o600)).To(Succeed())
+	return path
+}
+
+var jammy = stemcell.Properties{Name: "bosh-warden-boshlite-ubuntu-jammy-go_agent", Version: "1.10"}

@@ -1,0 +1,190 @@
+package stemcells
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+)
+
+// Registry is go-containerregistry's own registry, in memory, on loopback.
+type Registry struct {
+	// Username and Password, when set, are asked for by basic authentication.
+	Username, Password string
+	// Token, when set, is asked for as a bearer token, which the registry's token server gives for
+	// Username and Password.
+	Token string
+
+	server *httptest.Server
+	inner  http.Handler
+
+	mutex    sync.Mutex
+	fault    Fault
+	requests []string
+	uploads  map[string]int
+}
+
+// Fault answers a request in the registry's place and returns true, or returns false.
+type Fault func(http.ResponseWriter, *http.Request) bool
+
+// New starts a registry. The caller closes it.
+func New(withTLS bool) *Registry {
+	r := &Registry{
+		inner:   registry.New(registry.Logger(log.New(io.Discard, "", 0))),
+		uploads: map[string]int{},
+	}
+	r.server = httptest.NewUnstartedServer(r)
+	r.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if withTLS {
+		r.server.StartTLS()
+	} else {
+		r.server.Start()
+	}
+	return r
+}
+
+// FailWith lets the fault see every request from now on; nil ends that.
+func (r *Registry) FailWith(fault Fault) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.fault = fault
+}
+
+// Close stops the registry.
+func (r *Registry) Close() { r.server.Close() }
+
+// Host is the registry's address as it begins an image's name.
+func (r *Registry) Host() string { return r.server.Listener.Addr().String() }
+
+// CA is the certificate of a registry with TLS, as PEM.
+func (r *Registry) CA() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.server.Certificate().Raw}))
+}
+
+// Client trusts the registry's certificate.
+func (r *Registry) Client() *http.Client { return r.server.Client() }
+
+// Requests are the methods and paths of all requests so far.
+func (r *Registry) Requests() []string {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return append([]string{}, r.requests...)
+}
+
+// Uploads tells how often each blob was uploaded and completed, by its digest.
+func (r *Registry) Uploads() map[string]int {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	all := map[string]int{}
+	for digest, times := range r.uploads {
+		all[digest] = times
+	}
+	return all
+}
+
+// Manifests counts the requests that put a manifest.
+func (r *Registry) Manifests() int {
+	n := 0
+	for _, request := range r.Requests() {
+		if strings.HasPrefix(request, "PUT ") && strings.Contains(request, "/manifests/") {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	r.mutex.Lock()
+	r.requests = append(r.requests, request.Method+" "+request.URL.Path)
+	fault := r.fault
+	r.mutex.Unlock()
+	if request.URL.Path == "/token" {
+		r.giveToken(w, request)
+		return
+	}
+	if !r.admitted(w, request) {
+		return
+	}
+	if fault != nil && fault(w, request) {
+		return
+	}
+	if digest := request.URL.Query().Get("digest"); request.Method == http.MethodPut && digest != "" {
+		r.mutex.Lock()
+		r.uploads[digest]++
+		r.mutex.Unlock()
+	}
+	r.inner.ServeHTTP(w, request)
+}
+
+func (r *Registry) admitted(w http.ResponseWriter, request *http.Request) bool {
+	if r.Username == "" {
+		return true
+	}
+	if r.Token != "" {
+		if request.Header.Get("Authorization") == "Bearer "+r.Token {
+			return true
+		}
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q,service=%q", r.server.URL+"/token", r.Host()))
+	} else {
+		if r.known(request) {
+			return true
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="stemcells"`)
+	}
+	Refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
+	return false
+}
+
+func (r *Registry) known(request *http.Request) bool {
+	username, password, ok := request.BasicAuth()
+	return ok && username == r.Username && password == r.Password
+}
+
+func (r *Registry) giveToken(w http.ResponseWriter, request *http.Request) {
+	if !r.known(request) {
+		Refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
+		return
+	}
+	_ = json.NewEncoder(w).Encode(map[string]string{"token": r.Token})
+}
+
+// Refuse answers an error as registries do.
+func Refuse(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
+}
+
+// RefuseAll is a Fault that answers the requests of a method with a status.
+func RefuseAll(method string, status int, code string) Fault {
+	return func(w http.ResponseWriter, request *http.Request) bool {
+		if request.Method != method {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, request.Body)
+		Refuse(w, status, code, http.StatusText(status))
+		return true
+	}
+}
+
+// BreakUploads is a Fault that cuts the connection in the middle of so many uploads.
+func BreakUploads(times int) Fault {
+	var mutex sync.Mutex
+	return func(_ http.ResponseWriter, request *http.Request) bool {
+		mutex.Lock()
+		defer mutex.Unlock()
+		if request.Method != http.MethodPatch || times == 0 {
+			return false
+		}
+		times--
+		_, _ = io.CopyN(io.Discard, request.Body, request.ContentLength/2)
+		panic(http.ErrAbortHandler) // net/http closes the connection without an answer
+	}
+}

@@ -1,0 +1,118 @@
+package stemcells
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha1" //nolint:gosec // BOSH's stemcell format has it
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+)
+
+// Rootfs is a root filesystem as far as the CPI looks at it.
+type Rootfs struct {
+	AgentConfig string // content of agent.json; none of it when empty
+	Init        string // path of the init program, without its leading slash
+	Machine     byte   // e_machine of the agent's ELF header; 62 is x86-64, 183 is AArch64
+	Filler      int    // bytes that do not compress
+}
+
+// Jammy is a stemcell of the kind that runit starts, Noble one of the kind that systemd starts.
+var (
+	Jammy = Rootfs{AgentConfig: WardenAgentConfig, Init: "usr/sbin/runsvdir-start", Machine: 62, Filler: 1 << 20}
+	Noble = Rootfs{AgentConfig: WardenAgentConfig, Init: "usr/sbin/init", Machine: 62, Filler: 1 << 20}
+)
+
+// WardenAgentConfig is the agent.json of a warden stemcell.
+const WardenAgentConfig = `{
+  "Platform": {"Linux": {"UseDefaultTmpDir": true, "UsePreformattedPersistentDisk": true, "BindMountPersistentDisk": true, "SkipDiskSetup": true, "ServiceManager": "systemd"}},
+  "Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": "/var/vcap/bosh/warden-cpi-agent-env.json"}]}}
+}`
+
+// Tar is the filesystem as an archive.
+func (r Rootfs) Tar() []byte {
+	var archive bytes.Buffer
+	writer := tar.NewWriter(&archive)
+	add := func(header tar.Header, content []byte) {
+		header.Size = int64(len(content))
+		must(writer.WriteHeader(&header))
+		_, err := writer.Write(content)
+		must(err)
+	}
+	for _, folder := range []string{"./", "./usr/", "./usr/sbin/", "./var/", "./var/vcap/", "./var/vcap/bosh/", "./var/vcap/bosh/bin/"} {
+		add(tar.Header{Name: folder, Typeflag: tar.TypeDir, Mode: 0o750, Gid: 1000}, nil)
+	}
+	if r.Init != "" {
+		add(tar.Header{Name: "./" + r.Init, Typeflag: tar.TypeReg, Mode: 0o755}, []byte("#!/bin/bash\n"))
+	}
+	if r.AgentConfig != "" {
+		add(tar.Header{Name: "./var/vcap/bosh/agent.json", Typeflag: tar.TypeReg, Mode: 0o640}, []byte(r.AgentConfig))
+	}
+	if r.Machine != 0 {
+		elf := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 57)...)
+		elf[18] = r.Machine
+		add(tar.Header{Name: "./var/vcap/bosh/bin/bosh-agent", Typeflag: tar.TypeReg, Mode: 0o755}, elf)
+	}
+	filler := make([]byte, r.Filler)
+	source := rand.NewChaCha8([32]byte{})
+	_, err := source.Read(filler)
+	must(err)
+	add(tar.Header{Name: "./filler", Typeflag: tar.TypeReg, Mode: 0o644}, filler)
+	must(writer.Close())
+	return archive.Bytes()
+}
+
+// Image is the filesystem as the image of a stemcell: gzipped.
+func (r Rootfs) Image() []byte { return zip(r.Tar()) }
+
+// Tarball writes a stemcell tarball, as `bosh upload-stemcell` takes it, with this image; the manifest's
+// fields are changed by changes (an empty value leaves the field out).
+func Tarball(path string, image []byte, changes map[string]string) {
+	sum := sha1.Sum(image) //nolint:gosec // see above
+	fields := map[string]string{
+		"name": "bosh-warden-boshlite-ubuntu-jammy-go_agent", "version": "'1.10'", "api_version": "3", "bosh_protocol": "'1'",
+		"sha1": hex.EncodeToString(sum[:]), "operating_system": "ubuntu-jammy", "stemcell_formats": "[warden-tar, general-tar]",
+		"cloud_properties": "{name: bosh-warden-boshlite-ubuntu-jammy-go_agent, version: '1.10', infrastructure: warden, architecture: x86_64}",
+	}
+	for field, value := range changes {
+		fields[field] = value
+	}
+	var manifest strings.Builder
+	for field, value := range fields {
+		if value != "" {
+			fmt.Fprintf(&manifest, "%s: %s\n", field, value)
+		}
+	}
+	var archive bytes.Buffer
+	writer := tar.NewWriter(&archive)
+	for _, part := range []struct {
+		name    string
+		content []byte
+	}{{"stemcell.MF", []byte(manifest.String())}, {"packages.txt", []byte("bash\n")}, {"image", image}} {
+		must(writer.WriteHeader(&tar.Header{Name: part.name, Mode: 0o644, Size: int64(len(part.content))}))
+		_, err := writer.Write(part.content)
+		must(err)
+	}
+	must(writer.Close())
+	must(os.WriteFile(path, zip(archive.Bytes()), 0o600))
+}
+
+func zip(content []byte) []byte {
+	var zipped bytes.Buffer
+	writer, err := gzip.NewWriterLevel(&zipped, gzip.BestSpeed)
+	must(err)
+	_, err = writer.Write(content)
+	must(err)
+	must(writer.Close())
+	return zipped.Bytes()
+}
+
+// must is for what cannot fail in memory.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
