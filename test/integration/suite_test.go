@@ -15,6 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -67,6 +68,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	provision, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
 	go provisionVolumes(provision, cluster)
+	go endPods(provision, cluster)
 	Eventually(func(g Gomega) {
 		nodes, err := cluster.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
@@ -99,6 +101,21 @@ provisioner: integration.test/nothing
 volumeBindingMode: WaitForFirstConsumer
 reclaimPolicy: Delete
 `
+
+// endPods does what a kubelet does last with a deleted Pod: it removes exactly that one.
+func endPods(ctx context.Context, cluster kubernetes.Interface) {
+	defer GinkgoRecover()
+	pods, err := cluster.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	defer pods.Stop()
+	for event := range pods.ResultChan() {
+		if pod, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Modified && pod.DeletionTimestamp != nil {
+			_ = cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+				GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
+			})
+		}
+	}
+}
 
 // provisionVolumes makes a volume for each claim for which the scheduler has chosen a node.
 func provisionVolumes(ctx context.Context, cluster kubernetes.Interface) {
