@@ -157,7 +157,12 @@ func (c *Cluster) installCalico(ctx context.Context) error {
 	if crds == "" {
 		return fmt.Errorf("CALICO_CRDS does not name the folder with Calico's custom resource definitions")
 	}
-	if _, err := c.ControlPlane.Kubectl(ctx, "apply", "--server-side", "-f", crds); err != nil {
+	// A server that has just started may not serve its schema yet, which kubectl asks for.
+	err := Eventually(ctx, time.Minute, "Calico's custom resource definitions", func(ctx context.Context) (bool, error) {
+		_, err := c.ControlPlane.Kubectl(ctx, "apply", "--server-side", "-f", crds)
+		return err == nil, err
+	})
+	if err != nil {
 		return err
 	}
 	if _, err := c.ControlPlane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"); err != nil {
