@@ -299,16 +299,21 @@ func (n node) load() (kind, problem string) {
 	if i < 0 {
 		return "", "there is no network"
 	}
-	raw, err := os.ReadFile(filepath.Join(n.ConfigDir, entries[i].Name()))
-	if os.IsNotExist(err) {
+	path := filepath.Join(n.ConfigDir, entries[i].Name())
+	before, err := os.Stat(path)
+	if err != nil {
 		return n.load() // removed since the folder was read: a runtime reads it again
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return n.load()
 	}
 	var network struct{ Plugins []struct{ Type string } }
 	if err := json.Unmarshal(raw, &network); err != nil || len(network.Plugins) != 2 {
 		return "", "a network is not whole: " + string(raw)
 	}
 	kind = network.Plugins[0].Type
-	if kind == "bosh-cni-shim" && !whole(n.binary()) && stillThere(n.config()) {
+	if kind == "bosh-cni-shim" && !whole(n.binary()) && stillThere(path, before) {
 		return "", "the network names a plugin that is not there"
 	}
 	return kind, ""
@@ -319,9 +324,10 @@ func whole(path string) bool {
 	return err == nil && info.Mode().Perm() == 0o755 && info.Size() > 0
 }
 
-func stillThere(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+// stillThere reports whether the file is the one that it was, and so was there all the time between.
+func stillThere(path string, before os.FileInfo) bool {
+	now, err := os.Stat(path)
+	return err == nil && os.SameFile(now, before) && now.ModTime().Equal(before.ModTime())
 }
 
 // buffer is a log that is read while it is written.
