@@ -2,9 +2,10 @@
 
 .PHONY: build test integration e2e bench lint demo demo-delete cluster-up cluster-down release clean
 
-# The CPI, static.
+# The CPI and the CNI shim, static.
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/cpi ./cmd/cpi
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/cni-shim ./cmd/cni-shim
 
 # Unit and integration tests, without root and without a cluster.
 test:

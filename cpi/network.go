@@ -155,6 +155,10 @@ func (ns Networks) verify(pod *corev1.Pod) error {
 	for _, ip := range pod.Status.PodIPs {
 		has = append(has, ip.IP)
 	}
+	got := strings.Join(has, ", ")
+	if got == "" {
+		got = "no address"
+	}
 	for name, network := range ns {
 		if network.Type != networkManual && network.Type != "" {
 			continue
@@ -165,7 +169,7 @@ func (ns Networks) verify(pod *corev1.Pod) error {
 		}
 		if !slices.Contains(has, wanted.String()) {
 			return typed(typeVMFailed, "network %s wants the address %s, but the Pod got %s: the cluster's network plugin does not honour the "+
-				"annotations of network.address_annotations, or its IP pools do not hold that address", name, network.IP, strings.Join(has, ", "))
+				"annotations of network.address_annotations, or its IP pools do not hold that address", name, network.IP, got)
 		}
 	}
 	return nil

@@ -1,0 +1,163 @@
+package main_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// call is one run of the shim as a runtime makes it.
+type call struct {
+	Command, Version string
+	Args             string         // CNI_ARGS
+	Kubeconfig       string         // path
+	Shim             map[string]any // more of the shim's configuration
+	Delegate         map[string]any // more of the delegate's configuration
+	Test             map[string]any // what the delegate shall do
+	Path             string         // CNI_PATH, the tests' plugins by default
+
+	dir string
+}
+
+func newCall(command, version, pod string) call {
+	dir := GinkgoT().TempDir()
+	return call{
+		Command: command, Version: version, Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=" + namespace + ";K8S_POD_NAME=" + pod,
+		Kubeconfig: accountKubeconfig(dir), Path: plugins, dir: dir,
+		Shim: map[string]any{}, Delegate: map[string]any{}, Test: map[string]any{},
+	}
+}
+
+func (c call) record() string { return filepath.Join(c.dir, "calls") }
+
+// stdin is the configuration that a runtime derives from a network's list for this call.
+func (c call) stdin() []byte {
+	test := map[string]any{"record": c.record()}
+	maps.Copy(test, c.Test)
+	delegate := map[string]any{"type": "testdelegate", "test": test, "mtu": 1400}
+	maps.Copy(delegate, c.Delegate)
+	entry := map[string]any{
+		"type": "bosh-cni-shim", "name": "net", "cniVersion": c.Version, "delegate": delegate,
+		"kubernetes": map[string]any{"kubeconfig": c.Kubeconfig, "timeout": "2s"},
+	}
+	switch c.Command {
+	case "DEL", "CHECK":
+		entry["prevResult"] = map[string]any{"cniVersion": c.Version, "ips": []any{}}
+	case "GC":
+		entry["cni.dev/valid-attachments"] = []any{map[string]any{"containerID": "c1", "ifname": "eth0"}}
+	}
+	maps.Copy(entry, c.Shim)
+	raw, err := json.Marshal(entry)
+	Expect(err).NotTo(HaveOccurred())
+	return raw
+}
+
+// outcome is what the runtime saw.
+type outcome struct {
+	Status         int
+	Stdout, Stderr string
+}
+
+func (c call) run() outcome {
+	command := exec.Command(program)
+	command.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "CNI_COMMAND=" + c.Command, "CNI_CONTAINERID=c1", "CNI_NETNS=/run/netns/none",
+		"CNI_IFNAME=eth0", "CNI_ARGS=" + c.Args, "CNI_PATH=" + c.Path,
+	}
+	command.Stdin = bytes.NewReader(c.stdin())
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	err := command.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		Expect(err).NotTo(HaveOccurred())
+	}
+	return outcome{command.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// document is an error as the specification's section 5 wants it.
+type document struct {
+	CNIVersion, Msg, Details string
+	Code                     uint
+}
+
+// failure expects an error document and the exit status 1.
+func (o outcome) failure() document {
+	GinkgoHelper()
+	Expect(o.Status).To(Equal(1), o.Stdout)
+	decoder := json.NewDecoder(strings.NewReader(o.Stdout))
+	var d document
+	Expect(decoder.Decode(&d)).To(Succeed(), o.Stdout)
+	Expect(decoder.More()).To(BeFalse(), "more than one document: %s", o.Stdout)
+	return d
+}
+
+// ips expects a result and answers its addresses.
+func (o outcome) ips() []string {
+	GinkgoHelper()
+	Expect(o.Status).To(BeZero(), o.Stdout)
+	var result struct {
+		IPs []struct{ Address string } `json:"ips"`
+	}
+	Expect(json.Unmarshal([]byte(o.Stdout), &result)).To(Succeed(), o.Stdout)
+	var all []string
+	for _, ip := range result.IPs {
+		all = append(all, ip.Address)
+	}
+	return all
+}
+
+// noted is how the delegate was called.
+type noted struct {
+	Command, Args, ContainerID, NetNS, IfName string
+	Stdin                                     map[string]any
+}
+
+func (c call) noted() []noted {
+	GinkgoHelper()
+	raw, err := os.ReadFile(c.record())
+	if os.IsNotExist(err) {
+		return nil
+	}
+	Expect(err).NotTo(HaveOccurred())
+	var all []noted
+	for line := range strings.Lines(string(raw)) {
+		var each noted
+		Expect(json.Unmarshal([]byte(line), &each)).To(Succeed())
+		all = append(all, each)
+	}
+	return all
+}
+
+// kubeconfig writes a kubeconfig with this server and token.
+func kubeconfig(dir, server, token, authority string) string {
+	cluster := map[string]any{"server": server}
+	if authority != "" {
+		cluster["certificate-authority-data"] = []byte(authority)
+	}
+	raw, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"clusters": []any{map[string]any{"name": "c", "cluster": cluster}},
+		"users":    []any{map[string]any{"name": "u", "user": map[string]any{"token": token}}},
+		"contexts": []any{map[string]any{"name": "c", "context": map[string]any{"cluster": "c", "user": "u"}}},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	path := filepath.Join(dir, "kubeconfig")
+	Expect(os.WriteFile(path+".new", raw, 0o600)).To(Succeed())
+	Expect(os.Rename(path+".new", path)).To(Succeed())
+	return path
+}
+
+func accountKubeconfig(dir string) string {
+	token, err := os.ReadFile(filepath.Join(account, "token"))
+	Expect(err).NotTo(HaveOccurred())
+	return kubeconfig(dir, plane.URL(), string(token), caOf(plane))
+}

@@ -1,0 +1,133 @@
+package cpi
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/agentsettings"
+)
+
+// networkCase is a file of testdata/networks: the hash that create_vm gets, as the director or the CLI
+// sends it, and what becomes of it. create_vm's answer is the hash itself.
+type networkCase struct {
+	Networks    json.RawMessage
+	Annotations map[string]string
+	Agent       json.RawMessage
+}
+
+// networked is what a request with these networks makes.
+func networked(options NetworkOptions, raw []byte) (annotations map[string]string, agent, answer []byte, err error) {
+	GinkgoHelper()
+	var networks Networks
+	Expect(json.Unmarshal(raw, &networks)).To(Succeed())
+	config := DefaultConfig()
+	config.Network, config.Agent = options, agentsettings.Options{Mbus: "nats://n:p@10.0.0.6:4222"}
+	vm, settings, err := (&call{config: config}).machine("agent", "registry/stemcell", json.RawMessage("{}"), networks, nil)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var written struct{ Networks json.RawMessage }
+	Expect(json.Unmarshal(settings, &written)).To(Succeed())
+	answer, err = json.Marshal(networks)
+	return vm.Annotations, written.Networks, answer, err
+}
+
+var _ = Describe("The director's network hashes", func() {
+	var entries []any
+	files, _ := filepath.Glob("testdata/networks/*.json")
+	for _, file := range files {
+		entries = append(entries, Entry(strings.TrimSuffix(filepath.Base(file), ".json"), file))
+	}
+	It("are there", func() { Expect(files).NotTo(BeEmpty()) })
+
+	DescribeTable("become annotations, the agent's settings, and create_vm's answer", append(entries, func(file string) {
+		raw, err := os.ReadFile(file)
+		Expect(err).NotTo(HaveOccurred())
+		var golden networkCase
+		Expect(json.Unmarshal(raw, &golden)).To(Succeed())
+		annotations, agent, answer, err := networked(DefaultNetworkOptions(), golden.Networks)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(annotations).To(Equal(golden.Annotations))
+		Expect(agent).To(MatchJSON(golden.Agent))
+		Expect(answer).To(MatchJSON(golden.Networks), "with the keys that this CPI does not know, too")
+	})...)
+
+	DescribeTable("are refused when no Pod can have such networks", func(networks, kind, says string) {
+		_, _, _, err := networked(DefaultNetworkOptions(), []byte(networks))
+		Expect(err).To(MatchError(ContainSubstring(says)))
+		Expect(asBOSH(err).Type()).To(Equal(kind))
+	},
+		Entry("manual without address", `{"a":{"type":"manual","ip":""}}`, typeCPIError, "networks.a.ip"),
+		Entry("manual with a name", `{"a":{"type":"manual","ip":"web-0"}}`, typeCPIError, `"web-0" is not an IP address`),
+		Entry("an unknown type", `{"a":{"type":"static","ip":"10.0.0.1"}}`, typeCPIError, "networks.a.type"),
+		Entry("two of one family", `{"b":{"type":"manual","ip":"10.0.0.1"},"a":{"type":"manual","ip":"10.1.0.1"}}`, typeNotSupported, "networks a and b"),
+		Entry("two of one family in one nic_group", `{"a":{"type":"manual","ip":"10.0.0.1","nic_group":"1"},"b":{"type":"manual","ip":"10.0.0.2","nic_group":"1"}}`,
+			typeNotSupported, "networks a and b"),
+	)
+})
+
+var _ = Describe("network.address_annotations", func() {
+	dual := []byte(`{"a":{"type":"manual","ip":"10.0.0.7"},"b":{"type":"manual","ip":"fd00::7"}}`)
+
+	DescribeTable("ask any CNI by a template", func(value, want string) {
+		options := NetworkOptions{AddressAnnotations: []AddressAnnotation{{Name: "example.org/ip", Value: value}}}
+		Expect(options.Validate()).To(Succeed())
+		annotations, _, _, err := networked(options, dual)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(annotations).To(Equal(map[string]string{"example.org/ip": want}))
+	},
+		Entry("as a JSON list", `{{json .IPs}}`, `["10.0.0.7","fd00::7"]`),
+		Entry("joined", `{{join .IPs ","}}`, "10.0.0.7,fd00::7"),
+		Entry("the first", `{{index .IPs 0}}/24`, "10.0.0.7/24"),
+		Entry("one after the other", `{{range $i, $ip := .IPs}}{{if $i}} {{end}}{{$ip}}{{end}}`, "10.0.0.7 fd00::7"),
+		Entry("in JSON of one's own", `[{"name":"default","ips":{{json .IPs}}}]`, `[{"name":"default","ips":["10.0.0.7","fd00::7"]}]`),
+	)
+
+	DescribeTable("are checked before anything is done", func(name, value, says string) {
+		options := NetworkOptions{AddressAnnotations: []AddressAnnotation{{Name: name, Value: value}}}
+		Expect(options.Validate()).To(MatchError(ContainSubstring(says)))
+	},
+		Entry("a name that is none", "a b", "x", "address_annotations[0].name"),
+		Entry("a template that is none", "a", "{{", "address_annotations[0].value"),
+		Entry("a field that is not there", "a", "{{.IP}}", "address_annotations[0].value"),
+	)
+})
+
+var _ = Describe("The addresses of a Pod", func() {
+	pod := func(ips ...string) *corev1.Pod {
+		var pod corev1.Pod
+		for _, ip := range ips {
+			pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: ip})
+		}
+		return &pod
+	}
+
+	DescribeTable("are compared with those that BOSH chose", func(networks string, pod *corev1.Pod, says ...string) {
+		var wanted Networks
+		Expect(json.Unmarshal([]byte(networks), &wanted)).To(Succeed())
+		err := wanted.verify(pod)
+		if len(says) == 0 {
+			Expect(err).NotTo(HaveOccurred())
+			return
+		}
+		for _, each := range says {
+			Expect(err).To(MatchError(ContainSubstring(each)))
+		}
+		Expect(asBOSH(err).Type()).To(Equal(typeVMFailed))
+	},
+		Entry("the same", `{"a":{"type":"manual","ip":"10.0.0.7"}}`, pod("10.0.0.7")),
+		Entry("another", `{"a":{"type":"manual","ip":"10.0.0.7"}}`, pod("10.0.0.8"), "network a", "10.0.0.7", "10.0.0.8"),
+		Entry("none", `{"a":{"type":"manual","ip":"10.0.0.7"}}`, pod(), "network a", "10.0.0.7", "no address"),
+		Entry("both families, in any order", `{"a":{"type":"manual","ip":"fd00::7"},"b":{"type":"manual","ip":"10.0.0.7"}}`, pod("10.0.0.7", "fd00::7")),
+		Entry("one family only", `{"a":{"type":"manual","ip":"fd00::7"},"b":{"type":"manual","ip":"10.0.0.7"}}`, pod("10.0.0.7"), "network a", "fd00::7"),
+		Entry("IPv6 as the director writes it", `{"a":{"type":"manual","ip":"fd00:0000:0000:0000:0000:0000:0000:0007"}}`, pod("fd00::7")),
+		Entry("a dynamic network's stale address", `{"a":{"type":"dynamic","ip":"10.0.0.7","netmask":"","gateway":""}}`, pod("10.0.0.8")),
+		Entry("a vip", `{"a":{"type":"vip","ip":"203.0.113.7"}}`, pod("10.0.0.8")),
+	)
+})

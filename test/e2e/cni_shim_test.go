@@ -1,0 +1,266 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+// The shim before real plugins, in network namespaces of this machine, with a real API server. It
+// needs no cluster.
+var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
+	var shim shimNode
+
+	BeforeAll(func(ctx SpecContext) {
+		shim = newShimNode(ctx)
+	}, NodeTimeout(3*time.Minute))
+
+	hostLocal := func(ranges ...string) map[string]any {
+		var sets []any
+		for _, subnet := range ranges {
+			sets = append(sets, []any{map[string]any{"subnet": subnet}})
+		}
+		return shim.bridge(map[string]any{"type": "host-local", "ranges": sets, "dataDir": filepath.Join(shim.dir, "host-local")})
+	}
+
+	It("gives a Pod the address it asks for, CHECKs it, keeps others from it, and frees it with DEL", func(ctx SpecContext) {
+		network := shim.network("1.1.0", hostLocal("198.18.10.0/24"))
+		first, second := shim.pod(ctx, "first", "198.18.10.77"), shim.pod(ctx, "second", "198.18.10.77")
+
+		added := shim.must(first, "ADD", network)
+		Expect(added).To(ContainSubstring("198.18.10.77/24"))
+		Expect(first.addresses(ctx)).To(ContainElement("198.18.10.77/24"))
+		network["prevResult"] = json.RawMessage(added)
+		shim.must(first, "CHECK", network)
+		_, err := first.ip(ctx, "address", "del", "198.18.10.77/24", "dev", "eth0")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(shim.run(first, "CHECK", network)).Error().To(HaveOccurred(), "the delegate's CHECK is the shim's")
+
+		delete(network, "prevResult")
+		Expect(shim.run(second, "ADD", network)).Error().To(MatchError(ContainSubstring("198.18.10.77")), "the address is taken")
+		shim.must(second, "DEL", network) // as runtimes do after a failure
+
+		network["prevResult"] = json.RawMessage(added)
+		shim.must(first, "DEL", network)
+		shim.must(first, "DEL", network) // may come twice
+		Expect(first.addresses(ctx)).NotTo(ContainElement("198.18.10.77/24"))
+		delete(network, "prevResult")
+		shim.must(second, "ADD", network)
+		Expect(second.addresses(ctx)).To(ContainElement("198.18.10.77/24"))
+		shim.must(second, "DEL", network)
+	})
+
+	It("lets two machines talk over their addresses, beside a Pod that asks for none", func(ctx SpecContext) {
+		network := shim.network("1.0.0", hostLocal("198.18.11.0/24"))
+		first, second, other := shim.pod(ctx, "first", "198.18.11.51"), shim.pod(ctx, "second", "198.18.11.52"), shim.pod(ctx, "other", "")
+		for _, pod := range []shimPod{first, second, other} {
+			shim.must(pod, "ADD", network)
+			DeferCleanup(func() { shim.must(pod, "DEL", network) })
+		}
+		Expect(first.reaches(ctx, "198.18.11.52")).To(Succeed())
+		Expect(second.reaches(ctx, "198.18.11.51")).To(Succeed())
+		Expect(other.addresses(ctx)).To(ContainElement(HavePrefix("198.18.11.")))
+	})
+
+	DescribeTable("gives both families", func(ctx SpecContext, version string, more map[string]any) {
+		delegate := hostLocal("198.18.12.0/24", "fd00:12::/64")
+		maps.Copy(delegate, more)
+		network := shim.network(version, delegate)
+		pod := shim.pod(ctx, "dual", "198.18.12.77,fd00:12::77")
+		shim.must(pod, "ADD", network)
+		Expect(pod.addresses(ctx)).To(ContainElements("198.18.12.77/24", "fd00:12::77/64"))
+		shim.must(pod, "DEL", network)
+	},
+		Entry("by args.cni.ips", "0.3.1", nil),
+		Entry("by the capability", "1.0.0", map[string]any{"capabilities": map[string]any{"ips": true}}),
+	)
+
+	DescribeTable("gives static the prefix length that it wants", func(ctx SpecContext, version, wanted string, addresses ...string) {
+		network := shim.network(version, shim.bridge(map[string]any{"type": "static"}))
+		network["subnets"] = []string{"198.18.13.0/24", "fd00:13::/64"}
+		pod := shim.pod(ctx, "static", wanted)
+		shim.must(pod, "ADD", network)
+		Expect(pod.addresses(ctx)).To(ContainElements(addresses))
+		shim.must(pod, "DEL", network)
+	},
+		Entry("one family", "0.4.0", "198.18.13.77", "198.18.13.77/24"),
+		Entry("both families", "1.1.0", "198.18.13.77,fd00:13::77", "198.18.13.77/24", "fd00:13::77/64"),
+	)
+
+	It("refuses and undoes an address that the delegate gave instead", func(ctx SpecContext) {
+		// Without an address manager, bridge takes no address from anyone.
+		network := shim.network("1.0.0", shim.bridge(map[string]any{}))
+		pod := shim.pod(ctx, "ignored", "198.18.14.77")
+		Expect(shim.run(pod, "ADD", network)).Error().To(MatchError(SatisfyAll(
+			ContainSubstring(`"code":101`), ContainSubstring("198.18.14.77"), ContainSubstring("gave none"))))
+		Expect(pod.ip(ctx, "link", "show", "eth0")).Error().To(HaveOccurred(), "the delegate's DEL removed the interface")
+	})
+
+	It("passes GC and STATUS on", func(ctx SpecContext) {
+		network := shim.network("1.1.0", hostLocal("198.18.15.0/24"))
+		pod := shim.pod(ctx, "kept", "198.18.15.77")
+		shim.must(pod, "STATUS", network)
+		shim.must(pod, "ADD", network)
+		network["cni.dev/valid-attachments"] = []any{map[string]any{"containerID": pod.name, "ifname": "eth0"}}
+		shim.must(pod, "GC", network)
+		Expect(pod.addresses(ctx)).To(ContainElement("198.18.15.77/24"), "what is valid stays")
+		delete(network, "cni.dev/valid-attachments")
+		shim.must(pod, "DEL", network)
+
+		broken := shim.network("1.1.0", shim.bridge(map[string]any{"type": "no-such-manager"}))
+		Expect(shim.run(pod, "STATUS", broken)).Error().To(HaveOccurred())
+	})
+
+	It("deletes while the API server is down, and adds again once it is back", func(ctx SpecContext) {
+		network := shim.network("1.0.0", hostLocal("198.18.16.0/24"))
+		pod := shim.pod(ctx, "down", "198.18.16.77")
+		shim.must(pod, "ADD", network)
+		Expect(shim.plane.Process("kube-apiserver").Stop()).To(Succeed())
+		shim.must(pod, "DEL", network)
+		Expect(shim.run(pod, "ADD", network)).Error().To(MatchError(ContainSubstring(`"code":11`)))
+		shim.must(pod, "DEL", network)
+		Expect(shim.plane.Start(ctx)).To(Succeed())
+		shim.must(pod, "ADD", network)
+		Expect(pod.addresses(ctx)).To(ContainElement("198.18.16.77/24"))
+		shim.must(pod, "DEL", network)
+	}, SpecTimeout(2*time.Minute))
+})
+
+// shimNode is a node's side: the plugins and the API server.
+type shimNode struct {
+	dir, path string
+	plane     *embedded.ControlPlane
+}
+
+// shimBridge is the bridge in this machine's own network that the tests' namespaces are on.
+const shimBridge = "boshshimtest"
+
+func newShimNode(ctx context.Context) shimNode {
+	n := shimNode{dir: GinkgoT().TempDir()}
+	program, err := gexec.BuildWithEnvironment("bosh-kubernetes-cpi/cmd/cni-shim", []string{"CGO_ENABLED=0"})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(gexec.CleanupBuildArtifacts)
+	Expect(os.Symlink(program, filepath.Join(n.dir, "bosh-cni-shim"))).To(Succeed())
+	manager, err := exec.LookPath("host-local")
+	Expect(err).NotTo(HaveOccurred(), "the folder of scripts/build-tools --path cni-plugins has to be in $PATH")
+	n.path = n.dir + ":" + filepath.Dir(manager)
+	n.plane, err = embedded.NewTestControlPlane(filepath.Join(n.dir, "control-plane"))
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() error { return n.plane.Stop() })
+	Expect(n.plane.Start(ctx)).To(Succeed())
+	Expect(n.plane.Apply(ctx, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default","namespace":"default"}}`)).To(Succeed())
+	DeferCleanup(func(ctx SpecContext) {
+		_, _ = embedded.Run(ctx, "ip", "link", "delete", shimBridge) // absent when no test came so far
+	})
+	return n
+}
+
+// bridge is the configuration of the delegate. The bridge has no address, so that this machine's own
+// network stays as it is.
+func (n shimNode) bridge(ipam map[string]any) map[string]any {
+	return map[string]any{"type": "bridge", "bridge": shimBridge, "ipam": ipam}
+}
+
+func (n shimNode) network(version string, delegate map[string]any) map[string]any {
+	return map[string]any{
+		"cniVersion": version, "name": "shim-test", "type": "bosh-cni-shim", "delegate": delegate,
+		"kubernetes": map[string]any{"kubeconfig": n.plane.Kubeconfig("cni"), "timeout": "5s"},
+	}
+}
+
+// shimPod is a Pod of the API, and a network namespace in the place of its sandbox.
+type shimPod struct{ name string }
+
+func (n shimNode) pod(ctx context.Context, name, addresses string) shimPod {
+	pod := shimPod{fmt.Sprintf("bosh-shim-%s-%d", name, time.Now().UnixNano())}
+	annotations := map[string]string{}
+	if addresses != "" {
+		annotations["bosh.cloudfoundry.org/ip-address"] = addresses
+	}
+	raw, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": pod.name, "namespace": "default", "annotations": annotations},
+		"spec": map[string]any{"nodeName": "nowhere", "containers": []any{map[string]any{"name": "c", "image": "none"}}},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(n.plane.Apply(ctx, string(raw))).To(Succeed())
+	Expect(embedded.Run(ctx, "ip", "netns", "add", pod.name)).Error().NotTo(HaveOccurred())
+	DeferCleanup(func(ctx SpecContext) {
+		Expect(embedded.Run(ctx, "ip", "netns", "delete", pod.name)).Error().NotTo(HaveOccurred())
+	})
+	return pod
+}
+
+func (p shimPod) ip(ctx context.Context, args ...string) (string, error) {
+	return embedded.Run(ctx, "ip", append([]string{"-netns", p.name}, args...)...)
+}
+
+// addresses are those of the Pod's interface, with their prefix lengths.
+func (p shimPod) addresses(ctx context.Context) []string {
+	GinkgoHelper()
+	raw, err := p.ip(ctx, "-json", "address", "show")
+	Expect(err).NotTo(HaveOccurred())
+	var links []struct {
+		Addresses []struct {
+			Local  string `json:"local"`
+			Prefix int    `json:"prefixlen"`
+		} `json:"addr_info"`
+	}
+	Expect(json.Unmarshal([]byte(raw), &links)).To(Succeed())
+	var all []string
+	for _, link := range links {
+		for _, address := range link.Addresses {
+			all = append(all, fmt.Sprintf("%s/%d", address.Local, address.Prefix))
+		}
+	}
+	return all
+}
+
+// reaches succeeds when the other machine answers on the link: its kernel alone does that.
+func (p shimPod) reaches(ctx context.Context, address string) error {
+	return embedded.Eventually(ctx, 20*time.Second, address+" to be a neighbour", func(ctx context.Context) (bool, error) {
+		// A packet to anywhere on the address makes the kernel look for the neighbour.
+		_, _ = embedded.RunInput(ctx, "x", "ip", "netns", "exec", p.name, "bash", "-c", "cat >/dev/udp/"+address+"/9")
+		neighbours, err := p.ip(ctx, "neighbour", "show", address)
+		return strings.Contains(neighbours, "lladdr"), err
+	})
+}
+
+// run runs the shim as a runtime does, and answers what it printed; on failure that is the error.
+func (n shimNode) run(pod shimPod, command string, network map[string]any) (string, error) {
+	stdin, err := json.Marshal(network)
+	Expect(err).NotTo(HaveOccurred())
+	shim := exec.Command(filepath.Join(n.dir, "bosh-cni-shim"))
+	shim.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + pod.name, "CNI_NETNS=/run/netns/" + pod.name,
+		"CNI_IFNAME=eth0", "CNI_PATH=" + n.path, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + pod.name,
+	}
+	shim.Stdin = bytes.NewReader(stdin)
+	var stdout bytes.Buffer
+	shim.Stdout, shim.Stderr = &stdout, GinkgoWriter
+	if err := shim.Run(); err != nil {
+		return "", fmt.Errorf("%s of %s: %w: %s", command, pod.name, err, stdout.String())
+	}
+	return stdout.String(), nil
+}
+
+func (n shimNode) must(pod shimPod, command string, network map[string]any) string {
+	GinkgoHelper()
+	answer, err := n.run(pod, command, network)
+	Expect(err).NotTo(HaveOccurred())
+	return answer
+}
