@@ -30,13 +30,14 @@ func (n *Node) CSIDriver() Process {
 func (c *Cluster) csiProcesses() []Process {
 	dir := filepath.Join(c.Dir, "csi")
 	socket := filepath.Join(dir, "csi.sock")
+	kubeconfig := c.ControlPlane.Kubeconfig("csi")
 	process := func(name string, args ...string) Process {
-		return Process{Name: name, Dir: dir, Args: append([]string{name}, args...)}
+		// csi-provisioner heeds $KUBECONFIG more than its flag.
+		return Process{Name: name, Dir: dir, Args: append([]string{name, "--kubeconfig", kubeconfig, "--v=2"}, args...), Env: []string{"KUBECONFIG=" + kubeconfig}}
 	}
 	// Waits between attempts are short: tests are to see the next attempt, not to wait for it.
 	sidecar := func(name string, args ...string) Process {
-		return process(name, append([]string{"--kubeconfig", c.ControlPlane.Kubeconfig("csi"), "--csi-address", socket,
-			"--retry-interval-start=500ms", "--retry-interval-max=5s", "--timeout=60s", "--v=2"}, args...)...)
+		return process(name, append([]string{"--csi-address", socket, "--retry-interval-start=500ms", "--retry-interval-max=5s", "--timeout=60s"}, args...)...)
 	}
 	return []Process{
 		{Name: "csi-controller", Dir: dir, Args: []string{"embedded-csi-driver", "-controller", "-dir", dir, "-socket", socket}},
@@ -44,7 +45,7 @@ func (c *Cluster) csiProcesses() []Process {
 		sidecar("csi-attacher"),
 		sidecar("csi-resizer"),
 		sidecar("csi-snapshotter"),
-		process("snapshot-controller", "--kubeconfig", c.ControlPlane.Kubeconfig("csi"), "--retry-interval-start=500ms", "--retry-interval-max=5s", "--v=2"),
+		process("snapshot-controller", "--retry-interval-start=500ms", "--retry-interval-max=5s"),
 	}
 }
 
@@ -54,7 +55,9 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	if crds == "" {
 		return fmt.Errorf("SNAPSHOT_CRDS does not name the folder with the snapshots' custom resource definitions")
 	}
-	files, err := filepath.Glob(filepath.Join(crds, "snapshot.storage.k8s.io_*.yaml"))
+	// Those of group snapshots too: the controller would wait for them half a minute. The folder holds a
+	// kustomization that kubectl cannot apply.
+	files, err := filepath.Glob(filepath.Join(crds, "*.storage.k8s.io_*.yaml"))
 	if err != nil {
 		return err
 	}
@@ -79,6 +82,11 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	for _, node := range c.Nodes {
 		if err := node.awaitCSI(ctx); err != nil {
 			return err
+		}
+	}
+	for _, process := range c.csiProcesses() {
+		if !process.Running() {
+			return fmt.Errorf("%s ended; the end of its log:\n%s", process.Name, process.LastLines())
 		}
 	}
 	return nil
