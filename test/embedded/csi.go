@@ -14,7 +14,8 @@ import (
 // Storage classes of the cluster beside the default one, and the class of volume snapshots. Their volumes
 // are on one node each, and can be of either volume mode.
 const (
-	CSIClass         = "csi"       // can be expanded
+	CSIClass         = "csi"       // can be expanded; with ext4 in Filesystem mode
+	CSIXFSClass      = "csi-xfs"   // can be expanded; with xfs, which grows while it is mounted on any machine
 	CSIFixedClass    = "csi-fixed" // cannot
 	CSISnapshotClass = "csi"
 )
@@ -71,7 +72,7 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	if _, err := c.ControlPlane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"); err != nil {
 		return err
 	}
-	if err := c.ControlPlane.Apply(ctx, fmt.Sprintf(csiResources, driver.Name, CSIClass, CSIFixedClass, CSISnapshotClass)); err != nil {
+	if err := c.ControlPlane.Apply(ctx, fmt.Sprintf(csiResources, driver.Name, CSIClass, CSIXFSClass, CSIFixedClass, CSISnapshotClass)); err != nil {
 		return err
 	}
 	for _, process := range c.csiProcesses() {
@@ -137,6 +138,15 @@ apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: %[3]s}
 provisioner: %[1]s
+parameters: {csi.storage.k8s.io/fstype: xfs}
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
+reclaimPolicy: Delete
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: %[4]s}
+provisioner: %[1]s
 volumeBindingMode: WaitForFirstConsumer
 allowVolumeExpansion: false
 reclaimPolicy: Delete
@@ -144,7 +154,7 @@ reclaimPolicy: Delete
 apiVersion: snapshot.storage.k8s.io/v1
 kind: VolumeSnapshotClass
 metadata:
-  name: %[4]s
+  name: %[5]s
   annotations: {snapshot.storage.kubernetes.io/is-default-class: "true"}
 driver: %[1]s
 deletionPolicy: Delete

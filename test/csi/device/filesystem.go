@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Filesystems are those that Format can make, the first by default.
@@ -53,12 +57,77 @@ func probe(ctx context.Context, device string) (string, error) {
 	return "", nil
 }
 
+// GrowUnmounted makes the filesystem as large as its device where that needs no mount.
+func GrowUnmounted(ctx context.Context, device, filesystem string) error {
+	if filesystem != "ext4" {
+		return nil
+	}
+	smaller, err := smaller(ctx, device)
+	if err != nil || !smaller {
+		return err
+	}
+	// resize2fs(8) wants a check first; 1 is the exit code of e2fsck(8) for errors that it corrected.
+	_, err = run(ctx, "e2fsck", "-f", "-p", device)
+	var exit *exec.ExitError
+	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
+		return err
+	}
+	_, err = run(ctx, "resize2fs", device)
+	return err
+}
+
+// smaller says whether an ext4 filesystem leaves a block or more of its device unused.
+func smaller(ctx context.Context, device string) (bool, error) {
+	out, err := run(ctx, "dumpe2fs", "-h", device)
+	if err != nil {
+		return false, err
+	}
+	values := map[string]int64{}
+	for line := range strings.Lines(out) {
+		name, value, _ := strings.Cut(line, ":")
+		if number, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64); err == nil {
+			values[name] = number
+		}
+	}
+	size, err := Size(ctx, device)
+	return values["Block size"]*(values["Block count"]+1) <= size, err
+}
+
+// mayResize says whether the kernel lets this process resize a mounted ext4: EXT4_IOC_RESIZE_FS wants
+// CAP_SYS_RESOURCE, which machines without it for root can only do without.
+func mayResize() (bool, error) {
+	raw, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false, err
+	}
+	_, after, _ := strings.Cut(string(raw), "\nCapEff:")
+	text, _, _ := strings.Cut(after, "\n")
+	capabilities, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
+	return capabilities&(1<<unix.CAP_SYS_RESOURCE) != 0, err
+}
+
+func growExt4(ctx context.Context, device string) error {
+	smaller, err := smaller(ctx, device)
+	if err != nil || !smaller {
+		return err
+	}
+	may, err := mayResize()
+	if err != nil {
+		return err
+	}
+	if !may {
+		return fmt.Errorf("%s %w: without CAP_SYS_RESOURCE its ext4 can only grow when it is not mounted", device, ErrInUse)
+	}
+	_, err = run(ctx, "resize2fs", device)
+	return err
+}
+
 // Grow makes the mounted filesystem as large as its device.
 func Grow(ctx context.Context, device string, mounted Mounted) error {
 	var err error
 	switch mounted.Type {
 	case "ext4":
-		_, err = run(ctx, "resize2fs", device)
+		err = growExt4(ctx, device)
 	case "xfs":
 		_, err = run(ctx, "xfs_growfs", mounted.Point)
 	default:

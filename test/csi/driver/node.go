@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -70,20 +71,32 @@ func (n node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeR
 	if err != nil {
 		return nil, err
 	}
-	loop, err := device.Attach(ctx, n.store.VolumeImage(volume.ID), volume.ReadOnly)
+	image := n.store.VolumeImage(volume.ID)
+	before, err := device.Loops(ctx, image)
 	if err != nil {
 		return nil, failed(err)
 	}
-	if err := device.Refresh(ctx, loop); err != nil {
-		return nil, failed(err)
+	if err := stage(ctx, image, path, volume.ReadOnly, capability); err != nil {
+		if len(before) == 0 {
+			// A kubelet does not unstage what it could not stage.
+			err = errors.Join(err, device.Detach(context.WithoutCancel(ctx), image))
+		}
+		return nil, err
 	}
-	if capability.GetBlock() == nil {
-		err = n.stageMount(ctx, loop, path, volume.ReadOnly, capability)
-	}
-	return &csi.NodeStageVolumeResponse{}, err
+	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-func (n node) stageMount(ctx context.Context, loop, path string, readOnly bool, capability *csi.VolumeCapability) error {
+func stage(ctx context.Context, image, path string, readOnly bool, capability *csi.VolumeCapability) error {
+	loop, err := device.Attach(ctx, image, readOnly)
+	if err != nil {
+		return failed(err)
+	}
+	if err := device.Refresh(ctx, loop); err != nil {
+		return failed(err)
+	}
+	if capability.GetBlock() != nil {
+		return nil
+	}
 	kind := filesystem(capability)
 	mounted, is, err := mountedFrom(loop, path)
 	if err != nil {
@@ -92,27 +105,36 @@ func (n node) stageMount(ctx context.Context, loop, path string, readOnly bool, 
 	if is && mounted.Type != kind {
 		return status.Errorf(codes.AlreadyExists, "%s is staged with %s, not with %s", path, mounted.Type, kind)
 	}
-	if !is {
-		options := capability.GetMount().GetMountFlags()
-		if kind == "xfs" {
-			options = append(options, "nouuid") // a clone has its source's UUID
-		}
-		if readOnly {
-			options = append(options, "ro")
-		} else if err := device.Format(ctx, loop, kind); err != nil {
-			return failed(err)
-		}
-		if err := os.MkdirAll(path, 0o750); err != nil {
-			return failed(err)
-		}
-		if err := device.Mount(ctx, loop, path, kind, options); err != nil {
-			return failed(err)
-		}
-	}
-	if readOnly {
+	if is {
 		return nil
 	}
-	return failed(device.Grow(ctx, loop, device.Mounted{Type: kind, Point: path}))
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		return failed(err)
+	}
+	options := slices.Clone(capability.GetMount().GetMountFlags())
+	if kind == "xfs" {
+		options = append(options, "nouuid") // a clone has its source's UUID
+	}
+	if readOnly {
+		return failed(device.Mount(ctx, loop, path, kind, append(options, "ro")))
+	}
+	return failed(mountWritable(ctx, loop, path, kind, options))
+}
+
+func mountWritable(ctx context.Context, loop, path, kind string, options []string) error {
+	if err := device.Format(ctx, loop, kind); err != nil {
+		return err
+	}
+	if err := device.GrowUnmounted(ctx, loop, kind); err != nil {
+		return err
+	}
+	if err := device.Mount(ctx, loop, path, kind, options); err != nil {
+		return err
+	}
+	if err := device.Grow(ctx, loop, device.Mounted{Type: kind, Point: path}); err != nil {
+		return errors.Join(err, device.Unmount(context.WithoutCancel(ctx), path))
+	}
+	return nil
 }
 
 // mountedFrom answers what is mounted at the path, and ALREADY_EXISTS when it is not from the device.
