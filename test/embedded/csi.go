@@ -75,10 +75,8 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	if err := c.ControlPlane.Apply(ctx, fmt.Sprintf(csiResources, driver.Name, CSIClass, CSIXFSClass, CSIFixedClass, CSISnapshotClass)); err != nil {
 		return err
 	}
-	for _, process := range c.csiProcesses() {
-		if err := process.Start(); err != nil {
-			return err
-		}
+	if err := c.startSidecars(); err != nil {
+		return err
 	}
 	for _, node := range c.Nodes {
 		if err := node.awaitCSI(ctx); err != nil {
@@ -88,6 +86,23 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	for _, process := range c.csiProcesses() {
 		if !process.Running() {
 			return fmt.Errorf("%s ended; the end of its log:\n%s", process.Name, process.LastLines())
+		}
+	}
+	return nil
+}
+
+// startSidecars starts what does not run. Sidecars end when the driver's controller does, each in its own
+// time, and a cluster's Pods would be restarted then; so all start anew with the controller.
+func (c *Cluster) startSidecars() error {
+	processes := c.csiProcesses()
+	if !processes[0].Running() {
+		if err := c.stopCSI(); err != nil {
+			return err
+		}
+	}
+	for _, process := range processes {
+		if err := process.Start(); err != nil {
+			return err
 		}
 	}
 	return nil
