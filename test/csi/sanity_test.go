@@ -35,15 +35,15 @@ var _ = Describe("csi-sanity", Ordered, func() {
 				dir := GinkgoT().TempDir()
 				config.Address = "unix://" + filepath.Join(dir, "csi.sock")
 				config.TargetPath, config.StagingPath = filepath.Join(dir, "target"), filepath.Join(dir, "staging")
-				serve(dir)
+				DeferCleanup(serve(dir))
 			})
 			sanity.GinkgoTest(&config)
 		})
 	}
 })
 
-// serve runs a driver with all services until the test ends.
-func serve(dir string) {
+// serve runs a driver with all services until the answer is called.
+func serve(dir string) (stop func()) {
 	GinkgoHelper()
 	folder, err := store.Open(filepath.Join(dir, "store"))
 	Expect(err).NotTo(HaveOccurred())
@@ -52,8 +52,8 @@ func serve(dir string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- served.Serve(ctx, filepath.Join(dir, "csi.sock")) }()
-	DeferCleanup(func() {
+	return func() {
 		cancel()
 		Eventually(done, "10s").Should(Receive(BeNil()))
-	})
+	}
 }
