@@ -272,10 +272,11 @@ func (w *world) attachment(ctx context.Context, disk string) *corev1.Pod {
 	return pod
 }
 
-// loops are the node's loop devices and the files behind them.
+// loops are the node's loop devices and the inodes of the files behind them; a file's path is another
+// in each mount namespace.
 func (w *world) loops(ctx context.Context) string {
 	GinkgoHelper()
-	out, err := embedded.Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,BACK-INO,BACK-FILE")
+	out, err := embedded.Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,BACK-INO")
 	Expect(err).NotTo(HaveOccurred())
 	return out
 }

@@ -139,6 +139,10 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 		return err
 	}
 	err := Eventually(ctx, 2*time.Minute, n.Name+" to be ready", func(ctx context.Context) (bool, error) {
+		// The node's last report may be a former kubelet's: this one has to answer, too.
+		if _, err := n.ControlPlane.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+n.Name+"/proxy/healthz"); err != nil {
+			return false, err
+		}
 		out, err := n.ControlPlane.Kubectl(ctx, "get", "node", n.Name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 		return out == "True", err
 	})
