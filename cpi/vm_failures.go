@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 var (
@@ -39,20 +40,34 @@ func (c *call) awaitVM(cluster *kube.Client, pod *corev1.Pod, networks Networks)
 	return err
 }
 
+// boot is what is known of a machine that is coming up.
+type boot struct {
+	outlook kube.Outlook
+	claim   bool // whether its claim was looked at
+}
+
 // awaitBoot follows the Pod until it is up. Unschedulable it may be for as long as the configuration
 // allows, at one go: an autoscaler may bring a node.
 func (c *call) awaitBoot(cluster *kube.Client, pod *corev1.Pod) error {
-	outlook := kube.Outlook{}
+	var known boot
+	limit := c.config.Timeouts.Unschedulable
 	for {
-		ctx, cancel, limit := c.ctx, context.CancelFunc(func() {}), c.config.Timeouts.Unschedulable
-		waiting := limit != nil && kube.NoNode(pod)
-		if waiting && limit.Duration == 0 {
-			return errUnschedulable
+		if !known.claim && kube.Unbound(pod) {
+			known.claim = true
+			why, err := cluster.MissingClass(c.ctx, manifest.EphemeralClaim(pod.Name))
+			if err != nil {
+				return err
+			}
+			if why != "" {
+				return fmt.Errorf("%w: %s", errPodStuck, why)
+			}
 		}
+		ctx, cancel := context.WithCancel(c.ctx)
+		waiting := limit != nil && kube.NoNode(pod)
 		if waiting {
 			ctx, cancel = context.WithTimeout(c.ctx, limit.Duration)
 		}
-		up, err := c.followBoot(ctx, cluster, pod, &outlook, waiting)
+		up, err := c.followBoot(ctx, cluster, pod, &known)
 		cancel()
 		switch {
 		case errors.Is(err, kube.ErrTimeout) && waiting && c.ctx.Err() == nil:
@@ -63,11 +78,11 @@ func (c *call) awaitBoot(cluster *kube.Client, pod *corev1.Pod) error {
 	}
 }
 
-// followBoot follows the Pod until it is up, cannot come up, or becomes unschedulable, or is it no
-// more. Answers whether it is up.
-func (c *call) followBoot(ctx context.Context, cluster *kube.Client, pod *corev1.Pod, outlook *kube.Outlook, waiting bool) (bool, error) {
-	up := false
-	err := cluster.Pods.Await(ctx, kube.Selection{Name: pod.Name}, kube.At(pod), func(present []*corev1.Pod) (bool, error) {
+// followBoot follows the Pod until it is up, which it answers, or cannot come up, or what awaitBoot
+// goes by has changed.
+func (c *call) followBoot(ctx context.Context, cluster *kube.Client, pod *corev1.Pod, known *boot) (up bool, err error) {
+	waiting := kube.NoNode(pod)
+	err = cluster.Pods.Await(ctx, kube.Selection{Name: pod.Name}, kube.At(pod), func(present []*corev1.Pod) (bool, error) {
 		if len(present) == 0 || present[0].UID != pod.UID || present[0].DeletionTimestamp != nil {
 			return false, typed(typeVMFailed, "Pod %s was deleted by someone else while it was being created", pod.Name)
 		}
@@ -76,11 +91,14 @@ func (c *call) followBoot(ctx context.Context, cluster *kube.Client, pod *corev1
 		switch {
 		case kube.Finished(pod):
 			return false, errPodEnded
-		case outlook.Hopeless(pod):
+		case known.outlook.Hopeless(pod):
 			return false, errPodStuck
+		case up:
+			return true, nil
+		case c.config.Timeouts.Unschedulable != nil && kube.NoNode(pod) != waiting:
+			return true, nil
 		}
-		limited := c.config.Timeouts.Unschedulable != nil
-		return up || limited && kube.NoNode(pod) != waiting, nil
+		return !known.claim && kube.Unbound(pod), nil
 	})
 	return up, err
 }

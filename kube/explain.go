@@ -42,61 +42,6 @@ func Unschedulable(pod *corev1.Pod) string {
 	return ""
 }
 
-// Outlook follows a Pod that is to come up, to tell when waiting any longer cannot help.
-type Outlook struct {
-	pulls  int    // how often the image was tried in vain
-	reason string // why a container waited when it was last looked at
-}
-
-// A machine that ended that often did not end by chance, and an image that was not there twice is not
-// just late.
-const (
-	enoughCrashes = 3
-	enoughPulls   = 2
-)
-
-// Hopeless reports whether nothing but a change of the request or of the cluster lets this Pod come
-// up. It has to see every change of the Pod.
-func (o *Outlook) Hopeless(pod *corev1.Pod) bool {
-	if reason := Unschedulable(pod); strings.Contains(reason, "storageclass") && strings.Contains(reason, "not found") {
-		return true
-	}
-	for _, status := range containerStatuses(pod) {
-		waiting := status.State.Waiting
-		if waiting == nil {
-			o.reason = ""
-			continue
-		}
-		if waiting.Reason == "ErrImagePull" && o.reason != waiting.Reason {
-			o.pulls++
-		}
-		o.reason = waiting.Reason
-		switch waiting.Reason {
-		case "InvalidImageName", "CreateContainerConfigError":
-			return true
-		case "ErrImagePull", "ImagePullBackOff":
-			return o.pulls >= enoughPulls && noSuchImage(waiting.Message)
-		case "CrashLoopBackOff":
-			return status.RestartCount >= enoughCrashes
-		}
-	}
-	return false
-}
-
-// noSuchImage tells a registry's answer that stays the same, by its words, from an outage.
-func noSuchImage(message string) bool {
-	message = strings.ToLower(message)
-	return slices.ContainsFunc([]string{"not found", "manifest unknown", "no match for platform", "unauthorized", "denied", "authorization failed", "forbidden"},
-		func(words string) bool { return strings.Contains(message, words) })
-}
-
-// NoNode reports whether the Pod waits for a node that takes it, and not for a claim of its own that is
-// being made.
-func NoNode(pod *corev1.Pod) bool {
-	reason := Unschedulable(pod)
-	return reason != "" && !strings.Contains(reason, "ephemeral volume controller") && !strings.Contains(reason, "unbound immediate")
-}
-
 // Explain says in one line why the Pod is not up: what the scheduler, the kubelet and the containers
 // last reported, and the last warnings about it. It sends one request, and leaves out what it cannot
 // learn.
