@@ -164,6 +164,9 @@ start() {
   export container=kubernetes
   [[ $(readlink -f "$1") == */systemd ]] || exec "$1"
   prepare_systemd
+  # As systemd leaves it on a machine, but not in a container: a disk that is unmounted is unmounted in
+  # the mount namespaces of all services too.
+  mount --make-rshared /
   # shellcheck disable=SC2016 # expanded inside
   exec unshare --cgroup /bin/bash -ec '
     if [[ $(stat --file-system --format %T /sys/fs/cgroup) == cgroup2fs ]]; then

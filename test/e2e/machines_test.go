@@ -38,6 +38,7 @@ check process keeper
   stop program "/var/vcap/jobs/keeper/bin/ctl stop"
   group vcap
 RC
+echo 'set onreboot laststate' >/var/vcap/monit/onreboot.monitrc # as BOSH's monit 5.2 does by itself
 mkdir -p /var/vcap/instance/dns
 echo '{"records":[["10.0.0.1","a.bosh"]]}' >/var/vcap/instance/dns/records.json
 monit -c /var/vcap/bosh/etc/monitrc reload`
