@@ -2,6 +2,7 @@ package cpi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -33,6 +34,9 @@ type Timeouts struct {
 	CreateStemcell metav1.Duration `json:"create_stemcell"`
 	// CreateVM covers scheduling, pulling the image and booting.
 	CreateVM metav1.Duration `json:"create_vm"`
+	// Unschedulable is how long of that a machine may wait for a node that takes it, as one that an
+	// autoscaler brings; as long as the call when not given, and not at all when 0.
+	Unschedulable *metav1.Duration `json:"unschedulable"`
 	// DeleteVM covers stopping the machine and releasing its disks.
 	DeleteVM metav1.Duration `json:"delete_vm"`
 	// AttachDisk covers provisioning the volume at its first use.
@@ -104,6 +108,9 @@ func (t Timeouts) Validate() error {
 		if value.Duration <= 0 {
 			return fmt.Errorf("timeouts.%s must be longer than 0, for example \"5m\"", key)
 		}
+	}
+	if t.Unschedulable != nil && t.Unschedulable.Duration < 0 {
+		return errors.New("timeouts.unschedulable must not be below 0; \"0s\" does not wait at all")
 	}
 	return nil
 }

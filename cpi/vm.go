@@ -208,30 +208,6 @@ func (c *call) bringSettings(cluster *kube.Client, vm manifest.VM, settings []by
 	}
 }
 
-func (c *call) awaitVM(cluster *kube.Client, pod *corev1.Pod, networks Networks) error {
-	err := cluster.Pods.Await(c.ctx, kube.Selection{Name: pod.Name}, kube.At(pod), func(present []*corev1.Pod) (bool, error) {
-		if len(present) == 0 || present[0].UID != pod.UID || present[0].DeletionTimestamp != nil {
-			return false, typed(typeVMFailed, "Pod %s was deleted by someone else while it was being created", pod.Name)
-		}
-		*pod = *present[0]
-		if kube.Finished(pod) {
-			return false, errPodEnded
-		}
-		return kube.Ready(pod), nil
-	})
-	if err == nil {
-		return networks.verify(pod)
-	}
-	if errors.Is(err, kube.ErrTimeout) || errors.Is(err, errPodEnded) {
-		detached, cancel := c.detached()
-		defer cancel()
-		return &Error{kind: typeVMFailed, retry: true, err: &explained{err, "VM " + pod.Name + " did not come up: " + cluster.Explain(detached, pod)}}
-	}
-	return err
-}
-
-var errPodEnded = errors.New("the Pod ended")
-
 // detached is a context for what has to be done after the call's own time is over.
 func (c *call) detached() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(c.ctx), cleanupTime)

@@ -34,6 +34,29 @@ bring_vcap() {
     mv -T "$volume/vcap.new" "$volume/vcap"
   fi
   mount --bind "$volume/vcap" /var/vcap
+  # On a machine this is a tmpfs that the agent makes on every boot. What is left of the last one would
+  # let a monit that waits for it start too early, and believe in processes that are gone.
+  rm -rf /var/vcap/data/sys/run
+}
+
+# The certificates that the director wants trusted: the agent writes them when it is told to, and not
+# again at a boot.
+bring_certificates() {
+  local trusted=/usr/local/share/ca-certificates
+  command -v update-ca-certificates >/dev/null || return 0
+  if [[ -d $volume/ca-certificates ]]; then
+    mount --bind "$volume/ca-certificates" "$trusted"
+    update-ca-certificates >/dev/null 2>&1 || say "cannot renew the trusted certificates"
+    return 0
+  fi
+  mkdir -p "$trusted" "$volume/ca-certificates"
+  cp -a "$trusted/." "$volume/ca-certificates/"
+  mount --bind "$volume/ca-certificates" "$trusted"
+}
+
+# monit keeps in root's home which jobs the director has stopped.
+bring_monit_state() {
+  ln -sfn "$volume/monit.state" /root/.monit.state
 }
 
 # The stemcell's agent.json may be made for another kind of machine: disks come formatted and as
@@ -66,6 +89,11 @@ fresh() {
   ! flock --nonblock --shared "$devices/.$1.lock" true
 }
 
+# known_disks HINTS: the disks that the agent was told of, one per line: the file's outermost keys.
+known_disks() {
+  perl -0777 -ne 'print "$1\n" while /"([^"]*)"\s*:\s*(\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|(?2))*\}|"(?:[^"\\]|\\.)*")/g' "$1"
+}
+
 # The agent writes down which disk it mounted last, but mounts it again after a boot only when it is
 # partitioned, which no disk of this CPI is. So it is done here, before any job can start.
 restore_store() {
@@ -77,6 +105,12 @@ restore_store() {
     rm -f "$record"
     return 0
   fi
+  # In the middle of a migration from one disk to another. The agent's record does not tell which of
+  # them is the one to work on, and the agent refuses to boot. The director knows, and tells a new VM.
+  if [[ $(known_disks "$hints") == *$'\n'* ]]; then
+    say "the machine ended in the middle of a migration between its disks; the VM has to be recreated, which loses nothing on them"
+    exit 1
+  fi
   until fresh "$cid" && mount "$devices/$cid" /var/vcap/store; do
     if ((waited++ % 150 == 0)); then
       say "waiting for disk $cid to be attached before any job may start"
@@ -84,6 +118,63 @@ restore_store() {
     sleep 0.2
   done
   say "disk $cid is mounted at /var/vcap/store"
+}
+
+# What systemd needs of a container: a /run that is empty, cgroups of its own, and no units that would
+# work on the node's devices, consoles and kernel instead of the machine's.
+prepare_systemd() {
+  local unit servers domains
+  servers=$(awk '$1 == "nameserver" { printf "%s ", $2 }' /etc/resolv.conf)
+  domains=$(awk '$1 == "search" { $1 = ""; print }' /etc/resolv.conf)
+  empty_run
+  mkdir -p /run/systemd/system /run/systemd/resolved.conf.d
+  for unit in systemd-udevd.service systemd-udevd-control.socket systemd-udevd-kernel.socket \
+    systemd-udev-trigger.service systemd-udev-settle.service systemd-modules-load.service \
+    systemd-sysctl.service systemd-binfmt.service proc-sys-fs-binfmt_misc.automount \
+    sys-kernel-debug.mount sys-kernel-tracing.mount getty.target console-getty.service; do
+    ln -s /dev/null "/run/systemd/system/$unit"
+  done
+  # The cluster's name servers serve until the agent is told of others.
+  if [[ $(readlink /etc/resolv.conf) == *systemd/resolve* ]]; then
+    printf '[Resolve]\nFallbackDNS=%s\nDomains=%s\n' "$servers" "$domains" >/run/systemd/resolved.conf.d/kubernetes.conf
+  fi
+}
+
+# A Pod's mounts below /run, for example a service account's token, stay.
+empty_run() {
+  local new mount
+  new=$(mktemp -d)
+  mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs "$new"
+  while read -r mount; do
+    if [[ -d $mount ]]; then
+      mkdir -p "$new${mount#/run}"
+    else
+      install -D /dev/null "$new${mount#/run}"
+    fi
+    mount --bind "$mount" "$new${mount#/run}"
+  done < <(awk '$5 ~ "^/run/" { print $5 }' /proc/self/mountinfo)
+  mount --rbind "$new" /run
+  umount --lazy "$new"
+  rmdir "$new"
+}
+
+# start INIT: in a cgroup namespace of its own systemd finds its cgroup where it expects it, and cannot
+# reach the node's. cgroup v2 has to be mounted from inside of it.
+start() {
+  export container=kubernetes
+  [[ $(readlink -f "$1") == */systemd ]] || exec "$1"
+  prepare_systemd
+  # As systemd leaves it on a machine, but not in a container: a disk that is unmounted is unmounted in
+  # the mount namespaces of all services too.
+  mount --make-rshared /
+  # shellcheck disable=SC2016 # expanded inside
+  exec unshare --cgroup /bin/bash -ec '
+    if [[ $(stat --file-system --format %T /sys/fs/cgroup) == cgroup2fs ]]; then
+      mount -t cgroup2 cgroup2 /sys/fs/cgroup
+    elif [[ ! -w /sys/fs/cgroup ]]; then
+      mount -o remount,bind,rw /sys/fs/cgroup
+    fi
+    exec "$0"' "$1"
 }
 
 find_init() {
@@ -102,10 +193,11 @@ init=$(find_init "${1:-}")
 
 release_etc
 bring_vcap
+bring_certificates
+bring_monit_state
 configure_agent
 # A node's directory may lie on a filesystem mounted nodev.
 mount -o remount,bind,dev,rw "$devices"
 mkdir -p /var/vcap/store
 restore_store
-export container=kubernetes
-exec "$init"
+start "$init"

@@ -156,6 +156,9 @@ func (vm VM) machineVolume() corev1.VolumeSource {
 	}}
 }
 
+// EphemeralClaim is the name that Kubernetes gives the claim of a machine's own storage.
+func EphemeralClaim(vm string) string { return vm + "-machine" }
+
 func devicesVolume(namespace, vm string) corev1.VolumeSource {
 	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
 		Path: path.Join(NodeDirectory, namespace, vm),

@@ -19,6 +19,7 @@ init=$(find_init)
 [[ -n $init ]] || { echo "the machine's init program does not run on this node" >&2; exit 1; }
 case $(cat "/proc/$init/comm") in
   systemd | init) kill -s RTMIN+5 "$init" ;; # systemd(1): reboot.target
+  bash) kill -s KILL "$init" ;;              # the start script, which has nothing to end
   *) kill -s HUP "$init" ;;                  # runsvdir(8): end all services, then itself
 esac
 for ((tenth = 0; tenth < 300; tenth++)); do

@@ -2,6 +2,7 @@ package director
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -22,6 +23,8 @@ import (
 // Agent is a machine's BOSH agent, reached over HTTPS as `bosh create-env` does.
 type Agent struct {
 	Address string
+	// Password in place of AgentPassword, once the agent was given another.
+	Password string
 }
 
 // AgentPassword is in every agent's mbus URL.
@@ -68,7 +71,7 @@ func (a Agent) send(ctx context.Context, method string, arguments []any) (json.R
 	if err != nil {
 		return nil, err
 	}
-	request.SetBasicAuth("mbus", AgentPassword)
+	request.SetBasicAuth("mbus", cmp.Or(a.Password, AgentPassword))
 	answer, err := agentClient.Do(request)
 	if err != nil {
 		return nil, err

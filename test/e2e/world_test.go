@@ -107,10 +107,10 @@ func (w *world) fails(ctx context.Context, method string, arguments ...any) dire
 	return *response.Error
 }
 
-// stemcell answers the CID of the test stemcell.
-func (w *world) stemcell(ctx context.Context) string {
+// stemcell answers the CID of the stemcell in this tarball.
+func (w *world) stemcell(ctx context.Context, tarball string) string {
 	GinkgoHelper()
-	properties, err := stemcellProperties(os.Getenv("E2E_STEMCELL"))
+	properties, err := stemcellProperties(tarball)
 	Expect(err).NotTo(HaveOccurred())
 	return w.must(ctx, "create_stemcell", "image", properties).Text()
 }
@@ -175,12 +175,17 @@ func (w *world) createMachine(ctx context.Context) *machine {
 
 func (w *world) createMachineWith(ctx context.Context, properties map[string]any) *machine {
 	GinkgoHelper()
+	return w.createMachineFrom(ctx, os.Getenv("E2E_STEMCELL"), properties)
+}
+
+func (w *world) createMachineFrom(ctx context.Context, stemcell string, properties map[string]any) *machine {
+	GinkgoHelper()
 	env, err := director.AgentEnv()
 	Expect(err).NotTo(HaveOccurred())
 	w.machines++
 	address := newAddress()
 	agent := fmt.Sprintf("%s-%d", w.namespace, w.machines)
-	w.must(ctx, "create_vm", agent, w.stemcell(ctx), properties, manual(address), []string{}, env)
+	w.must(ctx, "create_vm", agent, w.stemcell(ctx, stemcell), properties, manual(address), []string{}, env)
 	m := &machine{w: w, cid: "agent-" + agent, address: address, agent: director.Agent{Address: address}}
 	m.awaitAgent(ctx)
 	return m

@@ -1,0 +1,98 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Outlook follows a Pod that is to come up, to tell when waiting any longer cannot help.
+type Outlook struct {
+	pulls  int    // how often the image was tried in vain
+	reason string // why a container waited when it was last looked at
+}
+
+// A machine that ended that often did not end by chance, and an image that was not there twice is not
+// just late.
+const (
+	enoughCrashes = 3
+	enoughPulls   = 2
+)
+
+// Hopeless reports whether nothing but a change of the request or of the cluster lets this Pod come
+// up. It has to see every change of the Pod.
+func (o *Outlook) Hopeless(pod *corev1.Pod) bool {
+	for _, status := range containerStatuses(pod) {
+		waiting := status.State.Waiting
+		if waiting == nil {
+			o.reason = ""
+			continue
+		}
+		if waiting.Reason == "ErrImagePull" && o.reason != waiting.Reason {
+			o.pulls++
+		}
+		o.reason = waiting.Reason
+		switch waiting.Reason {
+		case "InvalidImageName", "CreateContainerConfigError":
+			return true
+		case "ErrImagePull", "ImagePullBackOff":
+			return o.pulls >= enoughPulls && noSuchImage(waiting.Message)
+		case "CrashLoopBackOff":
+			return status.RestartCount >= enoughCrashes
+		}
+	}
+	return false
+}
+
+// noSuchImage tells a registry's answer that stays the same, by its words, from an outage.
+func noSuchImage(message string) bool {
+	message = strings.ToLower(message)
+	return slices.ContainsFunc([]string{"not found", "manifest unknown", "no match for platform", "unauthorized", "denied", "authorization failed", "forbidden"},
+		func(words string) bool { return strings.Contains(message, words) })
+}
+
+// NoNode reports whether the Pod waits for a node that takes it, and not for a claim of its own that is
+// being made.
+func NoNode(pod *corev1.Pod) bool {
+	reason := Unschedulable(pod)
+	return reason != "" && !strings.Contains(reason, "ephemeral volume controller") && !Unbound(pod)
+}
+
+// Unbound reports whether the Pod waits for a claim that needs no node to be bound.
+func Unbound(pod *corev1.Pod) bool {
+	return strings.Contains(Unschedulable(pod), "unbound immediate PersistentVolumeClaim")
+}
+
+// claimReport is how soon the controllers report of a claim that they cannot serve.
+const claimReport = 5 * time.Second
+
+// MissingClass answers what is reported of a claim whose storage class is not there, or "". It waits
+// for the first report, for a short while.
+func (c *Client) MissingClass(ctx context.Context, name string) (string, error) {
+	claim, err := c.Claims.Get(ctx, name)
+	if errors.Is(err, ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimReport)
+	defer cancel()
+	said := ""
+	err = c.Events.Await(ctx, Selection{Fields: "involvedObject.uid=" + string(claim.UID)}, nil, func(events []*corev1.Event) (bool, error) {
+		for _, event := range events {
+			if strings.Contains(event.Message, "storageclass") && strings.Contains(event.Message, "not found") {
+				said = event.Message
+			}
+		}
+		return len(events) > 0, nil
+	})
+	if errors.Is(err, ErrTimeout) {
+		return "", nil
+	}
+	return said, err
+}

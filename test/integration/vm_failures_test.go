@@ -1,0 +1,178 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admission "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// failure is a cause for which create_vm cannot succeed, and what is to be answered.
+type failure struct {
+	properties map[string]any
+	timeouts   map[string]any
+	prepare    func(ctx context.Context, w world)
+	words      []string // what the error says
+	retry      bool
+	slow       bool // it is waited for until the deadline
+}
+
+// waiting is a machine that waits for this reason.
+func waiting(reason, message string, more ...string) map[string]any {
+	annotations := map[string]any{"test/waiting": reason, "test/message": message}
+	for i := 0; i < len(more); i += 2 {
+		annotations[more[i]] = more[i+1]
+	}
+	return map[string]any{"annotations": annotations}
+}
+
+var _ = DescribeTable("create_vm that cannot succeed says why, and leaves nothing",
+	func(ctx context.Context, f failure) {
+		w := newWorld(ctx)
+		timeouts := map[string]any{"create_vm": "20s"}
+		if f.slow {
+			timeouts["create_vm"] = "2s"
+		}
+		for key, value := range f.timeouts {
+			timeouts[key] = value
+		}
+		w.Director = withTimeouts(w, timeouts)
+		if f.prepare != nil {
+			f.prepare(ctx, w)
+		}
+		if f.properties == nil {
+			f.properties = map[string]any{}
+		}
+		started := time.Now()
+		failed := w.fails(ctx, "create_vm", "failing", stemcellCID, f.properties, dynamic(), []string{}, map[string]any{})
+		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
+		for _, words := range f.words {
+			Expect(failed.Message).To(ContainSubstring(words))
+		}
+		Expect(failed.OkToRetry).To(Equal(f.retry), failed.Message)
+		Expect(time.Since(started)).To(BeNumerically("<", 15*time.Second), "it waited although that cannot help")
+		Eventually(w.objects).WithContext(ctx).Should(BeEmpty())
+	},
+	Entry("an image that is not there", failure{
+		properties: waiting("ErrImagePull", "rpc error: code = NotFound desc = failed to pull and unpack image: registry.example.com/stemcell: not found"),
+		words:      []string{"registry.example.com/stemcell: not found"}}),
+	Entry("an image that is denied", failure{
+		properties: waiting("ErrImagePull", "failed to authorize: unexpected status from GET request to https://registry.example.com/token: 401 Unauthorized"),
+		words:      []string{"401 Unauthorized"}}),
+	Entry("a registry that does not answer, which may pass", failure{slow: true, retry: true,
+		properties: waiting("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"),
+		words:      []string{"i/o timeout"}}),
+	Entry("an image with an impossible name", failure{
+		properties: waiting("InvalidImageName", "couldn't parse image name"),
+		words:      []string{"InvalidImageName", "couldn't parse image name"}}),
+	Entry("a Secret that is missing", failure{
+		properties: waiting("CreateContainerConfigError", `secret "operators" not found`),
+		words:      []string{`secret "operators" not found`}}),
+	Entry("a crash loop", failure{
+		properties: waiting("CrashLoopBackOff", "back-off 40s restarting failed container", "test/restarts", "3", "test/log", "machine-start: the image is no BOSH stemcell"),
+		words:      []string{"CrashLoopBackOff", "machine-start: the image is no BOSH stemcell", "status 1"}}),
+	Entry("a machine that crashed once, which may pass", failure{slow: true, retry: true,
+		properties: waiting("CrashLoopBackOff", "back-off 10s", "test/restarts", "1", "test/log", "out of luck"),
+		words:      []string{"out of luck"}}),
+	Entry("no node, and none is waited for", failure{retry: true,
+		properties: map[string]any{"node_selector": map[string]any{"no": "such"}}, timeouts: map[string]any{"unschedulable": "0s"},
+		words: []string{"didn't match Pod's node affinity/selector"}}),
+	Entry("no node, and one is waited for a while", failure{retry: true,
+		properties: map[string]any{"cpu": 100000}, timeouts: map[string]any{"unschedulable": "1s"},
+		words: []string{"Insufficient cpu", "after 1s"}}),
+	Entry("no node, and one is waited for as long as the call takes", failure{slow: true, retry: true,
+		properties: map[string]any{"zone": "none"},
+		words:      []string{"didn't match Pod's node affinity/selector"}}),
+	Entry("an ephemeral disk of a class that is not there", failure{
+		properties: map[string]any{"ephemeral_disk": map[string]any{"size": 64, "storage_class": "none"}},
+		words:      []string{`"none" not found`}}),
+	Entry("a RuntimeClass that is not there", failure{
+		properties: map[string]any{"runtime_class": "none"}, words: []string{`RuntimeClass "none" not found`}}),
+	Entry("a PriorityClass that is not there", failure{
+		properties: map[string]any{"priority_class": "none"}, words: []string{"no PriorityClass with name none was found"}}),
+	Entry("a service account that is not there", failure{
+		properties: map[string]any{"service_account": "none"}, words: []string{`serviceaccount "none" not found`}}),
+	Entry("a quota that is used up", failure{prepare: quota, properties: map[string]any{"memory": 64},
+		words: []string{"exceeded quota: small"}}),
+	Entry("a namespace without privileged Pods", failure{prepare: restricted,
+		words: []string{`violates PodSecurity "restricted`, "privileged"}}),
+	Entry("a webhook that denies it", failure{prepare: denyingWebhook,
+		words: []string{"deny.integration.test", "machines are not welcome"}}),
+)
+
+func quota(ctx context.Context, w world) {
+	small := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsMemory: resource.MustParse("1Mi")}}}
+	_, err := cluster.CoreV1().ResourceQuotas(w.namespace).Create(ctx, small, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	Eventually(func(g Gomega) {
+		found, err := cluster.CoreV1().ResourceQuotas(w.namespace).Get(ctx, "small", metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(found.Status.Hard).NotTo(BeEmpty())
+	}).WithContext(ctx).Should(Succeed())
+}
+
+func restricted(ctx context.Context, w world) {
+	namespace, err := cluster.CoreV1().Namespaces().Get(ctx, w.namespace, metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	namespace.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
+	_, err = cluster.CoreV1().Namespaces().Update(ctx, namespace, metav1.UpdateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	tried(ctx, w, `violates PodSecurity`)
+}
+
+// denyingWebhook lets an admission webhook deny every Pod of the namespace.
+func denyingWebhook(ctx context.Context, w world) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(answer http.ResponseWriter, request *http.Request) {
+		raw, _ := io.ReadAll(request.Body)
+		var review struct {
+			Request struct {
+				UID string `json:"uid"`
+			} `json:"request"`
+		}
+		_ = json.Unmarshal(raw, &review)
+		answer.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(answer, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":false,"status":{"message":"machines are not welcome"}}}`, review.Request.UID)
+	}))
+	DeferCleanup(server.Close)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	none := admission.SideEffectClassNone
+	_, err := cluster.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admission.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		Webhooks: []admission.ValidatingWebhook{{
+			Name: "deny.integration.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: &none,
+			ClientConfig:      admission.WebhookClientConfig{URL: &server.URL, CABundle: authority},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
+			Rules: []admission.RuleWithOperations{{Operations: []admission.OperationType{admission.Create},
+				Rule: admission.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}},
+		}},
+	}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func(ctx context.Context) {
+		Expect(cluster.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, w.namespace, metav1.DeleteOptions{})).To(Succeed())
+	})
+	tried(ctx, w, "not welcome")
+}
+
+// tried waits until the API server refuses a machine's Pod with these words: it learns of a policy a
+// moment after that was made.
+func tried(ctx context.Context, w world, words string) {
+	GinkgoHelper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Name: "try", Image: "i:1", SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}}}}
+	Eventually(func() error {
+		_, err := cluster.CoreV1().Pods(w.namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}).WithContext(ctx).Should(MatchError(ContainSubstring(words)))
+}
