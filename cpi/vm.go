@@ -40,6 +40,9 @@ func (c *call) createVM(agentID apiv1.AgentID, stemcellCID apiv1.StemcellCID, pr
 	if err == nil {
 		err = c.awaitVM(cluster, pod, networks)
 	}
+	if err == nil {
+		err = c.keepAddresses(cluster, pod, networks)
+	}
 	if err != nil {
 		if pod != nil {
 			err = errors.Join(err, c.undoVM(cluster, pod))
@@ -94,11 +97,9 @@ func (c *call) machine(agentID, stemcellCID string, properties json.RawMessage, 
 	if pull != "" {
 		vm.PullSecrets = append(vm.PullSecrets, corev1.LocalObjectReference{Name: pull})
 	}
-	asked, err := c.config.Network.annotations(networks.addresses())
-	if err != nil {
+	if vm.Annotations, err = networks.annotate(c.config.Network, vm.Annotations); err != nil {
 		return vm, nil, err
 	}
-	vm.Annotations = merged(vm.Annotations, asked)
 	settings, err := c.config.Agent.JSON(agentsettings.Machine{
 		AgentID: agentID, Name: vm.Name, Networks: networks.forAgent(), Env: env,
 	})
@@ -195,7 +196,7 @@ func (c *call) awaitVM(cluster *kube.Client, pod *corev1.Pod, networks Networks)
 		return kube.Ready(pod), nil
 	})
 	if err == nil {
-		return networks.verify(pod)
+		return c.checkAddresses(cluster, pod, networks)
 	}
 	if errors.Is(err, kube.ErrTimeout) || errors.Is(err, errPodEnded) {
 		detached, cancel := c.detached()
