@@ -181,14 +181,15 @@ func (c *call) detachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (any, error)
 			return nil, err
 		}
 	}
-	attempt, running := 0, kube.Started(attachment) && attachment.DeletionTimestamp == nil
-	if running {
-		attempt = len(attachment.Spec.EphemeralContainers) + 1
-		if attachment, err = c.askRelease(cluster, attachment, attempt); err != nil {
+	proof := ""
+	if kube.Started(attachment) && attachment.DeletionTimestamp == nil {
+		release := manifest.Release(attachment)
+		proof = release.Name
+		if attachment, err = c.addEphemeral(cluster, attachment, release); err != nil {
 			return nil, err
 		}
 	}
-	return nil, c.awaitRelease(cluster, attachment, running, attempt)
+	return nil, c.awaitRelease(cluster, attachment, proof)
 }
 
 // notAttached tells a disk that is not attached to this VM from one, or a VM, that does not exist.
@@ -204,10 +205,10 @@ func (c *call) notAttached(cluster *kube.Client, vm, disk string) error {
 	return typed(typeNotAttached, "disk %s is not attached to VM %s", disk, vm)
 }
 
-// askRelease adds the container that proves the device free.
-func (c *call) askRelease(cluster *kube.Client, attachment *corev1.Pod, attempt int) (*corev1.Pod, error) {
+// addEphemeral adds a container that runs once to the attachment's Pod.
+func (c *call) addEphemeral(cluster *kube.Client, attachment *corev1.Pod, container corev1.EphemeralContainer) (*corev1.Pod, error) {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{
-		"ephemeralContainers": []corev1.EphemeralContainer{manifest.Release(attachment, attempt)},
+		"ephemeralContainers": []corev1.EphemeralContainer{container},
 	}})
 	if err != nil {
 		return nil, err
@@ -215,10 +216,11 @@ func (c *call) askRelease(cluster *kube.Client, attachment *corev1.Pod, attempt 
 	return cluster.Pods.Patch(c.ctx, attachment.Name, types.StrategicMergePatchType, patch, "ephemeralcontainers")
 }
 
-// awaitRelease deletes the attachment once its device is proven free, on one and the same watch, and
-// waits until it is gone. One whose containers never ran has no device, and one that is on its way
-// out leaves by itself when its device is free.
-func (c *call) awaitRelease(cluster *kube.Client, attachment *corev1.Pod, running bool, attempt int) error {
+// awaitRelease deletes the attachment once the container named proof has found its device free, on one
+// and the same watch, and waits until it is gone. There is no proof to wait for when the attachment's
+// container never ran, so that it has no device, or when it is on its way out: then it leaves by itself
+// when its device is free.
+func (c *call) awaitRelease(cluster *kube.Client, attachment *corev1.Pod, proof string) error {
 	disk, asked := attachment.Labels[manifest.LabelDisk], attachment.DeletionTimestamp != nil
 	err := cluster.Pods.Await(c.ctx, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
 		if len(present) == 0 || present[0].UID != attachment.UID {
@@ -228,8 +230,8 @@ func (c *call) awaitRelease(cluster *kube.Client, attachment *corev1.Pod, runnin
 		if asked || attachment.DeletionTimestamp != nil {
 			return false, nil
 		}
-		if running {
-			ended := manifest.ReleaseEnded(attachment, attempt)
+		if proof != "" {
+			ended := manifest.Ended(attachment, proof)
 			if ended == nil {
 				return false, nil
 			}
@@ -253,18 +255,14 @@ func (c *call) awaitProof(cluster *kube.Client, attachment *corev1.Pod) error {
 
 // releasing reports that a container which proves the device free has not ended.
 func releasing(attachment *corev1.Pod) bool {
-	ended := 0
-	for _, status := range attachment.Status.EphemeralContainerStatuses {
-		if status.State.Terminated != nil {
-			ended++
-		}
-	}
-	return ended < len(attachment.Spec.EphemeralContainers)
+	return slices.ContainsFunc(attachment.Spec.EphemeralContainers, func(container corev1.EphemeralContainer) bool {
+		return manifest.IsRelease(container.Name) && manifest.Ended(attachment, container.Name) == nil
+	})
 }
 
 // released reports that a detach_disk has proven the device free and taken its node away.
 func released(attachment *corev1.Pod) bool {
 	return slices.ContainsFunc(attachment.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
-		return s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+		return manifest.IsRelease(s.Name) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 	})
 }

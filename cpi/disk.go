@@ -73,11 +73,7 @@ func (c *call) deleteDisk(cid apiv1.DiskCID) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	attachment, err := cluster.Pods.Get(c.ctx, manifest.AttachmentName(cid.AsString()))
-	if err == nil && attachment.DeletionTimestamp == nil {
-		return nil, typed(typeCloudError, "disk %s is attached to VM %s: detach it first", cid.AsString(), attachment.Labels[manifest.LabelVM])
-	}
-	if err != nil && !errors.Is(err, kube.ErrNotFound) {
+	if err := c.unattached(cluster, claim.Name); err != nil {
 		return nil, err
 	}
 	if err := cluster.Claims.Delete(c.ctx, claim); err != nil {

@@ -21,6 +21,8 @@ type DiskProperties struct {
 	Filesystem  string            `json:"filesystem"`
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
+	// Snapshot is the CID of a snapshot that the disk starts with the content of.
+	Snapshot string `json:"snapshot"`
 }
 
 func parseDiskProperties(raw json.RawMessage) (DiskProperties, error) {
@@ -51,7 +53,7 @@ func (p DiskProperties) disk(name, director string, sizeMiB int64) manifest.Disk
 	disk := manifest.Disk{
 		Name: name, Director: director, SizeMiB: sizeMiB,
 		Mode: p.VolumeMode, AccessModes: p.AccessModes, Filesystem: p.Filesystem,
-		Labels: p.Labels, Annotations: p.Annotations,
+		Labels: p.Labels, Annotations: p.Annotations, Snapshot: p.Snapshot,
 	}
 	if p.StorageClass != "" {
 		disk.StorageClass = &p.StorageClass

@@ -80,6 +80,12 @@ func (c *call) action(method string, version int) any {
 		return c.getDisks
 	case "set_disk_metadata":
 		return c.setDiskMetadata
+	case "resize_disk":
+		return c.resizeDisk
+	case "snapshot_disk":
+		return c.snapshotDisk
+	case "delete_snapshot":
+		return c.deleteSnapshot
 	}
 	return nil
 }

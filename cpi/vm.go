@@ -23,7 +23,7 @@ const cleanupTime = time.Minute
 // createVM makes the machine and waits until it is up. What the director sent of the networks is
 // answered unchanged.
 func (c *call) createVM(agentID apiv1.AgentID, stemcellCID apiv1.StemcellCID, properties apiv1.CloudPropsImpl,
-	networks Networks, _ []apiv1.DiskCID, env json.RawMessage) (apiv1.VMCID, Networks, error) {
+	networks Networks, disks []apiv1.DiskCID, env json.RawMessage) (apiv1.VMCID, Networks, error) {
 
 	vm, settings, err := c.machine(agentID.AsString(), stemcellCID.AsString(), properties.RawMessage, networks, env)
 	if err != nil {
@@ -35,6 +35,9 @@ func (c *call) createVM(agentID apiv1.AgentID, stemcellCID apiv1.StemcellCID, pr
 	}
 	if err := c.bringPullSecret(cluster, vm.Image); err != nil {
 		return apiv1.VMCID{}, nil, creationFailed(err)
+	}
+	if err := c.placeNear(cluster, &vm, disks); err != nil {
+		return apiv1.VMCID{}, nil, err
 	}
 	pod, err := c.bringVM(cluster, vm, settings)
 	if err == nil {
@@ -108,6 +111,28 @@ func (c *call) machine(agentID, stemcellCID string, properties json.RawMessage, 
 	}
 	vm.Digest, err = digest(vm, settings)
 	return vm, settings, err
+}
+
+// placeNear makes the machine run where the disks that it is to get can be used. They are a hint: one
+// that has no volume yet gets it where the machine is, and one that is gone is attach_disk's to report.
+func (c *call) placeNear(cluster *kube.Client, vm *manifest.VM, disks []apiv1.DiskCID) error {
+	var volumes []*corev1.PersistentVolume
+	for _, disk := range disks {
+		claim, err := cluster.Claims.Get(c.ctx, disk.AsString())
+		if errors.Is(err, kube.ErrNotFound) || (err == nil && !kube.Bound(claim)) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		volume, err := cluster.Volumes.Get(c.ctx, claim.Spec.VolumeName)
+		if err != nil {
+			return err
+		}
+		volumes = append(volumes, volume)
+	}
+	vm.Near(volumes...)
+	return nil
 }
 
 func merged(maps ...map[string]string) map[string]string {

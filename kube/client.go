@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 )
@@ -18,9 +18,14 @@ type Client struct {
 	Secrets *Resource[*corev1.Secret, *corev1.SecretList]
 	Claims  *Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList]
 	Events  *Resource[*corev1.Event, *corev1.EventList]
+	// Volumes belong to the cluster, not to the namespace.
+	Volumes *Resource[*corev1.PersistentVolume, *corev1.PersistentVolumeList]
 
 	// Namespace is the namespace of every object.
 	Namespace string
+
+	config   *rest.Config
+	patience time.Duration
 }
 
 // New makes a client without sending a request. patience is how long each request is repeated while
@@ -34,32 +39,41 @@ func New(options Options, patience time.Duration) (*Client, error) {
 	}
 	config.QPS = -1 // the server's priority and fairness does the throttling
 	config.UserAgent = "bosh-kubernetes-cpi"
-	config.APIPath = "/api"
-	config.GroupVersion = &corev1.SchemeGroupVersion
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-
-	scheme := runtime.NewScheme()
-	utilruntime.Must(corev1.AddToScheme(scheme))
-	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-
-	core, err := rest.RESTClientFor(config)
+	client := &Client{Namespace: namespace, config: config, patience: patience}
+	via, err := client.connect("/api", corev1.SchemeGroupVersion, corev1.AddToScheme)
 	if err != nil {
 		return nil, err
 	}
-	via := connection{core: core, codec: runtime.NewParameterCodec(scheme), namespace: namespace, patience: patience}
-	return &Client{
-		Pods:      resource(via, "Pod", "pods", newOf[corev1.Pod], newOf[corev1.PodList]),
-		Secrets:   resource(via, "Secret", "secrets", newOf[corev1.Secret], newOf[corev1.SecretList]),
-		Claims:    resource(via, "PersistentVolumeClaim", "persistentvolumeclaims", newOf[corev1.PersistentVolumeClaim], newOf[corev1.PersistentVolumeClaimList]),
-		Events:    resource(via, "Event", "events", newOf[corev1.Event], newOf[corev1.EventList]),
-		Namespace: namespace,
-	}, nil
+	client.Pods = resource(via, "Pod", "pods", newOf[corev1.Pod], newOf[corev1.PodList])
+	client.Secrets = resource(via, "Secret", "secrets", newOf[corev1.Secret], newOf[corev1.SecretList])
+	client.Claims = resource(via, "PersistentVolumeClaim", "persistentvolumeclaims", newOf[corev1.PersistentVolumeClaim], newOf[corev1.PersistentVolumeClaimList])
+	client.Events = resource(via, "Event", "events", newOf[corev1.Event], newOf[corev1.EventList])
+	via.namespace = ""
+	client.Volumes = resource(via, "PersistentVolume", "persistentvolumes", newOf[corev1.PersistentVolume], newOf[corev1.PersistentVolumeList])
+	return client, nil
+}
+
+// connect makes a connection for the kinds of one API group. Built-in kinds travel as protobuf.
+func (c *Client) connect(path string, group schema.GroupVersion, register func(*runtime.Scheme) error) (connection, error) {
+	scheme := runtime.NewScheme()
+	if err := register(scheme); err != nil {
+		return connection{}, err
+	}
+	metav1.AddToGroupVersion(scheme, group)
+	config := rest.CopyConfig(c.config)
+	config.APIPath, config.GroupVersion = path, &group
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	if group != snapshotGroup {
+		config.ContentType = runtime.ContentTypeProtobuf
+		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	}
+	client, err := rest.RESTClientFor(config)
+	return connection{client: client, codec: runtime.NewParameterCodec(scheme), namespace: c.Namespace, patience: c.patience}, err
 }
 
 type connection struct {
-	core      rest.Interface
+	client    rest.Interface
 	codec     runtime.ParameterCodec
 	namespace string
 	patience  time.Duration
@@ -69,8 +83,7 @@ func newOf[T any]() *T { return new(T) }
 
 func resource[T object, L runtime.Object](via connection, kind, plural string, newT func() T, newL func() L) *Resource[T, L] {
 	return &Resource[T, L]{
-		client: gentype.NewClientWithList[T, L](plural, via.core, via.codec, via.namespace, newT, newL,
-			gentype.PrefersProtobuf[T]()),
-		kind: kind, namespace: via.namespace, patience: via.patience,
+		client: gentype.NewClientWithList[T, L](plural, via.client, via.codec, via.namespace, newT, newL),
+		kind:   kind, namespace: via.namespace, patience: via.patience,
 	}
 }

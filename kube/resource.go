@@ -25,7 +25,10 @@ type Resource[T object, L runtime.Object] struct {
 }
 
 func (r *Resource[T, L]) action(verb, name string) string {
-	return verb + " " + r.kind + " " + r.namespace + "/" + name
+	if r.namespace != "" {
+		name = r.namespace + "/" + name
+	}
+	return verb + " " + r.kind + " " + name
 }
 
 // Get answers the object of that name, or ErrNotFound.

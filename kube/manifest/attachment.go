@@ -2,9 +2,9 @@ package manifest
 
 import (
 	_ "embed"
-	"fmt"
 	"path"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -116,20 +116,35 @@ func attachmentCommand(mode string) []string {
 	return []string{"/bin/bash", "-c", attachmentScript, "attachment", mode}
 }
 
-// releasePrefix begins the names of the containers that prove a device free.
-const releasePrefix = "release-"
+// Names of the containers that run once in an attachment begin with these.
+const (
+	releasePrefix = "release-"
+	flushPrefix   = "flush-"
+)
 
 // Release is an ephemeral container for the attachment that proves that nothing uses the device, and
 // takes its node away in the same moment. It exits with 0 when it did, and with 1 when the device is
 // in use; its termination message then names the users.
-//
-// attempt tells repeated tries apart: an ephemeral container runs once and cannot be removed.
-func Release(attachment *corev1.Pod, attempt int) corev1.EphemeralContainer {
+func Release(attachment *corev1.Pod) corev1.EphemeralContainer {
+	return once(attachment, releasePrefix, attachmentCommand("release"))
+}
+
+// IsRelease reports whether the ephemeral container of this name proves the device free.
+func IsRelease(name string) bool { return strings.HasPrefix(name, releasePrefix) }
+
+// Flush is an ephemeral container that writes out all that the node's filesystems hold in memory:
+// sync(2) knows no namespaces.
+func Flush(attachment *corev1.Pod) corev1.EphemeralContainer {
+	return once(attachment, flushPrefix, []string{"/bin/sync"})
+}
+
+// once is an ephemeral container with a name of its own: it runs once, and stays in the Pod.
+func once(attachment *corev1.Pod, prefix string, command []string) corev1.EphemeralContainer {
 	holder := attachment.Spec.Containers[0]
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-		Name:                     releaseName(attempt),
+		Name:                     prefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
 		Image:                    holder.Image,
-		Command:                  attachmentCommand("release"),
+		Command:                  command,
 		Env:                      holder.Env,
 		SecurityContext:          holder.SecurityContext,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
@@ -138,14 +153,12 @@ func Release(attachment *corev1.Pod, attempt int) corev1.EphemeralContainer {
 	}}
 }
 
-// ReleaseEnded answers how the attempt to release the device ended, or nil while it has not.
-func ReleaseEnded(attachment *corev1.Pod, attempt int) *corev1.ContainerStateTerminated {
+// Ended answers how the ephemeral container of this name ended, or nil while it has not.
+func Ended(attachment *corev1.Pod, name string) *corev1.ContainerStateTerminated {
 	for _, status := range attachment.Status.EphemeralContainerStatuses {
-		if status.Name == releaseName(attempt) {
+		if status.Name == name {
 			return status.State.Terminated
 		}
 	}
 	return nil
 }
-
-func releaseName(attempt int) string { return fmt.Sprintf("%s%d", releasePrefix, attempt) }

@@ -18,6 +18,7 @@ type Disk struct {
 	Labels       map[string]string
 	Annotations  map[string]string
 	Filesystem   string
+	Snapshot     string // the snapshot that it starts with the content of, or empty
 }
 
 // Claim is the disk.
@@ -38,7 +39,7 @@ func (d Disk) Claim() *corev1.PersistentVolumeClaim {
 			meta.Annotations[key] = value
 		}
 	}
-	return &corev1.PersistentVolumeClaim{
+	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: meta,
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes:      d.AccessModes,
@@ -49,6 +50,12 @@ func (d Disk) Claim() *corev1.PersistentVolumeClaim {
 			}},
 		},
 	}
+	if d.Snapshot != "" {
+		claim.Spec.DataSource = &corev1.TypedLocalObjectReference{
+			APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: d.Snapshot,
+		}
+	}
+	return claim
 }
 
 // ClaimMiB is how much a claim asks for, in MiB, so that the disk in it has exactly its size. An

@@ -128,15 +128,18 @@ var _ = Describe("A disk", func() {
 
 	It("is proven free by a container that runs once, with a name of its own for each try", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: running(machine())}.Pod()
-		release := manifest.Release(attachment, 2)
+		attachment.Spec.EphemeralContainers = []corev1.EphemeralContainer{manifest.Release(attachment)}
+		release := manifest.Release(attachment)
 		Expect(release.Name).To(Equal("release-2"))
+		Expect(manifest.IsRelease(release.Name)).To(BeTrue())
+		Expect(manifest.IsRelease(manifest.Flush(attachment).Name)).To(BeFalse())
 		Expect(release.VolumeMounts).To(ConsistOf(HaveField("Name", "devices")))
-		Expect(manifest.ReleaseEnded(attachment, 2)).To(BeNil())
+		Expect(manifest.Ended(attachment, "release-2")).To(BeNil())
 		attachment.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{
 			{Name: "release-1", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}},
 			{Name: "release-2", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0}}},
 		}
-		Expect(manifest.ReleaseEnded(attachment, 2).ExitCode).To(BeZero())
+		Expect(manifest.Ended(attachment, "release-2").ExitCode).To(BeZero())
 	})
 })
 

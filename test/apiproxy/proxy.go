@@ -105,13 +105,17 @@ func (p *Proxy) authorize(r *http.Request) string {
 	return p.token
 }
 
-// right answers what Kubernetes' authorizer is asked: paths are …/namespaces/NS/RESOURCE[/NAME[/SUB]].
+// right answers what Kubernetes' authorizer is asked: paths are /api/VERSION or /apis/GROUP/VERSION,
+// then /namespaces/NAMESPACE for what belongs to one, then /RESOURCE[/NAME[/SUBRESOURCE]].
 func right(r *http.Request) string {
-	_, path, namespaced := strings.Cut(r.URL.Path, "/namespaces/")
-	if !namespaced {
-		return r.Method + " " + r.URL.Path
+	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	skip := 2
+	if parts[0] == "apis" {
+		skip = 3
 	}
-	parts := strings.Split(path, "/")[1:]
+	if parts = parts[min(skip, len(parts)-1):]; parts[0] == "namespaces" && len(parts) > 2 {
+		parts = parts[2:]
+	}
 	resource, named := parts[0], len(parts) > 1
 	if len(parts) > 2 {
 		resource += "/" + parts[2]

@@ -25,7 +25,7 @@ func NewCluster(dir string, nodes int) *Cluster {
 	for i, name := range NodeNames[:nodes] {
 		node := &Node{
 			Name: name, Dir: filepath.Join(dir, name), ControlPlane: plane, Port: kubeletPort,
-			Address: nodeAddress(i), Network: networkName(i),
+			Address: nodeAddress(i), Network: networkName(i), CSI: filepath.Join(dir, "csi"),
 		}
 		cluster.Nodes = append(cluster.Nodes, node)
 	}
@@ -53,6 +53,7 @@ func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
 		{"container registry", func(context.Context) error { return c.registry().Start() }},
 		{"nodes: containerd, kubelet", c.startNodes},
 		{"provisioner and default storage class", c.startProvisioner},
+		{"CSI driver, its sidecars and classes", c.startCSI},
 	}
 	for i, step := range steps {
 		tell(fmt.Sprintf("%s (%d of %d, %.0f s so far)", step.what, i+1, len(steps), time.Since(began).Seconds()))
@@ -111,6 +112,9 @@ func (c *Cluster) Down(ctx context.Context, tell func(string)) error {
 	}
 	tell("stopping all processes")
 	if err := c.provisioner().Stop(); err != nil {
+		return err
+	}
+	if err := c.stopCSI(); err != nil {
 		return err
 	}
 	for _, node := range c.Nodes {

@@ -33,6 +33,7 @@ var users = [][]string{
 	{"system:kube-proxy"},
 	{"provisioner", "system:masters"},
 	{"cni", "system:masters"},
+	{"csi", "system:masters"},
 }
 
 // FreePort answers a TCP port on loopback that nothing listens on.

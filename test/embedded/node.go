@@ -30,6 +30,8 @@ type Node struct {
 	Address string
 	// Network is the name of the node's network namespace; empty for this machine's own.
 	Network string
+	// CSI is the folder of the CSI driver's volumes, the same for all nodes; no driver without it.
+	CSI string
 }
 
 func (n *Node) file(name string) string { return filepath.Join(n.Dir, name) }
@@ -108,6 +110,11 @@ func (n *Node) Start(ctx context.Context) error {
 	if err := n.importImages(ctx); err != nil {
 		return err
 	}
+	if n.CSI != "" {
+		if err := n.CSIDriver().Start(); err != nil {
+			return err
+		}
+	}
 	return n.StartKubelet(ctx)
 }
 
@@ -144,7 +151,7 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 // Stop ends the node as a power cut would: no container is stopped in order. What was mounted in its
 // namespace goes with it.
 func (n *Node) Stop(ctx context.Context) error {
-	for _, process := range []Process{n.Kubelet(), n.Containerd()} {
+	for _, process := range []Process{n.Kubelet(), n.Containerd(), n.CSIDriver()} {
 		if err := process.Kill(); err != nil {
 			return err
 		}

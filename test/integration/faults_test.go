@@ -107,7 +107,7 @@ var _ = Describe("A call that is cut short", func() {
 		It("create_vm, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
 			for n := 1; ; n++ {
 				agent := fmt.Sprintf("killed-%d", n)
-				cut := w.killed(ctx, n, after, "create_vm", agent, stemcellCID, map[string]any{"cpu": "100m", "memory": 64}, dynamic(), []string{}, map[string]any{})
+				cut := w.killed(ctx, n, after, "create_vm", agent, stemcellCID, map[string]any{"cpu": "100m", "memory": 64}, onDynamic(), []string{}, map[string]any{})
 				w.createVM(ctx, agent)
 				secret, err := cluster.CoreV1().Secrets(w.namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})
 				Expect(err).NotTo(HaveOccurred())
@@ -156,7 +156,7 @@ var _ = Describe("A fault of the API server", func() {
 			}
 			for n := 1; n <= 4; n++ {
 				agent := fmt.Sprintf("vm-%d", n)
-				at(n, "create_vm", agent, stemcellCID, map[string]any{"memory": 64}, dynamic(), []string{}, map[string]any{})
+				at(n, "create_vm", agent, stemcellCID, map[string]any{"memory": 64}, onDynamic(), []string{}, map[string]any{})
 				disk := w.createDisk(ctx)
 				at(n, "attach_disk", "agent-"+agent, disk)
 				Expect(w.must(ctx, "get_disks", "agent-"+agent).Result).To(MatchJSON(`["` + disk + `"]`))

@@ -36,7 +36,7 @@ var _ = Describe("A machine", func() {
 
 	It("answers its CID alone in API version 1", func(ctx context.Context) {
 		w.APIVersion = 1
-		response := w.must(ctx, "create_vm", "one", stemcellCID, map[string]any{}, dynamic(), []string{}, map[string]any{})
+		response := w.must(ctx, "create_vm", "one", stemcellCID, map[string]any{}, onDynamic(), []string{}, map[string]any{})
 		Expect(response.Text()).To(Equal("agent-one"))
 		disk := w.createDisk(ctx)
 		Expect(string(w.must(ctx, "attach_disk", "agent-one", disk).Result)).To(Equal("null"))
@@ -63,7 +63,7 @@ var _ = Describe("A machine", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(again.UID).To(Equal(first.UID))
 
-		w.must(ctx, "create_vm", "one", stemcellCID, map[string]any{"cpu": "200m"}, dynamic(), []string{}, map[string]any{})
+		w.must(ctx, "create_vm", "one", stemcellCID, map[string]any{"cpu": "200m"}, onDynamic(), []string{}, map[string]any{})
 		other, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(other.UID).NotTo(Equal(first.UID))
@@ -88,7 +88,7 @@ var _ = Describe("A machine", func() {
 	It("that does not come up is removed, with the scheduler's reason in the error", func(ctx context.Context) {
 		short := w
 		short.Director = withTimeouts(w, map[string]any{"create_vm": "2s"})
-		failed := short.fails(ctx, "create_vm", "one", stemcellCID, map[string]any{"node_selector": map[string]any{"no": "such"}}, dynamic(), []string{}, map[string]any{})
+		failed := short.fails(ctx, "create_vm", "one", stemcellCID, map[string]any{"node_selector": map[string]any{"no": "such"}}, onDynamic(), []string{}, map[string]any{})
 		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(failed.OkToRetry).To(BeTrue())
 		Expect(failed.Message).To(ContainSubstring("didn't match Pod's node affinity/selector"))

@@ -51,7 +51,7 @@ var _ = Describe("The address of a machine", func() {
 
 	It("on a dynamic network is left alone when the operator says so, or gave the annotation", func(ctx context.Context) {
 		own := map[string]any{"annotations": map[string]any{"cni.projectcalico.org/ipAddrs": `["10.9.8.5"]`}}
-		w.must(ctx, "create_vm", "own", stemcellCID, own, dynamic(), []string{}, map[string]any{})
+		w.must(ctx, "create_vm", "own", stemcellCID, own, onDynamic(), []string{}, map[string]any{})
 		Expect(pod(ctx, "agent-own").Annotations).To(HaveKeyWithValue("cni.projectcalico.org/ipAddrs", `["10.9.8.5"]`))
 
 		w.Director = withNetwork(w, map[string]any{"keep_dynamic_addresses": false})
@@ -101,7 +101,7 @@ var _ = Describe("The address of a machine", func() {
 	})
 
 	It("on an attachment is not believed without Multus' report, and nothing is left", func(ctx context.Context) {
-		networks := dynamic()
+		networks := onDynamic()
 		networks["storage"] = map[string]any{"type": "manual", "ip": "10.9.8.7", "netmask": "255.255.255.0", "cloud_properties": map[string]any{"network_attachment": "storage"}}
 		failed := w.fails(ctx, "create_vm", "one", stemcellCID, map[string]any{}, networks, []string{}, map[string]any{})
 		Expect(failed.Message).To(ContainSubstring("the cluster has no Multus"))

@@ -21,9 +21,6 @@ type recorded struct {
 	} `json:"calls"`
 }
 
-// later are methods that this CPI does not have yet; it says so.
-var later = map[string]bool{"snapshot_disk": true, "delete_snapshot": true}
-
 var _ = Describe("What a real director sends", Ordered, func() {
 	var (
 		w       world
@@ -54,10 +51,6 @@ var _ = Describe("What a real director sends", Ordered, func() {
 				}
 				response, err := w.Raw(ctx, request)
 				Expect(err).NotTo(HaveOccurred())
-				if later[method] {
-					Expect(response.Error.Type).To(Equal(notImplemented))
-					continue
-				}
 				Expect(response.Error).To(BeNil(), "%s: %s", method, request)
 				sameShape(method, call.Result, response.Result, renamed)
 			}
@@ -105,7 +98,7 @@ func sameShape(method string, theirs, ours json.RawMessage, renamed map[string]s
 		Expect(our).To(HaveLen(2))
 		renamed[text(their[0])] = text(our[0])
 		Expect(our[1]).To(MatchJSON(their[1]), "the networks")
-	case "create_disk", "create_stemcell":
+	case "create_disk", "create_stemcell", "snapshot_disk":
 		renamed[text(theirs)] = text(ours)
 	case "attach_disk":
 		var hint map[string]string

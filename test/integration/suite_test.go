@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -65,10 +66,15 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	cluster, err = kubernetes.NewForConfig(config)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(plane.Apply(ctx, resources)).To(Succeed())
-	provision, cancel := context.WithCancel(context.Background())
+	Expect(plane.Apply(ctx, storageResources)).To(Succeed())
+	_, err = plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+	Expect(err).NotTo(HaveOccurred())
+	extensions, err := dynamic.NewForConfig(config)
+	Expect(err).NotTo(HaveOccurred())
+	serve, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
-	go provisionVolumes(provision, cluster)
-	go endPods(provision, cluster)
+	go serveStorage(serve, cluster, extensions)
+	go endPods(serve, cluster)
 	Eventually(func(g Gomega) {
 		nodes, err := cluster.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
@@ -86,20 +92,11 @@ var _ = BeforeSuite(func(ctx context.Context) {
 const resources = `
 apiVersion: v1
 kind: Node
-metadata: {name: node-a, labels: {topology.kubernetes.io/zone: a}}
+metadata: {name: node-a, labels: {topology.kubernetes.io/zone: a, test/name: node-a}}
 ---
 apiVersion: v1
 kind: Node
-metadata: {name: node-b, labels: {topology.kubernetes.io/zone: b}}
----
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata:
-  name: standard
-  annotations: {storageclass.kubernetes.io/is-default-class: "true"}
-provisioner: integration.test/nothing
-volumeBindingMode: WaitForFirstConsumer
-reclaimPolicy: Delete
+metadata: {name: node-b, labels: {topology.kubernetes.io/zone: b, test/name: node-b}}
 `
 
 // endPods does what a kubelet does last with a deleted Pod: it removes exactly that one.
@@ -114,40 +111,6 @@ func endPods(ctx context.Context, cluster kubernetes.Interface) {
 				GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 			})
 		}
-	}
-}
-
-// provisionVolumes makes a volume for each claim for which the scheduler has chosen a node.
-func provisionVolumes(ctx context.Context, cluster kubernetes.Interface) {
-	defer GinkgoRecover()
-	claims, err := cluster.CoreV1().PersistentVolumeClaims("").Watch(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	defer claims.Stop()
-	for event := range claims.ResultChan() {
-		claim, ok := event.Object.(*corev1.PersistentVolumeClaim)
-		if !ok || claim.Status.Phase != corev1.ClaimPending || claim.Annotations["volume.kubernetes.io/selected-node"] == "" {
-			continue
-		}
-		// The same claim may be seen several times; its volume's name is its own.
-		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, volumeFor(claim), metav1.CreateOptions{})
-	}
-}
-
-func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
-	return &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "volume-" + string(claim.UID)},
-		Spec: corev1.PersistentVolumeSpec{
-			Capacity:         corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
-			AccessModes:      claim.Spec.AccessModes,
-			VolumeMode:       claim.Spec.VolumeMode,
-			StorageClassName: *claim.Spec.StorageClassName,
-			ClaimRef: &corev1.ObjectReference{
-				Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
-			},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: "integration.test", VolumeHandle: string(claim.UID),
-			}},
-		},
 	}
 }
 
@@ -199,7 +162,7 @@ func (w world) fails(ctx context.Context, method string, arguments ...any) direc
 
 const stemcellCID = "registry.example.com/stemcell@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
 
-func dynamic() map[string]any {
+func onDynamic() map[string]any {
 	return map[string]any{"default": map[string]any{"type": "dynamic", "cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
 }
 
@@ -211,7 +174,7 @@ func manual(address string) map[string]any {
 // createVM makes a machine on a dynamic network and answers its CID.
 func (w world) createVM(ctx context.Context, agent string) string {
 	GinkgoHelper()
-	w.must(ctx, "create_vm", agent, stemcellCID, map[string]any{"cpu": "100m", "memory": 64}, dynamic(), []string{}, map[string]any{})
+	w.must(ctx, "create_vm", agent, stemcellCID, map[string]any{"cpu": "100m", "memory": 64}, onDynamic(), []string{}, map[string]any{})
 	return "agent-" + agent
 }
 

@@ -1,0 +1,151 @@
+package cpi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// resizeDisk grows a detached disk to this many MiB: it expands the claim, and the next attachment
+// grows the image file and the filesystem. What cannot grow in place is NotSupported, before anything
+// is changed; the director then copies the disk.
+func (c *call) resizeDisk(cid apiv1.DiskCID, sizeMiB int64) (any, error) {
+	if sizeMiB <= 0 {
+		return nil, invalid("disk size %d must be greater than 0 (MiB)", sizeMiB)
+	}
+	cluster, err := c.cluster()
+	if err != nil {
+		return nil, err
+	}
+	claim, err := c.claim(cluster, cid.AsString())
+	if err != nil {
+		return nil, err
+	}
+	if err := c.unattached(cluster, claim.Name); err != nil {
+		return nil, err
+	}
+	return nil, c.growClaim(cluster, claim, sizeMiB)
+}
+
+// unattached refuses a disk that is attached to a VM.
+func (c *call) unattached(cluster *kube.Client, disk string) error {
+	attachment, err := cluster.Pods.Get(c.ctx, manifest.AttachmentName(disk))
+	if errors.Is(err, kube.ErrNotFound) {
+		return nil
+	}
+	if err == nil && attachment.DeletionTimestamp == nil {
+		return typed(typeCloudError, "disk %s is attached to VM %s: detach it first", disk, attachment.Labels[manifest.LabelVM])
+	}
+	return err
+}
+
+// growClaim is the converge step of resize_disk: repeated after a crash, it finds the size asked for
+// already and only waits.
+func (c *call) growClaim(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, sizeMiB int64) error {
+	has, err := strconv.ParseInt(claim.Annotations[manifest.AnnotationSize], 10, 64)
+	if err != nil {
+		return typed(typeCloudError, "claim %s is no disk of this CPI: its annotation %s is missing", claim.Name, manifest.AnnotationSize)
+	}
+	switch {
+	case sizeMiB < has:
+		return typed(typeNotSupported, "disk %s has %d MiB and cannot shrink to %d MiB in place", claim.Name, has, sizeMiB)
+	case !kube.Bound(claim):
+		return typed(typeNotSupported, "disk %s has no volume yet and cannot be resized before it was attached once", claim.Name)
+	}
+	if sizeMiB > has {
+		if err := c.expandable(cluster, claim); err != nil {
+			return err
+		}
+		patch, err := growPatch(claim, sizeMiB)
+		if err != nil {
+			return err
+		}
+		if claim, err = cluster.Claims.Patch(c.ctx, claim.Name, types.MergePatchType, patch); err != nil {
+			return err
+		}
+	}
+	return c.awaitGrowth(cluster, claim)
+}
+
+// expandable refuses a claim whose class cannot expand it.
+func (c *call) expandable(cluster *kube.Client, claim *corev1.PersistentVolumeClaim) error {
+	name := ""
+	if claim.Spec.StorageClassName != nil {
+		name = *claim.Spec.StorageClassName
+	}
+	if name == "" {
+		return typed(typeNotSupported, "disk %s has no StorageClass that could expand it", claim.Name)
+	}
+	classes, err := cluster.StorageClasses()
+	if err != nil {
+		return err
+	}
+	class, err := classes.Get(c.ctx, name)
+	if errors.Is(err, kube.ErrNotFound) {
+		return typed(typeNotSupported, "disk %s cannot be expanded: its StorageClass %s is gone", claim.Name, name)
+	}
+	if err != nil {
+		return err
+	}
+	if class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
+		return typed(typeNotSupported, "StorageClass %s of disk %s does not allow volume expansion (allowVolumeExpansion)", name, claim.Name)
+	}
+	return nil
+}
+
+func growPatch(claim *corev1.PersistentVolumeClaim, sizeMiB int64) ([]byte, error) {
+	mode := corev1.PersistentVolumeFilesystem
+	if claim.Spec.VolumeMode != nil {
+		mode = *claim.Spec.VolumeMode
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]string{manifest.AnnotationSize: strconv.FormatInt(sizeMiB, 10)}},
+		"spec": map[string]any{"resources": map[string]any{"requests": map[string]string{
+			"storage": fmt.Sprintf("%dMi", manifest.ClaimMiB(sizeMiB, mode)),
+		}}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("resize of claim %s: %w", claim.Name, err)
+	}
+	return patch, nil
+}
+
+// awaitGrowth waits until the volume has its new size, or until all that is left is the node's part,
+// which the kubelet does when the disk is attached next.
+func (c *call) awaitGrowth(cluster *kube.Client, claim *corev1.PersistentVolumeClaim) error {
+	wanted, last := claim.Spec.Resources.Requests[corev1.ResourceStorage], "nothing was reported"
+	err := cluster.Claims.Await(c.ctx, kube.Selection{Name: claim.Name}, kube.At(claim), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
+		if len(present) == 0 {
+			return false, diskNotFound(claim.Name)
+		}
+		status := present[0].Status
+		if has := status.Capacity[corev1.ResourceStorage]; has.Cmp(wanted) >= 0 {
+			return true, nil
+		}
+		for _, condition := range status.Conditions {
+			if condition.Type == corev1.PersistentVolumeClaimFileSystemResizePending && condition.Status == corev1.ConditionTrue {
+				return true, nil
+			}
+			last = string(condition.Type) + ": " + condition.Message
+		}
+		switch status.AllocatedResourceStatuses[corev1.ResourceStorage] {
+		case corev1.PersistentVolumeClaimNodeResizePending:
+			return true, nil
+		case corev1.PersistentVolumeClaimControllerResizeInfeasible:
+			return false, typed(typeCloudError, "the volume of disk %s cannot be expanded to %s: %s", claim.Name, wanted.String(), last)
+		}
+		return false, nil
+	})
+	if errors.Is(err, kube.ErrTimeout) {
+		return &explained{err, "the volume of disk " + claim.Name + " was not expanded to " + wanted.String() + ": " + last}
+	}
+	return err
+}

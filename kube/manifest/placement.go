@@ -1,0 +1,56 @@
+package manifest
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Near makes the machine run only where these volumes can be used, besides what is required of its
+// node already: a zonal or node-local volume says in its node affinity from where it can be reached.
+func (vm *VM) Near(volumes ...*corev1.PersistentVolume) {
+	var terms []corev1.NodeSelectorTerm
+	if vm.Affinity != nil && vm.Affinity.NodeAffinity != nil && vm.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		terms = vm.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	}
+	limited := false
+	for _, volume := range volumes {
+		if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
+			continue
+		}
+		terms, limited = both(terms, volume.Spec.NodeAffinity.Required.NodeSelectorTerms), true
+	}
+	if !limited {
+		return
+	}
+	affinity := vm.Affinity.DeepCopy()
+	if affinity == nil {
+		affinity = &corev1.Affinity{}
+	}
+	if affinity.NodeAffinity == nil {
+		affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: terms}
+	vm.Affinity = affinity
+}
+
+// both answers the terms that hold when one of each list holds: a list is an or, a term an and. No
+// term stands for any node.
+func both(some, others []corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm {
+	if len(some) == 0 {
+		return others
+	}
+	if len(others) == 0 {
+		return some
+	}
+	var pairs []corev1.NodeSelectorTerm
+	for _, a := range some {
+		for _, b := range others {
+			pairs = append(pairs, corev1.NodeSelectorTerm{
+				MatchExpressions: slices.Concat(a.MatchExpressions, b.MatchExpressions),
+				MatchFields:      slices.Concat(a.MatchFields, b.MatchFields),
+			})
+		}
+	}
+	return pairs
+}

@@ -1,0 +1,98 @@
+package kube
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// StorageClasses are the cluster's. Few calls need them, so that their client is made when asked for.
+func (c *Client) StorageClasses() (*Resource[*storagev1.StorageClass, *storagev1.StorageClassList], error) {
+	via, err := c.connect("/apis", storagev1.SchemeGroupVersion, storagev1.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	via.namespace = "" // they belong to the cluster
+	return resource(via, "StorageClass", "storageclasses", newOf[storagev1.StorageClass], newOf[storagev1.StorageClassList]), nil
+}
+
+// snapshotGroup is the API of https://kubernetes-csi.github.io/docs/snapshot-controller.html, which is
+// an extension: a cluster may not have it.
+var snapshotGroup = schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
+
+// VolumeSnapshot is a snapshot of a claim's volume. These are the fields that the CPI uses.
+type VolumeSnapshot struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   VolumeSnapshotSpec    `json:"spec"`
+	Status *VolumeSnapshotStatus `json:"status,omitempty"`
+}
+
+// VolumeSnapshotSpec says what to take a snapshot of.
+type VolumeSnapshotSpec struct {
+	Source                  VolumeSnapshotSource `json:"source"`
+	VolumeSnapshotClassName *string              `json:"volumeSnapshotClassName,omitempty"`
+}
+
+// VolumeSnapshotSource names the claim.
+type VolumeSnapshotSource struct {
+	PersistentVolumeClaimName *string `json:"persistentVolumeClaimName,omitempty"`
+}
+
+// VolumeSnapshotStatus is what the snapshot controller reports.
+type VolumeSnapshotStatus struct {
+	ReadyToUse *bool                `json:"readyToUse,omitempty"`
+	Error      *VolumeSnapshotError `json:"error,omitempty"`
+}
+
+// VolumeSnapshotError is the last error; the controller tries again.
+type VolumeSnapshotError struct {
+	Message *string `json:"message,omitempty"`
+}
+
+// VolumeSnapshotList is a list of them.
+type VolumeSnapshotList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []VolumeSnapshot `json:"items"`
+}
+
+// DeepCopyObject makes it a runtime.Object.
+func (s *VolumeSnapshot) DeepCopyObject() runtime.Object {
+	c := *s
+	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	if s.Status != nil {
+		status := *s.Status
+		c.Status = &status
+	}
+	return &c
+}
+
+// DeepCopyObject makes it a runtime.Object.
+func (l *VolumeSnapshotList) DeepCopyObject() runtime.Object {
+	c := *l
+	c.Items = make([]VolumeSnapshot, len(l.Items))
+	for i := range l.Items {
+		c.Items[i] = *l.Items[i].DeepCopyObject().(*VolumeSnapshot)
+	}
+	return &c
+}
+
+// Snapshots are the namespace's.
+func (c *Client) Snapshots() (*Resource[*VolumeSnapshot, *VolumeSnapshotList], error) {
+	via, err := c.connect("/apis", snapshotGroup, func(scheme *runtime.Scheme) error {
+		scheme.AddKnownTypes(snapshotGroup, &VolumeSnapshot{}, &VolumeSnapshotList{})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resource(via, "VolumeSnapshot", "volumesnapshots", newOf[VolumeSnapshot], newOf[VolumeSnapshotList]), nil
+}
+
+// Bound reports whether the claim has its volume.
+func Bound(claim *corev1.PersistentVolumeClaim) bool { return claim.Status.Phase == corev1.ClaimBound }

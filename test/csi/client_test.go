@@ -1,0 +1,125 @@
+//go:build e2e
+
+package csi_test
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"bosh-kubernetes-cpi/test/csi/store"
+)
+
+// client does what the sidecars and the kubelet do, in a folder of its own.
+type client struct {
+	dir        string
+	store      *store.Store
+	controller csi.ControllerClient
+	node       csi.NodeClient
+	stop       func()
+}
+
+func connect(dir string) *client {
+	GinkgoHelper()
+	c := &client{dir: dir, stop: serve(dir)}
+	DeferCleanup(func() { c.stop() }) // after a restart another one
+	folder, err := store.Open(filepath.Join(dir, "store"))
+	Expect(err).NotTo(HaveOccurred())
+	connection, err := grpc.NewClient("unix://"+filepath.Join(dir, "csi.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(connection.Close)
+	c.store, c.controller, c.node = folder, csi.NewControllerClient(connection), csi.NewNodeClient(connection)
+	return c
+}
+
+func (c *client) restart() {
+	c.stop()
+	c.stop = serve(c.dir)
+}
+
+func (c *client) staging(volume string) string { return filepath.Join(c.dir, "staging", volume) }
+func (c *client) target(volume string) string  { return filepath.Join(c.dir, "target", volume) }
+
+func mounted(filesystem string) *csi.VolumeCapability {
+	return &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: filesystem}},
+	}
+}
+
+// create makes a volume that is released and deleted when the test ends.
+func (c *client) create(ctx context.Context, name string, size int64, filesystem string, source *csi.VolumeContentSource) string {
+	GinkgoHelper()
+	answer, err := c.controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
+		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
+		VolumeCapabilities: []*csi.VolumeCapability{mounted(filesystem)}, VolumeContentSource: source,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	volume := answer.GetVolume().GetVolumeId()
+	DeferCleanup(func(ctx context.Context) {
+		c.unpublish(ctx, volume)
+		c.release(ctx, volume)
+		_, err := c.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: volume})
+		Expect(err).NotTo(HaveOccurred())
+	})
+	return volume
+}
+
+func (c *client) attach(ctx context.Context, volume, filesystem string) {
+	GinkgoHelper()
+	_, err := c.controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: volume, NodeId: "node-1", VolumeCapability: mounted(filesystem)})
+	Expect(err).NotTo(HaveOccurred())
+}
+
+func (c *client) stage(ctx context.Context, volume, filesystem string) {
+	GinkgoHelper()
+	_, err := c.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: volume, StagingTargetPath: c.staging(volume), VolumeCapability: mounted(filesystem)})
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// use attaches, stages and publishes the volume and answers where it is then.
+func (c *client) use(ctx context.Context, volume, filesystem string) string {
+	GinkgoHelper()
+	c.attach(ctx, volume, filesystem)
+	c.stage(ctx, volume, filesystem)
+	_, err := c.node.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
+		VolumeId: volume, StagingTargetPath: c.staging(volume), TargetPath: c.target(volume), VolumeCapability: mounted(filesystem),
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return c.target(volume)
+}
+
+func (c *client) unpublish(ctx context.Context, volume string) {
+	GinkgoHelper()
+	_, err := c.node.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: volume, TargetPath: c.target(volume)})
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// release unstages and detaches the volume.
+func (c *client) release(ctx context.Context, volume string) {
+	GinkgoHelper()
+	_, err := c.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: volume, StagingTargetPath: c.staging(volume)})
+	Expect(err).NotTo(HaveOccurred())
+	_, err = c.controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: volume})
+	Expect(err).NotTo(HaveOccurred())
+}
+
+func total(path string) int64 {
+	GinkgoHelper()
+	var stat unix.Statfs_t
+	Expect(unix.Statfs(path, &stat)).To(Succeed())
+	return int64(stat.Blocks) * stat.Bsize
+}
+
+func haveCode(code codes.Code) OmegaMatcher {
+	return WithTransform(func(err error) string { return status.Code(err).String() }, Equal(code.String()))
+}

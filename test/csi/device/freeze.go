@@ -1,0 +1,133 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// From linux/fs.h; x/sys/unix does not name them.
+const (
+	fiFreeze = 0xc0045877
+	fiThaw   = 0xc0045878
+)
+
+// Freeze stops writes to the filesystems on the device and its partitions, wherever on this machine they
+// are mounted: each superblock has to be frozen once only, by way of any mount of it. The answer lets
+// writes go on again. A filesystem that was frozen already stays so.
+func Freeze(device string) (thaw func() error, err error) {
+	var held []*os.File
+	thaw = func() error {
+		var failures []error
+		for _, file := range held {
+			if err := unix.IoctlSetInt(int(file.Fd()), fiThaw, 0); err != nil {
+				failures = append(failures, fmt.Errorf("thaw %s: %w", file.Name(), err))
+			}
+			failures = append(failures, file.Close())
+		}
+		return errors.Join(failures...)
+	}
+	err = eachFilesystem(device, func(file *os.File) error {
+		err := unix.IoctlSetInt(int(file.Fd()), fiFreeze, 0)
+		if err == nil {
+			held = append(held, file)
+			return nil
+		}
+		_ = file.Close()
+		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EOPNOTSUPP) {
+			return nil // somebody else froze it, or it cannot be frozen
+		}
+		return fmt.Errorf("freeze %s: %w", file.Name(), err)
+	})
+	if err != nil {
+		return nil, errors.Join(err, thaw())
+	}
+	return thaw, nil
+}
+
+// Thaw lets writes to the filesystems on the device go on, whoever froze them.
+func Thaw(device string) error {
+	return eachFilesystem(device, func(file *os.File) error {
+		defer file.Close()
+		err := unix.IoctlSetInt(int(file.Fd()), fiThaw, 0)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+			return nil // was not frozen
+		}
+		return err
+	})
+}
+
+// eachFilesystem opens a mount of each filesystem that is mounted from the device.
+func eachFilesystem(device string, do func(*os.File) error) error {
+	numbers, err := numbers(device)
+	if err != nil {
+		return err
+	}
+	tables, err := mountTables()
+	if err != nil {
+		return err
+	}
+	for _, number := range numbers {
+		for process, table := range tables {
+			at := slices.IndexFunc(table, func(m Mounted) bool { return m.Number == number })
+			if at < 0 {
+				continue
+			}
+			path := filepath.Join(process, "root", table[at].Point)
+			file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+			if err != nil {
+				continue // hidden by a later mount or gone; another process may show it
+			}
+			if err := do(file); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// numbers answers the numbers of the device and of its partitions.
+func numbers(device string) ([]string, error) {
+	name := filepath.Base(device)
+	files, err := filepath.Glob(filepath.Join("/sys/block", name, name+"*", "dev"))
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, file := range append([]string{filepath.Join("/sys/block", name, "dev")}, files...) {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, strings.TrimSpace(string(raw)))
+	}
+	return all, nil
+}
+
+// mountTables answers the mounts of every mount namespace, by one process of each.
+func mountTables() (map[string][]Mounted, error) {
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	tables, seen := map[string][]Mounted{}, map[string]bool{}
+	for _, process := range processes {
+		namespace, err := os.Readlink(filepath.Join(process, "ns/mnt"))
+		if err != nil || seen[namespace] {
+			continue // ended since, or known
+		}
+		table, err := mounts(filepath.Join(process, "mountinfo"))
+		if err != nil {
+			continue
+		}
+		seen[namespace] = true
+		tables[process] = table
+	}
+	return tables, nil
+}

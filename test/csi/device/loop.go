@@ -1,0 +1,107 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrInUse is the error for a device that a mount or another program holds.
+var ErrInUse = errors.New("is in use")
+
+// Attach answers the file's loop device, a new one when it has none.
+func Attach(ctx context.Context, file string, readOnly bool) (string, error) {
+	args := []string{"--find", "--show", "--nooverlap"}
+	if readOnly {
+		args = append(args, "--read-only")
+	}
+	out, err := run(ctx, "losetup", append(args, file)...)
+	return strings.TrimSpace(out), err
+}
+
+// Loops answers the file's loop devices.
+func Loops(ctx context.Context, file string) ([]string, error) {
+	out, err := run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME", "--associated", file)
+	return strings.Fields(out), err
+}
+
+// Detach frees the file's loop devices, unless one is in use: detaching that would only make the kernel
+// do it later, when nobody counts on it any more.
+func Detach(ctx context.Context, file string) error {
+	loops, err := Loops(ctx, file)
+	if err != nil {
+		return err
+	}
+	for _, loop := range loops {
+		if err := unused(loop); err != nil {
+			return err
+		}
+	}
+	for _, loop := range loops {
+		if _, err := run(ctx, "losetup", "--detach", loop); err != nil {
+			return err
+		}
+	}
+	left, err := Loops(ctx, file)
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%s %w: a program has it open", left[0], ErrInUse)
+	}
+	return err
+}
+
+// unused fails for a device that is mounted, in whatever mount namespace, or otherwise held for good.
+func unused(loop string) error {
+	fd, err := unix.Open(loop, unix.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("%s %w: it is mounted or held by a program", loop, ErrInUse)
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", loop, err)
+	}
+	return unix.Close(fd)
+}
+
+// Refresh makes the device as large as its file is now.
+func Refresh(ctx context.Context, loop string) error {
+	_, err := run(ctx, "losetup", "--set-capacity", loop)
+	return err
+}
+
+// Flush writes to the file what was written to the device.
+func Flush(loop string) error {
+	file, err := os.OpenFile(loop, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := file.Sync(); err != nil {
+		return fmt.Errorf("flush %s: %w", loop, err)
+	}
+	return nil
+}
+
+// Size is the device's in bytes.
+func Size(ctx context.Context, device string) (int64, error) {
+	out, err := run(ctx, "blockdev", "--getsize64", device)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+}
+
+// Number is the device's number as mountinfo writes it.
+func Number(device string) (string, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(device, &stat); err != nil {
+		return "", fmt.Errorf("stat %s: %w", device, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return "", fmt.Errorf("%s is no block device", device)
+	}
+	return fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), nil
+}

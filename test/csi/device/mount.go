@@ -1,0 +1,110 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Mounted is a line of mountinfo, see proc_pid_mountinfo(5).
+type Mounted struct {
+	Number   string // of the device, major:minor
+	Root     string // what of the filesystem is mounted
+	Point    string
+	Type     string
+	ReadOnly bool
+}
+
+// Mounts answers what is mounted in this process's mount namespace.
+func Mounts() ([]Mounted, error) { return mounts("/proc/self/mountinfo") }
+
+func mounts(file string) ([]Mounted, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return parseMounts(string(raw)), nil
+}
+
+func parseMounts(text string) []Mounted {
+	var all []Mounted
+	for line := range strings.Lines(text) {
+		before, after, _ := strings.Cut(line, " - ")
+		fields, rest := strings.Fields(before), strings.Fields(after)
+		if len(fields) < 6 || len(rest) < 1 {
+			continue
+		}
+		all = append(all, Mounted{
+			Number: fields[2], Root: unescape(fields[3]), Point: unescape(fields[4]), Type: rest[0],
+			ReadOnly: slices.Contains(strings.Split(fields[5], ","), "ro"),
+		})
+	}
+	return all
+}
+
+// unescape turns \040 and the like into the character.
+func unescape(text string) string {
+	var plain strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '\\' && i+3 < len(text) {
+			if code, err := strconv.ParseUint(text[i+1:i+4], 8, 8); err == nil {
+				plain.WriteByte(byte(code))
+				i += 3
+				continue
+			}
+		}
+		plain.WriteByte(text[i])
+	}
+	return plain.String()
+}
+
+// At answers what is mounted at the path; the uppermost of several.
+func At(path string) (Mounted, bool, error) {
+	all, err := Mounts()
+	if err != nil {
+		return Mounted{}, false, err
+	}
+	for _, each := range slices.Backward(all) {
+		if each.Point == path {
+			return each, true, nil
+		}
+	}
+	return Mounted{}, false, nil
+}
+
+// Mount mounts a filesystem.
+func Mount(ctx context.Context, source, path, filesystem string, options []string) error {
+	args := []string{"-t", filesystem}
+	if len(options) > 0 {
+		args = append(args, "-o", strings.Join(options, ","))
+	}
+	_, err := run(ctx, "mount", append(args, source, path)...)
+	return err
+}
+
+// Bind mounts a folder or a device node a second time.
+func Bind(ctx context.Context, source, path string, readOnly bool) error {
+	if _, err := run(ctx, "mount", "--bind", source, path); err != nil || !readOnly {
+		return err
+	}
+	if _, err := run(ctx, "mount", "-o", "remount,bind,ro", path); err != nil {
+		return fmt.Errorf("%w (%v)", err, Unmount(ctx, path))
+	}
+	return nil
+}
+
+// Unmount takes away everything that is mounted at the path; nothing is fine too.
+func Unmount(ctx context.Context, path string) error {
+	for {
+		_, is, err := At(path)
+		if err != nil || !is {
+			return err
+		}
+		if _, err := run(ctx, "umount", path); err != nil {
+			return err
+		}
+	}
+}

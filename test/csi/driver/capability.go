@@ -1,0 +1,123 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"bosh-kubernetes-cpi/test/csi/device"
+	"bosh-kubernetes-cpi/test/csi/store"
+)
+
+// modes are those of one node; the volumes reach no other.
+var modes = []csi.VolumeCapability_AccessMode_Mode{
+	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER,
+	csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
+	csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER,
+	csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER,
+}
+
+// supported says why a volume cannot have the capability, if so.
+func supported(capability *csi.VolumeCapability) error {
+	mode := capability.GetAccessMode().GetMode()
+	switch {
+	case capability.GetBlock() == nil && capability.GetMount() == nil:
+		return errors.New("the access type is missing: block or mount")
+	case !slices.Contains(modes, mode):
+		return fmt.Errorf("the access mode %s is not supported: a volume is for one node", mode)
+	case capability.GetMount() != nil && !slices.Contains(device.Filesystems, filesystem(capability)):
+		return fmt.Errorf("the filesystem %q is none of %v", filesystem(capability), device.Filesystems)
+	}
+	return nil
+}
+
+// checkCapability answers INVALID_ARGUMENT for a capability that is missing or not supported.
+func checkCapability(capability *csi.VolumeCapability) error {
+	if capability == nil {
+		return status.Error(codes.InvalidArgument, "the volume capability is missing")
+	}
+	if err := supported(capability); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	return nil
+}
+
+func checkCapabilities(capabilities []*csi.VolumeCapability) error {
+	if len(capabilities) == 0 {
+		return status.Error(codes.InvalidArgument, "the volume capabilities are missing")
+	}
+	for _, each := range capabilities {
+		if err := checkCapability(each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func filesystem(capability *csi.VolumeCapability) string {
+	if name := capability.GetMount().GetFsType(); name != "" {
+		return name
+	}
+	return device.Filesystems[0]
+}
+
+func readOnly(capability *csi.VolumeCapability) bool {
+	return capability.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
+}
+
+// need answers INVALID_ARGUMENT for the first of the required fields that is empty: name, value, name, …
+func need(fields ...string) error {
+	for i := 0; i+1 < len(fields); i += 2 {
+		if fields[i+1] == "" {
+			return status.Errorf(codes.InvalidArgument, "the %s is missing", fields[i])
+		}
+	}
+	return nil
+}
+
+// failed chooses the code of an error that the store or a device reports.
+func failed(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrNotFound):
+		return status.Error(codes.NotFound, err.Error())
+	case errors.Is(err, device.ErrInUse), errors.Is(err, device.ErrOther):
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return status.Error(codes.Internal, err.Error())
+}
+
+// Sizes of volumes.
+const (
+	mebibyte    = 1 << 20
+	defaultSize = 1 << 30
+	maximalSize = 1 << 40
+)
+
+// size chooses one for the range: what is required, in whole MiB where the limit allows.
+func size(asked *csi.CapacityRange, least int64) (int64, error) {
+	required, limit := asked.GetRequiredBytes(), asked.GetLimitBytes()
+	if required < 0 || limit < 0 || limit > 0 && limit < required {
+		return 0, status.Errorf(codes.InvalidArgument, "no size is at least %d and at most %d", required, limit)
+	}
+	chosen := max(required, least)
+	if chosen == 0 {
+		chosen = defaultSize
+		if limit > 0 {
+			chosen = min(chosen, limit)
+		}
+	}
+	rounded := (chosen + mebibyte - 1) / mebibyte * mebibyte
+	if limit > 0 && rounded > limit {
+		rounded = chosen / 512 * 512 // a loop device has whole sectors
+	}
+	if limit > 0 && rounded > limit || rounded < required || rounded < least || rounded > maximalSize || rounded == 0 {
+		return 0, status.Errorf(codes.OutOfRange, "no volume can have at least %d and at most %d bytes", chosen, limit)
+	}
+	return rounded, nil
+}

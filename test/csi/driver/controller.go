@@ -1,0 +1,264 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"bosh-kubernetes-cpi/test/csi/device"
+	"bosh-kubernetes-cpi/test/csi/store"
+)
+
+type controller struct {
+	csi.UnimplementedControllerServer
+	*Driver
+}
+
+func (c controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	answer := &csi.ControllerGetCapabilitiesResponse{}
+	for _, kind := range []csi.ControllerServiceCapability_RPC_Type{
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
+		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
+		csi.ControllerServiceCapability_RPC_PUBLISH_READONLY,
+		csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
+		csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES,
+		csi.ControllerServiceCapability_RPC_GET_CAPACITY,
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
+		csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
+		csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
+		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
+		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	} {
+		answer.Capabilities = append(answer.Capabilities, &csi.ControllerServiceCapability{
+			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: kind}},
+		})
+	}
+	return answer, nil
+}
+
+func (c controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	if err := need("name", request.GetName()); err != nil {
+		return nil, err
+	}
+	if err := checkCapabilities(request.GetVolumeCapabilities()); err != nil {
+		return nil, err
+	}
+	unlock, err := c.locks.lock(ctx, "volume named "+request.GetName())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	all, err := c.store.Volumes()
+	if err != nil {
+		return nil, failed(err)
+	}
+	at := slices.IndexFunc(all, func(v store.Volume) bool { return v.Name == request.GetName() })
+	if at >= 0 {
+		if err := fits(all[at], request); err != nil {
+			return nil, err
+		}
+		return &csi.CreateVolumeResponse{Volume: describe(all[at])}, nil
+	}
+	volume, err := c.create(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.CreateVolumeResponse{Volume: describe(volume)}, nil
+}
+
+// fits answers ALREADY_EXISTS when the volume of that name is not what is asked for.
+func fits(volume store.Volume, request *csi.CreateVolumeRequest) error {
+	asked := request.GetCapacityRange()
+	source := request.GetVolumeContentSource()
+	switch {
+	case volume.Capacity < asked.GetRequiredBytes() || asked.GetLimitBytes() > 0 && volume.Capacity > asked.GetLimitBytes():
+		return status.Errorf(codes.AlreadyExists, "volume %s exists with %d bytes", volume.Name, volume.Capacity)
+	case source.GetVolume().GetVolumeId() != volume.SourceVolume || source.GetSnapshot().GetSnapshotId() != volume.SourceSnapshot:
+		return status.Errorf(codes.AlreadyExists, "volume %s exists with content of another source", volume.Name)
+	case !reachable(request.GetAccessibilityRequirements(), volume.Node):
+		return status.Errorf(codes.AlreadyExists, "volume %s exists on node %s", volume.Name, volume.Node)
+	}
+	return nil
+}
+
+func (c controller) create(ctx context.Context, request *csi.CreateVolumeRequest) (store.Volume, error) {
+	volume := store.Volume{ID: "volume-" + uuid.NewString(), Name: request.GetName()}
+	origin, err := c.origin(ctx, request.GetVolumeContentSource())
+	if err != nil {
+		return volume, err
+	}
+	defer origin.unlock()
+	volume.SourceVolume, volume.SourceSnapshot = origin.volume, origin.snapshot
+	if volume.Capacity, err = size(request.GetCapacityRange(), origin.size); err != nil {
+		return volume, err
+	}
+	if volume.Node, err = c.place(request.GetAccessibilityRequirements(), origin.node); err != nil {
+		return volume, err
+	}
+	image := c.store.VolumeImage(volume.ID)
+	if origin.copy == nil {
+		err = store.CreateImage(image, volume.Capacity)
+	} else if err = origin.copy(ctx, image); err == nil {
+		err = store.GrowImage(image, volume.Capacity)
+	}
+	if err == nil {
+		err = c.store.PutVolume(volume)
+	}
+	if err != nil {
+		return volume, failed(errors.Join(err, os.RemoveAll(image)))
+	}
+	return volume, nil
+}
+
+// origin is where the content of a new volume comes from.
+type origin struct {
+	volume, snapshot string
+	size             int64
+	node             string // the only one possible, if any
+	copy             func(ctx context.Context, image string) error
+	unlock           func()
+}
+
+// origin finds the source and keeps it from being deleted. A copy of a volume stays on its node, as the
+// content lies there; snapshots can be restored on any.
+func (c controller) origin(ctx context.Context, source *csi.VolumeContentSource) (origin, error) {
+	none := origin{unlock: func() {}}
+	if source == nil {
+		return none, nil
+	}
+	volume, snapshot := source.GetVolume().GetVolumeId(), source.GetSnapshot().GetSnapshotId()
+	if volume == "" && snapshot == "" {
+		return none, status.Error(codes.InvalidArgument, "the source's id is missing")
+	}
+	unlock, err := c.locks.lock(ctx, volume+snapshot)
+	if err != nil {
+		return none, err
+	}
+	if volume != "" {
+		record, err := c.store.Volume(volume)
+		if err != nil {
+			unlock()
+			return none, failed(err)
+		}
+		return origin{volume: volume, size: record.Capacity, node: record.Node, unlock: unlock,
+			copy: func(ctx context.Context, image string) error { return c.copyVolume(ctx, volume, image) }}, nil
+	}
+	record, err := c.store.Snapshot(snapshot)
+	if err != nil {
+		unlock()
+		return none, failed(err)
+	}
+	return origin{snapshot: snapshot, size: record.Size, unlock: unlock,
+		copy: func(ctx context.Context, image string) error {
+			return store.CopyImage(ctx, c.store.SnapshotImage(snapshot), image)
+		}}, nil
+}
+
+// place chooses the node, by the spec's CreateVolumeRequest.accessibility_requirements: the first preferred
+// that is possible, else the first requisite; without requirements the first of all.
+func (c controller) place(requirement *csi.TopologyRequirement, only string) (string, error) {
+	known, err := c.store.Nodes()
+	if err != nil {
+		return "", failed(err)
+	}
+	wanted := known
+	if requirement != nil {
+		wanted = nil
+		for _, each := range slices.Concat(requirement.GetPreferred(), requirement.GetRequisite()) {
+			wanted = append(wanted, each.GetSegments()[TopologyKey])
+		}
+	}
+	for _, name := range wanted {
+		if slices.Contains(known, name) && (only == "" || only == name) && reachable(requirement, name) {
+			return name, nil
+		}
+	}
+	return "", status.Errorf(codes.ResourceExhausted, "no volume can be on any of the nodes %q; the known nodes are %q, that of the source is %q", wanted, known, only)
+}
+
+// reachable says whether a volume on the node is accessible from one of the requisite topologies.
+func reachable(requirement *csi.TopologyRequirement, node string) bool {
+	return len(requirement.GetRequisite()) == 0 || slices.ContainsFunc(requirement.GetRequisite(), func(each *csi.Topology) bool {
+		return each.GetSegments()[TopologyKey] == node
+	})
+}
+
+func topology(node string) *csi.Topology {
+	return &csi.Topology{Segments: map[string]string{TopologyKey: node}}
+}
+
+func describe(volume store.Volume) *csi.Volume {
+	answer := &csi.Volume{VolumeId: volume.ID, CapacityBytes: volume.Capacity, AccessibleTopology: []*csi.Topology{topology(volume.Node)}}
+	switch {
+	case volume.SourceVolume != "":
+		answer.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: volume.SourceVolume}}}
+	case volume.SourceSnapshot != "":
+		answer.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: volume.SourceSnapshot}}}
+	}
+	return answer
+}
+
+// DeleteVolume succeeds for a volume that is gone, and refuses one that is still attached or mounted.
+func (c controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	if err := need("volume id", request.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	unlock, err := c.locks.lock(ctx, request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	volume, err := c.store.Volume(request.GetVolumeId())
+	if errors.Is(err, store.ErrNotFound) {
+		return &csi.DeleteVolumeResponse{}, nil
+	}
+	if err != nil {
+		return nil, failed(err)
+	}
+	if volume.Published != "" {
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s", volume.ID, volume.Published)
+	}
+	if err := device.Detach(ctx, c.store.VolumeImage(volume.ID)); err != nil {
+		return nil, failed(err)
+	}
+	return &csi.DeleteVolumeResponse{}, failed(c.store.DeleteVolume(volume.ID))
+}
+
+func (c controller) ValidateVolumeCapabilities(_ context.Context, request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	if err := need("volume id", request.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	if len(request.GetVolumeCapabilities()) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "the volume capabilities are missing")
+	}
+	if _, err := c.store.Volume(request.GetVolumeId()); err != nil {
+		return nil, failed(err)
+	}
+	for _, each := range request.GetVolumeCapabilities() {
+		if err := supported(each); err != nil {
+			return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
+		}
+	}
+	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
+		VolumeContext: request.GetVolumeContext(), VolumeCapabilities: request.GetVolumeCapabilities(), Parameters: request.GetParameters(),
+	}}, nil
+}
+
+// GetCapacity answers the space that is free: every node's, since all share the folder.
+func (c controller) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(c.store.Dir(), &stat); err != nil {
+		return nil, failed(fmt.Errorf("statfs %s: %w", c.store.Dir(), err))
+	}
+	return &csi.GetCapacityResponse{AvailableCapacity: int64(stat.Bavail) * stat.Bsize}, nil
+}

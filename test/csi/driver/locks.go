@@ -1,0 +1,44 @@
+package driver
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// locks lets one call at a time work on a volume or a name. The spec ("Concurrency") wants at most one
+// call per volume in flight, and wants drivers to cope with more all the same.
+type locks struct {
+	mutex sync.Mutex
+	held  map[string]chan struct{}
+}
+
+func newLocks() *locks { return &locks{held: map[string]chan struct{}{}} }
+
+// lock waits for the key; after the call's deadline it answers ABORTED, the spec's code for a pending
+// operation.
+func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error) {
+	for {
+		l.mutex.Lock()
+		other, held := l.held[key]
+		if !held {
+			mine := make(chan struct{})
+			l.held[key] = mine
+			l.mutex.Unlock()
+			return func() {
+				l.mutex.Lock()
+				defer l.mutex.Unlock()
+				delete(l.held, key)
+				close(mine)
+			}, nil
+		}
+		l.mutex.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, status.Errorf(codes.Aborted, "another operation on %s is under way: %v", key, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"bosh-kubernetes-cpi/test/csi/device"
+	"bosh-kubernetes-cpi/test/csi/store"
+)
+
+type node struct {
+	csi.UnimplementedNodeServer
+	*Driver
+}
+
+func (n node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	answer := &csi.NodeGetCapabilitiesResponse{}
+	for _, kind := range []csi.NodeServiceCapability_RPC_Type{
+		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
+		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	} {
+		answer.Capabilities = append(answer.Capabilities, &csi.NodeServiceCapability{
+			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: kind}},
+		})
+	}
+	return answer, nil
+}
+
+func (n node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: n.options.Node, AccessibleTopology: topology(n.options.Node)}, nil
+}
+
+// attached answers the volume if the controller gave it to this node.
+func (n node) attached(id string) (store.Volume, error) {
+	volume, err := n.store.Volume(id)
+	if err != nil {
+		return volume, failed(err)
+	}
+	if volume.Published != n.options.Node {
+		return volume, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %q, not to %s", id, volume.Published, n.options.Node)
+	}
+	return volume, nil
+}
+
+// NodeStageVolume gives the volume a loop device. Block volumes need no more; others are formatted when
+// they are blank, mounted at the staging path, and grown to the device's size: what was restored or cloned
+// into a larger volume is smaller than it.
+func (n node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	path, capability := filepath.Clean(request.GetStagingTargetPath()), request.GetVolumeCapability()
+	if err := need("volume id", request.GetVolumeId(), "staging target path", request.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	if err := checkCapability(capability); err != nil {
+		return nil, err
+	}
+	unlock, err := n.locks.lock(ctx, request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	volume, err := n.attached(request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	image := n.store.VolumeImage(volume.ID)
+	before, err := device.Loops(ctx, image)
+	if err != nil {
+		return nil, failed(err)
+	}
+	if err := stage(ctx, image, path, volume.ReadOnly, capability); err != nil {
+		if len(before) == 0 {
+			// A kubelet does not unstage what it could not stage.
+			err = errors.Join(err, device.Detach(context.WithoutCancel(ctx), image))
+		}
+		return nil, err
+	}
+	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+func stage(ctx context.Context, image, path string, readOnly bool, capability *csi.VolumeCapability) error {
+	loop, err := device.Attach(ctx, image, readOnly)
+	if err != nil {
+		return failed(err)
+	}
+	if err := device.Refresh(ctx, loop); err != nil {
+		return failed(err)
+	}
+	if capability.GetBlock() != nil {
+		return nil
+	}
+	kind := filesystem(capability)
+	mounted, is, err := mountedFrom(loop, path)
+	if err != nil {
+		return err
+	}
+	if is && mounted.Type != kind {
+		return status.Errorf(codes.AlreadyExists, "%s is staged with %s, not with %s", path, mounted.Type, kind)
+	}
+	if is {
+		return nil
+	}
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		return failed(err)
+	}
+	options := slices.Clone(capability.GetMount().GetMountFlags())
+	if kind == "xfs" {
+		options = append(options, "nouuid") // a clone has its source's UUID
+	}
+	if readOnly {
+		return failed(device.Mount(ctx, loop, path, kind, append(options, "ro")))
+	}
+	return failed(mountWritable(ctx, loop, path, kind, options))
+}
+
+func mountWritable(ctx context.Context, loop, path, kind string, options []string) error {
+	if err := device.Format(ctx, loop, kind); err != nil {
+		return err
+	}
+	if err := device.GrowUnmounted(ctx, loop, kind); err != nil {
+		return err
+	}
+	if err := device.Mount(ctx, loop, path, kind, options); err != nil {
+		return err
+	}
+	if err := device.Grow(ctx, loop, device.Mounted{Type: kind, Point: path}); err != nil {
+		return errors.Join(err, device.Unmount(context.WithoutCancel(ctx), path))
+	}
+	return nil
+}
+
+// mountedFrom answers what is mounted at the path, and ALREADY_EXISTS when it is not from the device.
+func mountedFrom(loop, path string) (device.Mounted, bool, error) {
+	number, err := device.Number(loop)
+	if err != nil {
+		return device.Mounted{}, false, failed(err)
+	}
+	mounted, is, err := device.At(path)
+	if err != nil {
+		return mounted, is, failed(err)
+	}
+	if is && mounted.Number != number {
+		return mounted, is, status.Errorf(codes.AlreadyExists, "something else is mounted at %s", path)
+	}
+	return mounted, is, nil
+}
+
+// NodeUnstageVolume unmounts the volume and frees its loop device. As long as anything still uses the
+// device it fails, so that the volume stays attached to this node.
+func (n node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	path := filepath.Clean(request.GetStagingTargetPath())
+	if err := need("volume id", request.GetVolumeId(), "staging target path", request.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	unlock, err := n.locks.lock(ctx, request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	volume, err := n.store.Volume(request.GetVolumeId())
+	if err != nil {
+		return nil, failed(err)
+	}
+	if err := device.Unmount(ctx, path); err != nil {
+		return nil, failed(err)
+	}
+	if volume.Node != n.options.Node {
+		return &csi.NodeUnstageVolumeResponse{}, nil
+	}
+	if err := device.Detach(ctx, n.store.VolumeImage(volume.ID)); err != nil {
+		return nil, failed(err)
+	}
+	return &csi.NodeUnstageVolumeResponse{}, nil
+}
+
+// loop answers the volume's loop device; it has one from staging to unstaging.
+func (n node) loop(ctx context.Context, volume string) (string, error) {
+	loops, err := device.Loops(ctx, n.store.VolumeImage(volume))
+	if err != nil {
+		return "", failed(err)
+	}
+	if len(loops) == 0 {
+		return "", status.Errorf(codes.FailedPrecondition, "volume %s is not staged on node %s", volume, n.options.Node)
+	}
+	return loops[0], nil
+}
+
+// exists answers NOT_FOUND for a path that is not there.
+func exists(path string) (os.FileInfo, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, status.Errorf(codes.NotFound, "%s is not there", path)
+	}
+	return info, failed(err)
+}

@@ -1,0 +1,116 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"bosh-kubernetes-cpi/test/csi/store"
+)
+
+// ControllerPublishVolume gives the volume to the one node that may write to it. There is no device to
+// attach: the record lets that node stage the volume, and no other.
+func (c controller) ControllerPublishVolume(ctx context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	if err := need("volume id", request.GetVolumeId(), "node id", request.GetNodeId()); err != nil {
+		return nil, err
+	}
+	if err := checkCapability(request.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	unlock, err := c.locks.lock(ctx, request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	volume, err := c.store.Volume(request.GetVolumeId())
+	if err != nil {
+		return nil, failed(err)
+	}
+	known, err := c.store.HasNode(request.GetNodeId())
+	if err != nil {
+		return nil, failed(err)
+	}
+	readOnly := request.GetReadonly() || readOnly(request.GetVolumeCapability())
+	switch {
+	case !known:
+		return nil, status.Errorf(codes.NotFound, "node %s is not known", request.GetNodeId())
+	case volume.Published != "" && volume.Published != request.GetNodeId():
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s, and can be attached to one only", volume.ID, volume.Published)
+	case volume.Node != request.GetNodeId():
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is on node %s, not on %s", volume.ID, volume.Node, request.GetNodeId())
+	case volume.Published != "" && volume.ReadOnly != readOnly:
+		return nil, status.Errorf(codes.AlreadyExists, "volume %s is attached to node %s with read-only %t", volume.ID, volume.Published, volume.ReadOnly)
+	case volume.Published == "":
+		volume.Published, volume.ReadOnly = request.GetNodeId(), readOnly
+		if err := c.store.PutVolume(volume); err != nil {
+			return nil, failed(fmt.Errorf("attach volume %s: %w", volume.ID, err))
+		}
+	}
+	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"node": volume.Published}}, nil
+}
+
+// ControllerUnpublishVolume takes the volume from the node; from whichever has it, without a node id. A
+// volume that is gone or elsewhere is fine.
+func (c controller) ControllerUnpublishVolume(ctx context.Context, request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	if err := need("volume id", request.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	unlock, err := c.locks.lock(ctx, request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	done := &csi.ControllerUnpublishVolumeResponse{}
+	volume, err := c.store.Volume(request.GetVolumeId())
+	if errors.Is(err, store.ErrNotFound) {
+		return done, nil
+	}
+	if err != nil {
+		return nil, failed(err)
+	}
+	if volume.Published == "" || request.GetNodeId() != "" && request.GetNodeId() != volume.Published {
+		return done, nil
+	}
+	volume.Published, volume.ReadOnly = "", false
+	return done, failed(c.store.PutVolume(volume))
+}
+
+// ControllerExpandVolume makes the image larger; NodeExpandVolume lets the device and filesystem follow.
+func (c controller) ControllerExpandVolume(ctx context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	if err := need("volume id", request.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	if request.GetCapacityRange() == nil {
+		return nil, status.Error(codes.InvalidArgument, "the capacity range is missing")
+	}
+	if request.GetVolumeCapability() != nil {
+		if err := checkCapability(request.GetVolumeCapability()); err != nil {
+			return nil, err
+		}
+	}
+	unlock, err := c.locks.lock(ctx, request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	volume, err := c.store.Volume(request.GetVolumeId())
+	if err != nil {
+		return nil, failed(err)
+	}
+	larger, err := size(request.GetCapacityRange(), volume.Capacity)
+	if err != nil {
+		return nil, err
+	}
+	if err := store.GrowImage(c.store.VolumeImage(volume.ID), larger); err != nil {
+		return nil, failed(fmt.Errorf("grow volume %s: %w", volume.ID, err))
+	}
+	volume.Capacity = larger
+	if err := c.store.PutVolume(volume); err != nil {
+		return nil, failed(fmt.Errorf("grow volume %s: %w", volume.ID, err))
+	}
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: larger, NodeExpansionRequired: true}, nil
+}

@@ -1,0 +1,115 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"bosh-kubernetes-cpi/test/csi/device"
+	"bosh-kubernetes-cpi/test/csi/store"
+)
+
+// CreateSnapshot answers when the copy is complete, so that a snapshot is always ready to use.
+func (c controller) CreateSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+	if err := need("name", request.GetName(), "source volume id", request.GetSourceVolumeId()); err != nil {
+		return nil, err
+	}
+	unlockName, err := c.locks.lock(ctx, "snapshot named "+request.GetName())
+	if err != nil {
+		return nil, err
+	}
+	defer unlockName()
+	all, err := c.store.Snapshots()
+	if err != nil {
+		return nil, failed(err)
+	}
+	at := slices.IndexFunc(all, func(s store.Snapshot) bool { return s.Name == request.GetName() })
+	if at >= 0 {
+		if all[at].Source != request.GetSourceVolumeId() {
+			return nil, status.Errorf(codes.AlreadyExists, "snapshot %s exists of volume %s", all[at].Name, all[at].Source)
+		}
+		return &csi.CreateSnapshotResponse{Snapshot: describeSnapshot(all[at])}, nil
+	}
+	unlock, err := c.locks.lock(ctx, request.GetSourceVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	volume, err := c.store.Volume(request.GetSourceVolumeId())
+	if err != nil {
+		return nil, failed(err)
+	}
+	snapshot := store.Snapshot{
+		ID: "snapshot-" + uuid.NewString(), Name: request.GetName(), Source: volume.ID, Size: volume.Capacity, Created: time.Now().UTC(),
+	}
+	image := c.store.SnapshotImage(snapshot.ID)
+	if err = c.copyVolume(ctx, volume.ID, image); err == nil {
+		err = c.store.PutSnapshot(snapshot)
+	}
+	if err != nil {
+		return nil, failed(errors.Join(err, os.RemoveAll(image)))
+	}
+	return &csi.CreateSnapshotResponse{Snapshot: describeSnapshot(snapshot)}, nil
+}
+
+// copyVolume copies the content as it is at one moment: the filesystems on it, in whichever Pod they are
+// mounted, are frozen for as long as it takes. Without any, it is what was written so far.
+func (c controller) copyVolume(ctx context.Context, volume, image string) (err error) {
+	source := c.store.VolumeImage(volume)
+	loops, err := device.Loops(ctx, source)
+	if err != nil {
+		return err
+	}
+	if len(loops) == 0 {
+		return store.CopyImage(ctx, source, image)
+	}
+	if err := c.store.MarkFrozen(volume); err != nil {
+		return err
+	}
+	for _, loop := range loops {
+		thaw, err := device.Freeze(loop)
+		if err != nil {
+			return errors.Join(err, c.store.MarkThawed(volume))
+		}
+		defer func() {
+			if err = errors.Join(err, thaw()); err == nil {
+				err = c.store.MarkThawed(volume)
+			}
+		}()
+		if err := device.Flush(loop); err != nil {
+			return err
+		}
+	}
+	return store.CopyImage(ctx, source, image)
+}
+
+func (c controller) DeleteSnapshot(ctx context.Context, request *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+	if err := need("snapshot id", request.GetSnapshotId()); err != nil {
+		return nil, err
+	}
+	unlock, err := c.locks.lock(ctx, request.GetSnapshotId())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := c.store.DeleteSnapshot(request.GetSnapshotId()); err != nil {
+		return nil, failed(fmt.Errorf("delete snapshot %s: %w", request.GetSnapshotId(), err))
+	}
+	return &csi.DeleteSnapshotResponse{}, nil
+}
+
+func describeSnapshot(snapshot store.Snapshot) *csi.Snapshot {
+	return &csi.Snapshot{
+		SnapshotId: snapshot.ID, SourceVolumeId: snapshot.Source, SizeBytes: snapshot.Size,
+		CreationTime: timestamppb.New(snapshot.Created), ReadyToUse: true,
+	}
+}

@@ -1,0 +1,236 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"bosh-kubernetes-cpi/test/csi/device"
+)
+
+// NodePublishVolume shows the staged volume at the target path: its filesystem in a folder, or its device
+// node on a file.
+func (n node) NodePublishVolume(ctx context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	if err := need("volume id", request.GetVolumeId(), "target path", request.GetTargetPath()); err != nil {
+		return nil, err
+	}
+	if err := checkCapability(request.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	unlock, err := n.locks.lock(ctx, request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if _, err := n.attached(request.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	if request.GetStagingTargetPath() == "" {
+		return nil, status.Error(codes.FailedPrecondition, "the staging target path is missing: the volume is to be staged first")
+	}
+	loop, err := n.loop(ctx, request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	publish := publishMount
+	if request.GetVolumeCapability().GetBlock() != nil {
+		publish = publishBlock
+	}
+	if err := publish(ctx, loop, request); err != nil {
+		return nil, err
+	}
+	return &csi.NodePublishVolumeResponse{}, nil
+}
+
+func publishMount(ctx context.Context, loop string, request *csi.NodePublishVolumeRequest) error {
+	target, staging := filepath.Clean(request.GetTargetPath()), filepath.Clean(request.GetStagingTargetPath())
+	if _, is, err := mountedFrom(loop, staging); err != nil {
+		return err
+	} else if !is {
+		return status.Errorf(codes.FailedPrecondition, "the volume is not staged at %s", staging)
+	}
+	readOnly := request.GetReadonly() || readOnly(request.GetVolumeCapability())
+	mounted, is, err := mountedFrom(loop, target)
+	if err != nil {
+		return err
+	}
+	if is {
+		if mounted.ReadOnly != readOnly {
+			return status.Errorf(codes.AlreadyExists, "the volume is at %s with read-only %t", target, mounted.ReadOnly)
+		}
+		return nil
+	}
+	if err := singleWriter(loop, request, func(m device.Mounted, number string) bool {
+		return m.Number == number && m.Root == "/" && m.Point != staging
+	}); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(target, 0o750); err != nil {
+		return failed(err)
+	}
+	return failed(device.Bind(ctx, staging, target, readOnly))
+}
+
+// singleWriter answers FAILED_PRECONDITION when the volume is published already: the spec's code for a
+// second target path of SINGLE_NODE_SINGLE_WRITER.
+func singleWriter(loop string, request *csi.NodePublishVolumeRequest, published func(m device.Mounted, number string) bool) error {
+	if request.GetVolumeCapability().GetAccessMode().GetMode() != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
+		return nil
+	}
+	number, err := device.Number(loop)
+	if err != nil {
+		return failed(err)
+	}
+	all, err := device.Mounts()
+	if err != nil {
+		return failed(err)
+	}
+	at := slices.IndexFunc(all, func(m device.Mounted) bool { return published(m, number) })
+	if at >= 0 {
+		return status.Errorf(codes.FailedPrecondition, "the volume is for a single writer, and is at %s", all[at].Point)
+	}
+	return nil
+}
+
+func publishBlock(ctx context.Context, loop string, request *csi.NodePublishVolumeRequest) error {
+	target := filepath.Clean(request.GetTargetPath())
+	_, is, err := device.At(target)
+	if err != nil {
+		return failed(err)
+	}
+	if is {
+		return sameDevice(loop, target)
+	}
+	if err := singleWriter(loop, request, func(m device.Mounted, number string) bool {
+		has, err := device.Number(m.Point)
+		return m.Root == "/"+filepath.Base(loop) && err == nil && has == number
+	}); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return failed(err)
+	}
+	file, err := os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o640)
+	if err != nil {
+		return failed(err)
+	}
+	if err := file.Close(); err != nil {
+		return failed(err)
+	}
+	return failed(device.Bind(ctx, loop, target, request.GetReadonly()))
+}
+
+func sameDevice(loop, path string) error {
+	want, err := device.Number(loop)
+	if err != nil {
+		return failed(err)
+	}
+	if has, err := device.Number(path); err != nil || has != want {
+		return status.Errorf(codes.AlreadyExists, "something else than %s is at %s", loop, path)
+	}
+	return nil
+}
+
+// NodeUnpublishVolume removes the target path, as the spec wants it; that it is gone is fine.
+func (n node) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	target := filepath.Clean(request.GetTargetPath())
+	if err := need("volume id", request.GetVolumeId(), "target path", request.GetTargetPath()); err != nil {
+		return nil, err
+	}
+	unlock, err := n.locks.lock(ctx, request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if _, err := n.store.Volume(request.GetVolumeId()); err != nil {
+		return nil, failed(err)
+	}
+	if err := device.Unmount(ctx, target); err != nil {
+		return nil, failed(err)
+	}
+	// Not RemoveAll: a folder with content was no mount of ours.
+	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, failed(err)
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+// NodeExpandVolume lets the device, and what is mounted from it, follow the image's size.
+func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	path := filepath.Clean(request.GetVolumePath())
+	if err := need("volume id", request.GetVolumeId(), "volume path", request.GetVolumePath()); err != nil {
+		return nil, err
+	}
+	unlock, err := n.locks.lock(ctx, request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	volume, err := n.store.Volume(request.GetVolumeId())
+	if err != nil {
+		return nil, failed(err)
+	}
+	if required := request.GetCapacityRange().GetRequiredBytes(); required > volume.Capacity {
+		return nil, status.Errorf(codes.OutOfRange, "volume %s has %d bytes; the controller is to expand it first", volume.ID, volume.Capacity)
+	}
+	info, err := exists(path)
+	if err != nil {
+		return nil, err
+	}
+	loop, err := n.loop(ctx, volume.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := device.Refresh(ctx, loop); err != nil {
+		return nil, failed(err)
+	}
+	if info.IsDir() {
+		mounted, is, err := mountedFrom(loop, path)
+		if err != nil {
+			return nil, err
+		}
+		if !is {
+			return nil, status.Errorf(codes.NotFound, "volume %s is not at %s", volume.ID, path)
+		}
+		if err := device.Grow(ctx, loop, mounted); err != nil {
+			return nil, failed(err)
+		}
+	}
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: volume.Capacity}, nil
+}
+
+func (n node) NodeGetVolumeStats(ctx context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	path := filepath.Clean(request.GetVolumePath())
+	if err := need("volume id", request.GetVolumeId(), "volume path", request.GetVolumePath()); err != nil {
+		return nil, err
+	}
+	if _, err := n.store.Volume(request.GetVolumeId()); err != nil {
+		return nil, failed(err)
+	}
+	info, err := exists(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		total, err := device.Size(ctx, path)
+		if err != nil {
+			return nil, failed(err)
+		}
+		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: total}}}, nil
+	}
+	var stat unix.Statfs_t
+	if err := unix.Statfs(path, &stat); err != nil {
+		return nil, failed(err)
+	}
+	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
+		{Unit: csi.VolumeUsage_BYTES, Total: int64(stat.Blocks) * stat.Bsize, Available: int64(stat.Bavail) * stat.Bsize, Used: int64(stat.Blocks-stat.Bfree) * stat.Bsize},
+		{Unit: csi.VolumeUsage_INODES, Total: int64(stat.Files), Available: int64(stat.Ffree), Used: int64(stat.Files - stat.Ffree)},
+	}}, nil
+}

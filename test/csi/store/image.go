@@ -1,0 +1,107 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// CreateImage makes a sparse file of the size. What is there already under the name is a leftover, for
+// records are written after images.
+func CreateImage(path string, size int64) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := file.Truncate(size); err != nil {
+		return fmt.Errorf("size %s: %w", path, err)
+	}
+	return file.Sync()
+}
+
+// GrowImage makes the file larger; it never makes it smaller.
+func GrowImage(path string, size int64) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() >= size {
+		return err
+	}
+	return os.Truncate(path, size)
+}
+
+// CopyImage makes path a copy of source: sharing its blocks where the filesystem can, else copying
+// what is no hole.
+func CopyImage(ctx context.Context, source, path string) error {
+	from, err := os.Open(source)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	if unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) != nil {
+		if err := copySparse(ctx, from, to); err != nil {
+			return fmt.Errorf("copy %s to %s: %w", source, path, err)
+		}
+	}
+	return to.Sync()
+}
+
+// chunk is how much is copied between two looks at the context.
+const chunk = 64 << 20
+
+func copySparse(ctx context.Context, from, to *os.File) error {
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	if err := to.Truncate(info.Size()); err != nil {
+		return err
+	}
+	for offset := int64(0); offset < info.Size(); {
+		begin, err := from.Seek(offset, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return nil // nothing but a hole is left
+		}
+		if err != nil {
+			return err
+		}
+		end, err := from.Seek(begin, unix.SEEK_HOLE)
+		if err != nil {
+			return err
+		}
+		if err := copyRange(ctx, from, to, begin, end); err != nil {
+			return err
+		}
+		offset = end
+	}
+	return nil
+}
+
+func copyRange(ctx context.Context, from, to *os.File, begin, end int64) error {
+	for begin < end {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if _, err := from.Seek(begin, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := to.Seek(begin, io.SeekStart); err != nil {
+			return err
+		}
+		// copy_file_range, by way of the runtime.
+		count, err := io.CopyN(to, from, min(chunk, end-begin))
+		if err != nil {
+			return err
+		}
+		begin += count
+	}
+	return nil
+}

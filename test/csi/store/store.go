@@ -1,0 +1,250 @@
+// Package store keeps the driver's volumes, snapshots and nodes in a folder: a JSON record each, and an
+// image file with the content. The record is the truth: an image without one is a leftover. Records are
+// written atomically, so that one process can write what others read. It touches no device or mount.
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ErrNotFound is the error for a record that is not there.
+var ErrNotFound = errors.New("not found")
+
+// Volume is the record of a volume.
+type Volume struct {
+	ID       string `json:"id"`
+	Name     string `json:"name"`
+	Capacity int64  `json:"capacity"`
+	// Node is the only one that the volume can be used on.
+	Node string `json:"node"`
+	// SourceVolume and SourceSnapshot say whose content the volume began with.
+	SourceVolume   string `json:"sourceVolume,omitempty"`
+	SourceSnapshot string `json:"sourceSnapshot,omitempty"`
+	// Published is the node that the volume is attached to, for reading only with ReadOnly.
+	Published string `json:"published,omitempty"`
+	ReadOnly  bool   `json:"readOnly,omitempty"`
+}
+
+// Snapshot is the record of a snapshot.
+type Snapshot struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	Source  string    `json:"source"`
+	Size    int64     `json:"size"`
+	Created time.Time `json:"created"`
+}
+
+// Store is the folder.
+type Store struct{ dir string }
+
+// The kinds of records, which are also the names of their folders.
+const (
+	volumes   = "volumes"
+	snapshots = "snapshots"
+	nodes     = "nodes"
+	frozen    = "frozen"
+)
+
+// Open makes the folder when it is not there. Any number of processes may have it open.
+func Open(dir string) (*Store, error) {
+	for _, kind := range []string{volumes, snapshots, nodes, frozen} {
+		if err := os.MkdirAll(filepath.Join(dir, kind), 0o700); err != nil {
+			return nil, fmt.Errorf("open store: %w", err)
+		}
+	}
+	return &Store{dir: dir}, nil
+}
+
+// Dir is the folder.
+func (s *Store) Dir() string { return s.dir }
+
+// VolumeImage is the file with a volume's content.
+func (s *Store) VolumeImage(id string) string { return filepath.Join(s.dir, volumes, id+".img") }
+
+// SnapshotImage is the file with a snapshot's content.
+func (s *Store) SnapshotImage(id string) string { return filepath.Join(s.dir, snapshots, id+".img") }
+
+// Volume answers the volume with the id.
+func (s *Store) Volume(id string) (Volume, error) { return read[Volume](s, volumes, id) }
+
+// Snapshot answers the snapshot with the id.
+func (s *Store) Snapshot(id string) (Snapshot, error) { return read[Snapshot](s, snapshots, id) }
+
+// Volumes answers all volumes, ordered by id.
+func (s *Store) Volumes() ([]Volume, error) { return list[Volume](s, volumes) }
+
+// Snapshots answers all snapshots, ordered by id.
+func (s *Store) Snapshots() ([]Snapshot, error) { return list[Snapshot](s, snapshots) }
+
+// PutVolume writes the volume's record.
+func (s *Store) PutVolume(volume Volume) error { return s.write(volumes, volume.ID, volume) }
+
+// PutSnapshot writes the snapshot's record.
+func (s *Store) PutSnapshot(snapshot Snapshot) error {
+	return s.write(snapshots, snapshot.ID, snapshot)
+}
+
+// DeleteVolume removes the record, then the content.
+func (s *Store) DeleteVolume(id string) error { return s.delete(volumes, id) }
+
+// DeleteSnapshot removes the record, then the content.
+func (s *Store) DeleteSnapshot(id string) error { return s.delete(snapshots, id) }
+
+// AddNode makes the node known.
+func (s *Store) AddNode(name string) error { return s.write(nodes, name, struct{}{}) }
+
+// HasNode says whether the node is known.
+func (s *Store) HasNode(name string) (bool, error) { return s.has(nodes, name) }
+
+// Nodes answers the names of the known nodes in order.
+func (s *Store) Nodes() ([]string, error) { return s.ids(nodes) }
+
+// MarkFrozen notes that the volume's filesystem is about to be frozen, so that it can be thawed by
+// another process when this one ends too early.
+func (s *Store) MarkFrozen(volume string) error { return s.write(frozen, volume, struct{}{}) }
+
+// MarkThawed takes the note back.
+func (s *Store) MarkThawed(volume string) error { return s.delete(frozen, volume) }
+
+// Frozen answers the volumes that are noted as frozen.
+func (s *Store) Frozen() ([]string, error) { return s.ids(frozen) }
+
+// Sweep removes contents without a record and records that were never finished. Only the process that
+// creates volumes may call it, before it creates any.
+func (s *Store) Sweep() error {
+	for _, kind := range []string{volumes, snapshots} {
+		entries, err := os.ReadDir(filepath.Join(s.dir, kind))
+		if err != nil {
+			return fmt.Errorf("sweep: %w", err)
+		}
+		for _, entry := range entries {
+			id, image := strings.CutSuffix(entry.Name(), ".img")
+			keep := strings.HasSuffix(entry.Name(), ".json")
+			if image {
+				if keep, err = s.has(kind, id); err != nil {
+					return fmt.Errorf("sweep: %w", err)
+				}
+			}
+			if !keep {
+				if err := os.Remove(filepath.Join(s.dir, kind, entry.Name())); err != nil {
+					return fmt.Errorf("sweep: %w", err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) record(kind, id string) string { return filepath.Join(s.dir, kind, id+".json") }
+
+// valid says whether the id can be one of ours: it becomes a file name.
+func valid(id string) bool {
+	return id != "" && len(id) <= 128 && !strings.HasPrefix(id, ".") && !strings.ContainsAny(id, "/\x00")
+}
+
+func (s *Store) has(kind, id string) (bool, error) {
+	if !valid(id) {
+		return false, nil
+	}
+	_, err := os.Stat(s.record(kind, id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func read[T any](s *Store, kind, id string) (T, error) {
+	var record T
+	if !valid(id) {
+		return record, fmt.Errorf("%q in %s: %w", id, kind, ErrNotFound)
+	}
+	raw, err := os.ReadFile(s.record(kind, id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return record, fmt.Errorf("%s in %s: %w", id, kind, ErrNotFound)
+	}
+	if err != nil {
+		return record, err
+	}
+	if err := json.Unmarshal(raw, &record); err != nil {
+		return record, fmt.Errorf("read %s: %w", s.record(kind, id), err)
+	}
+	return record, nil
+}
+
+func (s *Store) ids(kind string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, kind))
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, entry := range entries {
+		if id, ok := strings.CutSuffix(entry.Name(), ".json"); ok {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+func list[T any](s *Store, kind string) ([]T, error) {
+	ids, err := s.ids(kind)
+	if err != nil {
+		return nil, err
+	}
+	records := make([]T, 0, len(ids))
+	for _, id := range ids {
+		record, err := read[T](s, kind, id)
+		if errors.Is(err, ErrNotFound) {
+			continue // deleted since
+		}
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, record)
+	}
+	return records, nil
+}
+
+// write replaces the record in one step: whoever reads sees the old or the new one, also after a crash.
+func (s *Store) write(kind, id string, record any) error {
+	if !valid(id) {
+		return fmt.Errorf("%q cannot be an id in %s", id, kind)
+	}
+	raw, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(filepath.Join(s.dir, kind), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name()) // gone already when all went well
+	defer file.Close()
+	if _, err := file.Write(raw); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), s.record(kind, id))
+}
+
+func (s *Store) delete(kind, id string) error {
+	if !valid(id) {
+		return nil
+	}
+	for _, file := range []string{s.record(kind, id), filepath.Join(s.dir, kind, id+".img")} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

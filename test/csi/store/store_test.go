@@ -1,0 +1,153 @@
+package store_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/csi/store"
+)
+
+func TestStore(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Store of the CSI driver for tests")
+}
+
+var _ = Describe("Store", func() {
+	var dir string
+	var folder *store.Store
+
+	BeforeEach(func() {
+		dir = GinkgoT().TempDir()
+		folder = open(dir)
+	})
+
+	It("answers after a restart what was written before", func() {
+		volume := store.Volume{ID: "volume-1", Name: "pvc-1", Capacity: 7, Node: "node-1", SourceSnapshot: "snapshot-1", Published: "node-1", ReadOnly: true}
+		Expect(folder.PutVolume(volume)).To(Succeed())
+		Expect(folder.PutSnapshot(store.Snapshot{ID: "snapshot-1", Name: "s", Source: "volume-1", Size: 7})).To(Succeed())
+		Expect(folder.AddNode("node-1")).To(Succeed())
+		Expect(folder.MarkFrozen("volume-1")).To(Succeed())
+
+		again := open(dir)
+		Expect(again.Volume("volume-1")).To(Equal(volume))
+		Expect(again.Volumes()).To(ConsistOf(volume))
+		Expect(again.Snapshots()).To(ConsistOf(HaveField("ID", "snapshot-1")))
+		Expect(again.Nodes()).To(ConsistOf("node-1"))
+		Expect(again.Frozen()).To(ConsistOf("volume-1"))
+		Expect(again.MarkThawed("volume-1")).To(Succeed())
+		Expect(again.Frozen()).To(BeEmpty())
+	})
+
+	DescribeTable("has nothing under", func(id string) {
+		_, err := folder.Volume(id)
+		Expect(err).To(MatchError(store.ErrNotFound))
+		Expect(folder.HasNode(id)).To(BeFalse())
+		Expect(folder.DeleteVolume(id)).To(Succeed())
+		if id != "no-such" {
+			Expect(folder.PutVolume(store.Volume{ID: id})).NotTo(Succeed())
+		}
+	},
+		Entry("an id that is not there", "no-such"),
+		Entry("no id", ""),
+		Entry("a path", "../volumes/volume-1"),
+		Entry("a hidden file", ".new-1"),
+		Entry("a name too long for a file", strings.Repeat("x", 200)),
+	)
+
+	It("deletes the record and the content, twice if need be", func() {
+		Expect(store.CreateImage(folder.VolumeImage("volume-1"), 1<<20)).To(Succeed())
+		Expect(folder.PutVolume(store.Volume{ID: "volume-1"})).To(Succeed())
+		Expect(folder.DeleteVolume("volume-1")).To(Succeed())
+		Expect(folder.DeleteVolume("volume-1")).To(Succeed())
+		Expect(filepath.Join(dir, "volumes")).To(beEmptyFolder())
+	})
+
+	It("sweeps away what was never finished and nothing else", func() {
+		Expect(folder.PutVolume(store.Volume{ID: "volume-1"})).To(Succeed())
+		for _, path := range []string{folder.VolumeImage("volume-1"), folder.VolumeImage("volume-2"), folder.SnapshotImage("snapshot-1"), filepath.Join(dir, "volumes", ".new-77")} {
+			Expect(os.WriteFile(path, []byte("content"), 0o600)).To(Succeed())
+		}
+		Expect(open(dir).Sweep()).To(Succeed())
+		Expect(folder.VolumeImage("volume-1")).To(BeARegularFile())
+		Expect(folder.Volumes()).To(HaveLen(1))
+		Expect(os.ReadDir(filepath.Join(dir, "volumes"))).To(HaveLen(2))
+		Expect(filepath.Join(dir, "snapshots")).To(beEmptyFolder())
+	})
+
+	It("shows readers whole records only, however many write", func() {
+		long := strings.Repeat("n", 4096)
+		Expect(folder.PutVolume(store.Volume{ID: "volume-1", Name: long})).To(Succeed())
+		var work sync.WaitGroup
+		for writer := range 4 {
+			work.Go(func() {
+				defer GinkgoRecover()
+				for size := range 20 {
+					Expect(folder.PutVolume(store.Volume{ID: "volume-1", Name: long, Capacity: int64(writer*100 + size)})).To(Succeed())
+				}
+			})
+			work.Go(func() {
+				defer GinkgoRecover()
+				for range 200 {
+					Expect(folder.Volumes()).To(ConsistOf(HaveField("Name", long)))
+				}
+			})
+		}
+		work.Wait()
+	})
+})
+
+var _ = Describe("Image", func() {
+	var dir string
+	BeforeEach(func() { dir = GinkgoT().TempDir() })
+
+	It("is sparse, grows, and never shrinks", func() {
+		path := filepath.Join(dir, "a.img")
+		Expect(store.CreateImage(path, 1<<30)).To(Succeed())
+		Expect(store.GrowImage(path, 2<<30)).To(Succeed())
+		Expect(store.GrowImage(path, 1<<20)).To(Succeed())
+		Expect(size(path)).To(Equal(int64(2 << 30)))
+		Expect(blocks(path)).To(BeZero())
+	})
+
+	It("is copied with its content and its holes", func() {
+		source, target := filepath.Join(dir, "a.img"), filepath.Join(dir, "b.img")
+		Expect(store.CreateImage(source, 1<<30)).To(Succeed())
+		file, err := os.OpenFile(source, os.O_RDWR, 0)
+		Expect(err).NotTo(HaveOccurred())
+		defer file.Close()
+		for offset, text := range map[int64]string{0: "begin", 700 << 20: "middle", 1<<30 - 3: "end"} {
+			_, err := file.WriteAt([]byte(text), offset)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(store.CopyImage(context.Background(), source, target)).To(Succeed())
+		Expect(size(target)).To(Equal(int64(1 << 30)))
+		Expect(blocks(target)).To(And(BeNumerically(">", 0), BeNumerically("<", 1<<20)))
+		copied, err := os.Open(target)
+		Expect(err).NotTo(HaveOccurred())
+		defer copied.Close()
+		for offset, text := range map[int64]string{0: "begin\x00", 700 << 20: "middle\x00", 1<<30 - 3: "end"} {
+			read := make([]byte, len(text))
+			_, err := copied.ReadAt(read, offset)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(read)).To(Equal(text))
+		}
+	})
+
+	It("is not copied for a call that has ended", func() {
+		source := filepath.Join(dir, "a.img")
+		Expect(os.WriteFile(source, []byte("content"), 0o600)).To(Succeed())
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		err := store.CopyImage(ctx, source, filepath.Join(dir, "b.img"))
+		if err != nil { // sharing blocks takes no time at all
+			Expect(err).To(MatchError(context.Canceled))
+		}
+	})
+})

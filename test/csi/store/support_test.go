@@ -1,0 +1,38 @@
+package store_test
+
+import (
+	"os"
+	"syscall"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+
+	"bosh-kubernetes-cpi/test/csi/store"
+)
+
+func open(dir string) *store.Store {
+	GinkgoHelper()
+	folder, err := store.Open(dir)
+	Expect(err).NotTo(HaveOccurred())
+	return folder
+}
+
+func beEmptyFolder() types.GomegaMatcher {
+	return WithTransform(os.ReadDir, BeEmpty())
+}
+
+func size(path string) int64 {
+	GinkgoHelper()
+	info, err := os.Stat(path)
+	Expect(err).NotTo(HaveOccurred())
+	return info.Size()
+}
+
+// blocks is how many bytes of the file take space.
+func blocks(path string) int64 {
+	GinkgoHelper()
+	info, err := os.Stat(path)
+	Expect(err).NotTo(HaveOccurred())
+	return info.Sys().(*syscall.Stat_t).Blocks * 512
+}

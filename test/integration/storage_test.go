@@ -1,0 +1,198 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+)
+
+// What the suite's own storage does: volumes of nothing for each claim, expansion, and snapshots that
+// are ready at once.
+const storageResources = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: standard
+  annotations: {storageclass.kubernetes.io/is-default-class: "true"}
+provisioner: integration.test/nothing
+volumeBindingMode: WaitForFirstConsumer
+reclaimPolicy: Delete
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: growing}
+provisioner: integration.test/nothing
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: volumesnapshots.snapshot.storage.k8s.io
+  annotations: {api-approved.kubernetes.io: "https://github.com/kubernetes-csi/external-snapshotter/pull/814"}
+spec:
+  group: snapshot.storage.k8s.io
+  scope: Namespaced
+  names: {kind: VolumeSnapshot, plural: volumesnapshots, singular: volumesnapshot, listKind: VolumeSnapshotList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+// serveStorage simulates the provisioner, the resizer and the snapshot controller until the context
+// ends.
+func serveStorage(ctx context.Context, cluster kubernetes.Interface, extensions dynamic.Interface) {
+	defer GinkgoRecover()
+	claims, err := cluster.CoreV1().PersistentVolumeClaims("").Watch(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	defer claims.Stop()
+	resource := schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
+	snapshots, err := extensions.Resource(resource).Watch(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	defer snapshots.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event := <-claims.ResultChan():
+			if claim, ok := event.Object.(*corev1.PersistentVolumeClaim); ok {
+				serveClaim(ctx, cluster, claim)
+			}
+		case event := <-snapshots.ResultChan():
+			snapshot, ok := event.Object.(metav1.Object)
+			if ok && snapshot.GetAnnotations()["bosh.cloudfoundry.org/fails"] == "" {
+				_, _ = extensions.Resource(resource).Namespace(snapshot.GetNamespace()).Patch(ctx, snapshot.GetName(), types.MergePatchType,
+					[]byte(`{"status":{"readyToUse":true}}`), metav1.PatchOptions{}, "status")
+			}
+		}
+	}
+}
+
+// serveClaim makes the volume of a claim for which the scheduler has chosen a node, and expands it. The
+// same claim may be seen several times; a request that comes too late changes nothing.
+func serveClaim(ctx context.Context, cluster kubernetes.Interface, claim *corev1.PersistentVolumeClaim) {
+	wanted, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
+	switch {
+	case claim.Status.Phase == corev1.ClaimPending && claim.Annotations["volume.kubernetes.io/selected-node"] != "":
+		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, volumeFor(claim), metav1.CreateOptions{})
+	case claim.Status.Phase == corev1.ClaimBound && wanted.Cmp(has) > 0:
+		patch, err := json.Marshal(map[string]any{"status": map[string]any{"capacity": map[string]any{"storage": wanted.String()}}})
+		Expect(err).NotTo(HaveOccurred())
+		_, _ = cluster.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	}
+}
+
+// volumeFor is a volume that can be reached from the node that the scheduler chose.
+func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "volume-" + string(claim.UID)},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:         corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
+			AccessModes:      claim.Spec.AccessModes,
+			VolumeMode:       claim.Spec.VolumeMode,
+			StorageClassName: *claim.Spec.StorageClassName,
+			ClaimRef: &corev1.ObjectReference{
+				Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+			},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: "integration.test", VolumeHandle: string(claim.UID),
+			}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key: "test/name", Operator: corev1.NodeSelectorOpIn, Values: []string{claim.Annotations["volume.kubernetes.io/selected-node"]},
+				}},
+			}}}},
+		},
+	}
+}
+
+var _ = Describe("A disk's volume", func() {
+	var (
+		w  world
+		vm string
+	)
+	BeforeEach(func(ctx context.Context) {
+		w = newWorld(ctx)
+		vm = w.createVM(ctx, "one")
+	})
+
+	// used is a disk that has been attached once, so that it has a volume.
+	used := func(ctx context.Context, properties map[string]any) string {
+		GinkgoHelper()
+		disk := w.must(ctx, "create_disk", 64, properties, nil).Text()
+		w.must(ctx, "attach_disk", vm, disk)
+		w.must(ctx, "detach_disk", vm, disk)
+		return disk
+	}
+	claim := func(ctx context.Context, disk string) *corev1.PersistentVolumeClaim {
+		GinkgoHelper()
+		found, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).Get(ctx, disk, metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		return found
+	}
+
+	It("grows with resize_disk, and not again when the call is repeated", func(ctx context.Context) {
+		disk := used(ctx, map[string]any{"storage_class": "growing", "volume_mode": "Block"})
+		w.must(ctx, "resize_disk", disk, 128)
+		Expect(claim(ctx, disk).Status.Capacity.Storage().String()).To(Equal("128Mi"))
+		Expect(claim(ctx, disk).Annotations).To(HaveKeyWithValue("bosh.cloudfoundry.org/size-mib", "128"))
+		grown := claim(ctx, disk).ResourceVersion
+		w.must(ctx, "resize_disk", disk, 128)
+		Expect(claim(ctx, disk).ResourceVersion).To(Equal(grown))
+	})
+
+	It("that cannot grow, or would have to shrink, is left as it is", func(ctx context.Context) {
+		fixed, growing := used(ctx, map[string]any{}), used(ctx, map[string]any{"storage_class": "growing"})
+		for disk, size := range map[string]int{fixed: 128, growing: 32} {
+			before := claim(ctx, disk).ResourceVersion
+			Expect(w.fails(ctx, "resize_disk", disk, size).Type).To(Equal("Bosh::Clouds::NotSupported"))
+			Expect(claim(ctx, disk).ResourceVersion).To(Equal(before))
+		}
+		Expect(w.fails(ctx, "resize_disk", "disk-none", 128).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
+	})
+
+	It("does not grow while the disk is attached", func(ctx context.Context) {
+		disk := used(ctx, map[string]any{"storage_class": "growing"})
+		w.must(ctx, "attach_disk", vm, disk)
+		Expect(w.fails(ctx, "resize_disk", disk, 128).Message).To(ContainSubstring(vm))
+	})
+
+	It("can be snapshot while the disk is attached, and become a new disk", func(ctx context.Context) {
+		disk := used(ctx, map[string]any{})
+		w.must(ctx, "attach_disk", vm, disk)
+		snapshot := w.must(ctx, "snapshot_disk", disk, map[string]any{"deployment": "cf", "index": 0}).Text()
+		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
+		restored := w.must(ctx, "create_disk", 64, map[string]any{"snapshot": snapshot}, nil).Text()
+		Expect(claim(ctx, restored).Spec.DataSource).To(And(HaveField("Kind", "VolumeSnapshot"), HaveField("Name", snapshot)))
+		w.must(ctx, "detach_disk", vm, disk)
+		w.must(ctx, "delete_snapshot", snapshot)
+		w.must(ctx, "delete_snapshot", snapshot)
+	})
+
+	It("that does not exist cannot be snapshot", func(ctx context.Context) {
+		Expect(w.fails(ctx, "snapshot_disk", "disk-none", map[string]any{}).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
+		Expect(w.fails(ctx, "snapshot_disk", w.createDisk(ctx), map[string]any{}).Message).To(ContainSubstring("no volume yet"))
+	})
+
+	It("draws the machine that is to get it to where it can be reached", func(ctx context.Context) {
+		disk := used(ctx, map[string]any{})
+		node := claim(ctx, disk).Annotations["volume.kubernetes.io/selected-node"]
+		for _, agent := range []string{"near-1", "near-2", "near-3"} {
+			w.must(ctx, "create_vm", agent, stemcellCID, map[string]any{}, onDynamic(), []string{disk, "disk-none"}, map[string]any{})
+			pod, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(pod.Spec.NodeName).To(Equal(node))
+		}
+	})
+})
