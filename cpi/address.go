@@ -2,9 +2,12 @@ package cpi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,16 +32,33 @@ func (ns Networks) annotate(options NetworkOptions, own map[string]string) (map[
 	return merged(own, asked, attached), nil
 }
 
-// checkAddresses compares the addresses that BOSH chose with those that the Pod got, and adds to the
-// error what the cluster reported of the Pod.
-func (c *call) checkAddresses(cluster *kube.Client, pod *corev1.Pod, networks Networks) error {
-	err := networks.verify(pod)
-	if err == nil {
-		return nil
+// errAddress means that the Pod is up without an address that BOSH chose.
+var errAddress = errors.New("the machine does not have the address that BOSH chose")
+
+// explainAddresses adds to the error of a Pod that has not got its addresses what is known of that.
+func (c *call) explainAddresses(cluster *kube.Client, pod *corev1.Pod, networks Networks, err error) error {
+	switch {
+	case errors.Is(err, errAddress):
+		detached, cancel := c.detached()
+		defer cancel()
+		return fmt.Errorf("%w; reported of Pod %s: %s", err, pod.Name, cluster.Explain(detached, pod))
+	case errors.Is(err, kube.ErrTimeout) && pod.Spec.NodeName != "" && len(pod.Status.PodIPs) == 0:
+		if asked := networks.asked(); asked != "" {
+			return fmt.Errorf("%w; until then the Pod had no address, and it asked for %s", err, asked)
+		}
 	}
-	detached, cancel := c.detached()
-	defer cancel()
-	return fmt.Errorf("%w; reported of Pod %s: %s", err, pod.Name, cluster.Explain(detached, pod))
+	return err
+}
+
+// asked names the networks whose addresses BOSH chose.
+func (ns Networks) asked() string {
+	var asked []string
+	for _, name := range slices.Sorted(maps.Keys(ns)) {
+		if network := ns[name]; network.manual() {
+			asked = append(asked, network.IP+" (network "+name+")")
+		}
+	}
+	return strings.Join(asked, ", ")
 }
 
 // keepAddresses makes a dynamic network's address the one that the Pod asks for from now on: when its

@@ -141,11 +141,13 @@ func (c *call) createPool(cluster *kube.Client, network netip.Prefix, wishes poo
 				network, pool.Spec.CIDR, pool.Name)
 		}
 	}
-	made, err := pools.Create(c.ctx, wanted)
+	_, err = pools.Create(c.ctx, wanted)
 	if errors.Is(err, kube.ErrExists) { // an answer that was lost
-		if made, err = pools.Get(c.ctx, wanted.Name); err == nil {
-			err = sameNetwork(made, wanted, made.Spec, wanted.Spec)
+		made, err := pools.Get(c.ctx, wanted.Name)
+		if err != nil {
+			return "", err
 		}
+		return wanted.Name, sameNetwork(made, wanted, made.Spec, wanted.Spec)
 	}
 	return wanted.Name, err
 }
@@ -161,11 +163,13 @@ func (c *call) createReservation(cluster *kube.Client, network netip.Prefix) (st
 		ObjectMeta: manifest.NetworkMeta(manifest.IPReservationName(network), c.director),
 		Spec:       kube.IPReservationSpec{ReservedCIDRs: []string{network.String()}},
 	}
-	made, err := reservations.Create(c.ctx, wanted)
+	_, err = reservations.Create(c.ctx, wanted)
 	if errors.Is(err, kube.ErrExists) {
-		if made, err = reservations.Get(c.ctx, wanted.Name); err == nil {
-			err = sameNetwork(made, wanted, made.Spec, wanted.Spec)
+		made, err := reservations.Get(c.ctx, wanted.Name)
+		if err != nil {
+			return "", err
 		}
+		return wanted.Name, sameNetwork(made, wanted, made.Spec, wanted.Spec)
 	}
 	return wanted.Name, err
 }

@@ -215,8 +215,8 @@ func (ns Networks) verify(pod *corev1.Pod) error {
 			return err
 		}
 		if !slices.Contains(has, wanted.String()) {
-			return typed(typeVMFailed, "network %s wants the address %s, but the Pod got %s: the cluster's network plugin does not honour the "+
-				"annotations of network.address_annotations, or its IP pools do not hold that address", name, network.IP, got)
+			return typed(typeVMFailed, "%w: network %s wants the address %s, but the Pod got %s: the cluster's network plugin does not honour the "+
+				"annotations of network.address_annotations, or its IP pools do not hold that address", errAddress, name, network.IP, got)
 		}
 	}
 	return nil

@@ -108,8 +108,8 @@ func (n Network) verifyAttached(network string, pod *corev1.Pod) error {
 	}
 	reported, there := pod.Annotations[annotationStatus]
 	if !there {
-		return typed(typeVMFailed, "network %s wants the attachment %s, but the Pod has no annotation %s: "+
-			"the cluster has no Multus, or it attaches nothing in this namespace", network, n.CloudProperties.NetworkAttachment, annotationStatus)
+		return typed(typeVMFailed, "%w: network %s wants the attachment %s, but the Pod has no annotation %s: "+
+			"the cluster has no Multus, or it attaches nothing in this namespace", errAddress, network, n.CloudProperties.NetworkAttachment, annotationStatus)
 	}
 	var statuses []networkStatus
 	if err := json.Unmarshal([]byte(reported), &statuses); err != nil {
@@ -127,6 +127,6 @@ func (n Network) verifyAttached(network string, pod *corev1.Pod) error {
 		return nil
 	}
 	got := cmp.Or(strings.Join(has, ", "), "no address")
-	return typed(typeVMFailed, "network %s wants the address %s of the attachment %s, but the Pod got %s: the attachment's plugin "+
-		"has to declare the capability ips, and its address manager to take addresses from it", network, n.IP, full, got)
+	return typed(typeVMFailed, "%w: network %s wants the address %s of the attachment %s, but the Pod got %s: the attachment's plugin "+
+		"has to declare the capability ips, and its address manager to take addresses from it", errAddress, network, n.IP, full, got)
 }

@@ -48,7 +48,7 @@ func (c *call) createVM(agentID apiv1.AgentID, stemcellCID apiv1.StemcellCID, pr
 	}
 	if err != nil {
 		if pod != nil {
-			err = errors.Join(err, c.undoVM(cluster, pod))
+			err = errors.Join(c.explainAddresses(cluster, pod, networks, err), c.undoVM(cluster, pod))
 		}
 		return apiv1.VMCID{}, nil, creationFailed(err)
 	}
@@ -221,7 +221,7 @@ func (c *call) awaitVM(cluster *kube.Client, pod *corev1.Pod, networks Networks)
 		return kube.Ready(pod), nil
 	})
 	if err == nil {
-		return c.checkAddresses(cluster, pod, networks)
+		return networks.verify(pod)
 	}
 	if errors.Is(err, kube.ErrTimeout) || errors.Is(err, errPodEnded) {
 		detached, cancel := c.detached()

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -51,6 +52,21 @@ var _ = Describe("A machine's address", Label("networks"), func() {
 			Expect((&machine{w: w, cid: "agent-" + agent}).pod(ctx).Status.PodIP).To(Equal(address))
 			w.must(ctx, "delete_vm", "agent-"+agent)
 		}
+	}, NodeTimeout(longTest))
+
+	It("that no pool holds is an error with what Calico says, after which nothing is left", func(ctx context.Context) {
+		config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
+		Expect(director.WriteConfig(config, w.kubeconfig, w.namespace, map[string]any{"timeouts": map[string]any{"create_vm": "15s"}})).To(Succeed())
+		hasty := &director.Director{CPI: w.CPI, Config: config}
+		response, err := hasty.Call(ctx, "create_vm", w.namespace, w.stemcell(ctx), map[string]any{}, manual("203.0.113.7"), []string{}, map[string]any{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Error).NotTo(BeNil())
+		Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
+		Expect(response.Error.Message).To(ContainSubstring("it asked for 203.0.113.7 (network default)"))
+		Expect(response.Error.Message).To(MatchRegexp(`FailedCreatePodSandBox: .*plugin type="calico".*configured pool`))
+		left, err := w.embedded.ControlPlane.Kubectl(ctx, "get", "-n", w.namespace, "pods,secrets", "-o", "name")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(left).To(BeEmpty())
 	}, NodeTimeout(longTest))
 
 	It("is waited for while a Pod that ends still holds it", func(ctx context.Context) {

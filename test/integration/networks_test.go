@@ -92,6 +92,18 @@ var _ = Describe("The address of a machine", func() {
 		Expect(w.objects(ctx)).To(BeEmpty())
 	})
 
+	It("that the Pod did not get in time is named in the error, and nothing is left", func(ctx context.Context) {
+		held := map[string]any{"annotations": map[string]any{"test/hold": "for ever"}}
+		hasty := withTimeouts(w, map[string]any{"create_vm": "2s"})
+		response, err := hasty.Call(ctx, "create_vm", "one", stemcellCID, held, manual("10.9.8.7"), []string{}, map[string]any{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Error).NotTo(BeNil())
+		Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
+		Expect(response.Error.OkToRetry).To(BeTrue())
+		Expect(response.Error.Message).To(ContainSubstring("it asked for 10.9.8.7 (network default)"))
+		Expect(w.objects(ctx)).To(BeEmpty())
+	})
+
 	It("cannot be a range", func(ctx context.Context) {
 		network := manual("10.9.8.16")
 		network["default"].(map[string]any)["prefix"] = "28"
