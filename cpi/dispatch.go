@@ -63,6 +63,10 @@ func (c *call) action(method string, version int) any {
 		return c.setVMMetadata
 	case "calculate_vm_cloud_properties":
 		return c.calculateVMCloudProperties
+	case "create_network":
+		return c.createNetwork
+	case "delete_network":
+		return c.deleteNetwork
 	case "create_disk":
 		return c.createDisk
 	case "delete_disk":

@@ -17,6 +17,7 @@ const (
 	typeNotSupported   = "Bosh::Clouds::NotSupported"
 	typeVMNotFound     = "Bosh::Clouds::VMNotFound"
 	typeVMFailed       = "Bosh::Clouds::VMCreationFailed"
+	typeNetNotFound    = "Bosh::Clouds::NetworkNotFound"
 	typeDiskNotFound   = "Bosh::Clouds::DiskNotFound"
 	typeNotAttached    = "Bosh::Clouds::DiskNotAttached"
 	typeNoDiskSpace    = "Bosh::Clouds::NoDiskSpace"

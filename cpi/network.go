@@ -26,6 +26,9 @@ const (
 type NetworkOptions struct {
 	// AddressAnnotations are put on the Pod of a VM with a manual network.
 	AddressAnnotations []AddressAnnotation `json:"address_annotations"`
+	// KeepDynamicAddresses asks for a dynamic network's address again when the Pod's sandbox has to be
+	// made anew, by the same annotations.
+	KeepDynamicAddresses bool `json:"keep_dynamic_addresses"`
 }
 
 // AddressAnnotation is one annotation by which a network plugin takes addresses.
@@ -39,10 +42,13 @@ type AddressAnnotation struct {
 
 // DefaultNetworkOptions suit Calico and the project's CNI shim; each ignores the other's annotation.
 func DefaultNetworkOptions() NetworkOptions {
-	return NetworkOptions{AddressAnnotations: []AddressAnnotation{
-		{Name: "cni.projectcalico.org/ipAddrs", Value: `{{json .IPs}}`},
-		{Name: "bosh.cloudfoundry.org/ip-address", Value: `{{join .IPs ","}}`},
-	}}
+	return NetworkOptions{
+		AddressAnnotations: []AddressAnnotation{
+			{Name: "cni.projectcalico.org/ipAddrs", Value: `{{json .IPs}}`},
+			{Name: "bosh.cloudfoundry.org/ip-address", Value: `{{join .IPs ","}}`},
+		},
+		KeepDynamicAddresses: true,
+	}
 }
 
 // Validate tries every template.
@@ -91,6 +97,12 @@ type Network struct {
 	DNS     []string        `json:"dns"`
 	Default []string        `json:"default"`
 
+	// CloudProperties are read leniently: directors send them with keys for others.
+	CloudProperties struct {
+		// NetworkAttachment names a NetworkAttachmentDefinition of Multus: name, or namespace/name.
+		NetworkAttachment string `json:"network_attachment"`
+	} `json:"cloud_properties"`
+
 	sent json.RawMessage
 }
 
@@ -107,10 +119,15 @@ func (n *Network) UnmarshalJSON(raw []byte) error {
 // MarshalJSON answers what was sent.
 func (n Network) MarshalJSON() ([]byte, error) { return n.sent, nil }
 
+func (n Network) manual() bool { return n.Type == networkManual || n.Type == "" }
+
 // validate names the network and field that are wrong.
 func (ns Networks) validate() error {
 	families := map[bool]string{}
 	for name, network := range ns {
+		if err := network.validateAttachment(name); err != nil {
+			return err
+		}
 		switch network.Type {
 		case networkDynamic, networkVIP:
 		case networkManual, "":
@@ -118,9 +135,16 @@ func (ns Networks) validate() error {
 			if err != nil {
 				return invalid("networks.%s.ip %q is not an IP address; a manual network needs one", name, network.IP)
 			}
+			if err := network.validatePrefix(name); err != nil {
+				return err
+			}
+			if network.attached() {
+				continue
+			}
 			if other, taken := families[address.Is4()]; taken {
 				return typed(typeNotSupported, "networks %s and %s both ask for an address of the same IP family: "+
-					"a Pod has one IPv4 and one IPv6 address", min(other, name), max(other, name))
+					"a Pod has one IPv4 and one IPv6 address, and others by the cloud_property network_attachment",
+					min(other, name), max(other, name))
 			}
 			families[address.Is4()] = name
 		default:
@@ -130,20 +154,37 @@ func (ns Networks) validate() error {
 	return nil
 }
 
-// addresses answers the static addresses, IPv4 first. Only the type decides: the director sends
+// validatePrefix refuses a delegated range: the director sends the prefix of a single address on any
+// network.
+func (n Network) validatePrefix(name string) error {
+	switch prefix := strings.Trim(string(n.Prefix), `"`); prefix {
+	case "", "null", "32", "128":
+		return nil
+	default:
+		return typed(typeNotSupported, "networks.%s.prefix %s delegates a range to the machine: a Pod has single addresses, "+
+			"so remove the prefix from the network's subnets", name, prefix)
+	}
+}
+
+// addresses answers the static addresses of the Pod's own interface, IPv4 first. Only the type decides: the director sends
 // dynamic networks with an address that a former VM had.
 func (ns Networks) addresses() []string {
 	var found []netip.Addr
 	for _, network := range ns {
-		if network.Type == networkManual || network.Type == "" {
+		if network.manual() && !network.attached() {
 			if address, err := netip.ParseAddr(network.IP); err == nil {
 				found = append(found, address)
 			}
 		}
 	}
-	slices.SortFunc(found, netip.Addr.Compare)
-	texts := make([]string, 0, len(found))
-	for _, address := range found {
+	return inOrder(found)
+}
+
+// inOrder answers the addresses as text, IPv4 first.
+func inOrder(addresses []netip.Addr) []string {
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	texts := make([]string, 0, len(addresses))
+	for _, address := range addresses {
 		texts = append(texts, address.String())
 	}
 	return texts
@@ -160,7 +201,13 @@ func (ns Networks) verify(pod *corev1.Pod) error {
 		got = "no address"
 	}
 	for name, network := range ns {
-		if network.Type != networkManual && network.Type != "" {
+		if !network.manual() {
+			continue
+		}
+		if network.attached() {
+			if err := network.verifyAttached(name, pod); err != nil {
+				return err
+			}
 			continue
 		}
 		wanted, err := netip.ParseAddr(network.IP)
@@ -168,8 +215,8 @@ func (ns Networks) verify(pod *corev1.Pod) error {
 			return err
 		}
 		if !slices.Contains(has, wanted.String()) {
-			return typed(typeVMFailed, "network %s wants the address %s, but the Pod got %s: the cluster's network plugin does not honour the "+
-				"annotations of network.address_annotations, or its IP pools do not hold that address", name, network.IP, got)
+			return typed(typeVMFailed, "%w: network %s wants the address %s, but the Pod got %s: the cluster's network plugin does not honour the "+
+				"annotations of network.address_annotations, or its IP pools do not hold that address", errAddress, name, network.IP, got)
 		}
 	}
 	return nil

@@ -69,6 +69,8 @@ var _ = Describe("The director's network hashes", func() {
 		Entry("two of one family", `{"b":{"type":"manual","ip":"10.0.0.1"},"a":{"type":"manual","ip":"10.1.0.1"}}`, typeNotSupported, "networks a and b"),
 		Entry("two of one family in one nic_group", `{"a":{"type":"manual","ip":"10.0.0.1","nic_group":"1"},"b":{"type":"manual","ip":"10.0.0.2","nic_group":"1"}}`,
 			typeNotSupported, "networks a and b"),
+		Entry("a delegated range", `{"a":{"type":"manual","ip":"10.0.0.16","prefix":"28"}}`, typeNotSupported, "networks.a.prefix 28"),
+		Entry("a delegated range as a number", `{"a":{"type":"manual","ip":"fd00::","prefix":80}}`, typeNotSupported, "networks.a.prefix 80"),
 	)
 })
 
@@ -96,6 +98,22 @@ var _ = Describe("network.address_annotations", func() {
 		Entry("a name that is none", "a b", "x", "address_annotations[0].name"),
 		Entry("a template that is none", "a", "{{", "address_annotations[0].value"),
 		Entry("a field that is not there", "a", "{{.IP}}", "address_annotations[0].value"),
+	)
+})
+
+var _ = Describe("An address that the cluster chose", func() {
+	DescribeTable("is there to keep", func(networks string, want bool) {
+		var parsed Networks
+		Expect(json.Unmarshal([]byte(networks), &parsed)).To(Succeed())
+		Expect(parsed.dynamic()).To(Equal(want))
+	},
+		Entry("for a dynamic network", `{"a":{"type":"dynamic"}}`, true),
+		Entry("for a dynamic network beside a vip", `{"a":{"type":"dynamic"},"b":{"type":"vip","ip":"203.0.113.7"}}`, true),
+		Entry("beside an attachment with an address", `{"a":{"type":"dynamic"},"b":{"type":"manual","ip":"10.0.0.1","cloud_properties":{"network_attachment":"b"}}}`, true),
+		Entry("not for a manual network", `{"a":{"type":"manual","ip":"10.0.0.1"}}`, false),
+		Entry("not for a dynamic network beside a manual one", `{"a":{"type":"manual","ip":"10.0.0.1"},"b":{"type":"dynamic"}}`, false),
+		Entry("not for attachments", `{"a":{"type":"dynamic","cloud_properties":{"network_attachment":"a"}}}`, false),
+		Entry("not without networks", `{}`, false),
 	)
 })
 

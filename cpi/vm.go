@@ -43,9 +43,12 @@ func (c *call) createVM(agentID apiv1.AgentID, stemcellCID apiv1.StemcellCID, pr
 	if err == nil {
 		err = c.awaitVM(cluster, pod, networks)
 	}
+	if err == nil {
+		err = c.keepAddresses(cluster, pod, networks)
+	}
 	if err != nil {
 		if pod != nil {
-			err = errors.Join(err, c.undoVM(cluster, pod))
+			err = errors.Join(c.explainAddresses(cluster, pod, networks, err), c.undoVM(cluster, pod))
 		}
 		return apiv1.VMCID{}, nil, creationFailed(err)
 	}
@@ -97,11 +100,9 @@ func (c *call) machine(agentID, stemcellCID string, properties json.RawMessage, 
 	if pull != "" {
 		vm.PullSecrets = append(vm.PullSecrets, corev1.LocalObjectReference{Name: pull})
 	}
-	asked, err := c.config.Network.annotations(networks.addresses())
-	if err != nil {
+	if vm.Annotations, err = networks.annotate(c.config.Network, vm.Annotations); err != nil {
 		return vm, nil, err
 	}
-	vm.Annotations = merged(vm.Annotations, asked)
 	settings, err := c.config.Agent.JSON(agentsettings.Machine{
 		AgentID: agentID, Name: vm.Name, Networks: networks.forAgent(), Env: env,
 	})

@@ -64,7 +64,7 @@ func (c *Client) connect(path string, group schema.GroupVersion, register func(*
 	config.APIPath, config.GroupVersion = path, &group
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	if group != snapshotGroup {
+	if group != snapshotGroup && group != calicoGroup {
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	}

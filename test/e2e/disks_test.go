@@ -25,8 +25,8 @@ var (
 // cycles of attaching and detaching, for each kind of claim.
 const cycles = 25
 
-// holder answers the process ids of the attachment's containers that hold this disk.
-func (w *world) holder(ctx context.Context, disk string) []string {
+// holding answers the process ids of the attachment's containers that hold this disk.
+func (w *world) holding(ctx context.Context, disk string) []string {
 	GinkgoHelper()
 	out, err := embedded.Run(ctx, "bash", "-c", `for p in /proc/[0-9]*; do
 		tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "DISK=`+disk+`" && tr '\0' ' ' <"$p/cmdline" | grep -q "attachment hold" && echo "${p#/proc/}"; done; true`)
@@ -104,7 +104,7 @@ var _ = Describe("A persistent disk", Label("disks"), func() {
 				before, loops := m.identity(ctx), w.loops(ctx)
 				for range 3 {
 					restarts := w.attachment(ctx, disk).Status.ContainerStatuses[0].RestartCount
-					for _, pid := range w.holder(ctx, disk) {
+					for _, pid := range w.holding(ctx, disk) {
 						_, err := embedded.Run(ctx, "kill", "-9", pid)
 						Expect(err).NotTo(HaveOccurred())
 					}

@@ -16,19 +16,18 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-const documentedRights = "../../docs/rbac.yaml"
+var documentedRights = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml"}
 
 // serviceAccount gives the namespace the documented service account, with exactly the documented
 // rights, and answers a token for it: every test runs with it, so that a missing right fails tests.
 func serviceAccount(ctx context.Context, namespace string) string {
 	GinkgoHelper()
-	raw, err := os.ReadFile(documentedRights)
-	Expect(err).NotTo(HaveOccurred())
+	raw := rightsDocuments()
 	// Each world has its own service account, and so its own binding in the cluster.
-	content := strings.ReplaceAll(string(raw), "namespace: bosh\n", "namespace: "+namespace+"\n")
+	content := strings.ReplaceAll(raw, "namespace: bosh\n", "namespace: "+namespace+"\n")
 	content = strings.ReplaceAll(content, "kind: ClusterRoleBinding\nmetadata:\n  name: bosh-cpi", "kind: ClusterRoleBinding\nmetadata:\n  name: bosh-cpi-"+namespace)
 	Expect(content).To(ContainSubstring("name: bosh-cpi-" + namespace))
-	_, err = embedded.RunInput(ctx, content, "kubectl", "--kubeconfig", plane.Kubeconfig("admin"), "apply", "--namespace", namespace, "-f", "-")
+	_, err := embedded.RunInput(ctx, content, "kubectl", "--kubeconfig", plane.Kubeconfig("admin"), "apply", "--namespace", namespace, "-f", "-")
 	Expect(err).NotTo(HaveOccurred())
 	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
@@ -41,17 +40,26 @@ var _ = ReportAfterSuite("every documented right is used", func(report Report) {
 	}
 	used := proxy.Rights()
 	for _, right := range documented() {
-		Expect(slices.Contains(used, right)).To(BeTrue(), "%s documents the right to %s, which no call needs", documentedRights, right)
+		Expect(slices.Contains(used, right)).To(BeTrue(), "%v document the right to %s, which no call needs", documentedRights, right)
 	}
 })
 
-// documented answers the rights of both Roles as "verb resource".
+func rightsDocuments() string {
+	GinkgoHelper()
+	var all []string
+	for _, path := range documentedRights {
+		raw, err := os.ReadFile(path)
+		Expect(err).NotTo(HaveOccurred())
+		all = append(all, string(raw))
+	}
+	return strings.Join(all, "\n---\n")
+}
+
+// documented answers the Roles' rights as "verb resource".
 func documented() []string {
 	GinkgoHelper()
-	raw, err := os.ReadFile(documentedRights)
-	Expect(err).NotTo(HaveOccurred())
 	var rights []string
-	for _, document := range strings.Split(string(raw), "\n---\n") {
+	for _, document := range strings.Split(rightsDocuments(), "\n---\n") {
 		var role rbacv1.Role
 		Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
 		for _, rule := range role.Rules {

@@ -166,6 +166,11 @@ func onDynamic() map[string]any {
 	return map[string]any{"default": map[string]any{"type": "dynamic", "cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
 }
 
+func manual(address string) map[string]any {
+	return map[string]any{"default": map[string]any{"type": "manual", "ip": address, "prefix": "32", "netmask": "255.255.255.0", "gateway": "10.9.8.1",
+		"cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
+}
+
 // createVM makes a machine on a dynamic network and answers its CID.
 func (w world) createVM(ctx context.Context, agent string) string {
 	GinkgoHelper()

@@ -55,7 +55,7 @@ var _ = DescribeTable("create_vm that cannot succeed says why, and leaves nothin
 			f.properties = map[string]any{}
 		}
 		started := time.Now()
-		failed := w.fails(ctx, "create_vm", "failing", stemcellCID, f.properties, dynamic(), []string{}, map[string]any{})
+		failed := w.fails(ctx, "create_vm", "failing", stemcellCID, f.properties, onDynamic(), []string{}, map[string]any{})
 		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		for _, words := range f.words {
 			Expect(failed.Message).To(ContainSubstring(words))

@@ -1,0 +1,113 @@
+package cpi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"bosh-kubernetes-cpi/kube"
+)
+
+// annotate answers the Pod's annotations with those that ask for the networks' addresses.
+func (ns Networks) annotate(options NetworkOptions, own map[string]string) (map[string]string, error) {
+	asked, err := options.annotations(ns.addresses())
+	if err != nil {
+		return nil, err
+	}
+	attached, err := ns.attachments()
+	if err != nil {
+		return nil, err
+	}
+	if _, both := own[annotationAttachments]; both && len(attached) > 0 {
+		return nil, invalid("cloud_properties.annotations.%s and a network's network_attachment exclude each other: "+
+			"give every attachment as a network", annotationAttachments)
+	}
+	return merged(own, asked, attached), nil
+}
+
+// errAddress means that the Pod is up without an address that BOSH chose.
+var errAddress = errors.New("the machine does not have the address that BOSH chose")
+
+// explainAddresses adds to the error of a Pod that has not got its addresses what is known of that.
+func (c *call) explainAddresses(cluster *kube.Client, pod *corev1.Pod, networks Networks, err error) error {
+	switch {
+	case errors.Is(err, errAddress):
+		detached, cancel := c.detached()
+		defer cancel()
+		return fmt.Errorf("%w; reported of Pod %s: %s", err, pod.Name, cluster.Explain(detached, pod))
+	case errors.Is(err, kube.ErrTimeout) && pod.Spec.NodeName != "" && len(pod.Status.PodIPs) == 0:
+		if asked := networks.asked(); asked != "" {
+			return fmt.Errorf("%w; until then the Pod had no address, and it asked for %s", err, asked)
+		}
+	}
+	return err
+}
+
+// asked names the networks whose addresses BOSH chose.
+func (ns Networks) asked() string {
+	var asked []string
+	for _, name := range slices.Sorted(maps.Keys(ns)) {
+		if network := ns[name]; network.manual() {
+			asked = append(asked, network.IP+" (network "+name+")")
+		}
+	}
+	return strings.Join(asked, ", ")
+}
+
+// keepAddresses makes a dynamic network's address the one that the Pod asks for from now on: when its
+// node reboots, the kubelet makes its sandbox anew, and a CNI that is asked for nothing gives another.
+func (c *call) keepAddresses(cluster *kube.Client, pod *corev1.Pod, networks Networks) error {
+	if !c.config.Network.KeepDynamicAddresses || !networks.dynamic() {
+		return nil
+	}
+	wanted, err := c.config.Network.annotations(podAddresses(pod))
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(wanted, func(name, _ string) bool {
+		_, set := pod.Annotations[name] // by the operator, by the CNI itself, or by an earlier try
+		return set
+	})
+	if len(wanted) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": wanted}})
+	if err != nil {
+		return err
+	}
+	_, err = cluster.Pods.Patch(c.ctx, pod.Name, types.MergePatchType, patch)
+	return err
+}
+
+// dynamic reports whether the Pod's own address is one that the cluster chose.
+func (ns Networks) dynamic() bool {
+	some := false
+	for _, network := range ns {
+		if network.attached() {
+			continue
+		}
+		if network.manual() {
+			return false
+		}
+		some = some || network.Type == networkDynamic
+	}
+	return some
+}
+
+// podAddresses are the Pod's own addresses, IPv4 first.
+func podAddresses(pod *corev1.Pod) []string {
+	var found []netip.Addr
+	for _, ip := range pod.Status.PodIPs {
+		if address, err := netip.ParseAddr(ip.IP); err == nil {
+			found = append(found, address)
+		}
+	}
+	return inOrder(found)
+}

@@ -1,0 +1,161 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+// A node whose network plugin is bridge with host-local, which knows nothing of annotations: the CPI
+// must notice, and the shim must make up for it. The node's own configuration of Calico stays where it
+// is, behind the other one.
+var _ = Describe("A network plugin that ignores annotations", Label("networks"), Ordered, func() {
+	var (
+		w      *world
+		dir    string
+		subnet = foreignSubnet + ".0/24"
+	)
+	BeforeAll(func(ctx context.Context) {
+		w = newWorld(ctx)
+		dir = w.embedded.Nodes[0].Dir
+		w.useForeignCNI(ctx)
+	}, NodeTimeout(longTest))
+
+	It("makes create_vm fail and say what was wanted and what was given, and leaves nothing", func(ctx context.Context) {
+		failed := w.fails(ctx, "create_vm", w.namespace, w.stemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manual(newAddress()), []string{}, map[string]any{})
+		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
+		Expect(failed.Message).To(MatchRegexp(`network default wants the address %s\.\d+\.\d+, but the Pod got %s\.\d+: `,
+			strings.ReplaceAll(embedded.BOSHNetwork, ".", `\.`), strings.ReplaceAll(foreignSubnet, ".", `\.`)))
+		Expect(failed.Message).To(ContainSubstring("does not honour the annotations of network.address_annotations"))
+		left, err := w.embedded.ControlPlane.Kubectl(ctx, "get", "-n", w.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(left).To(BeEmpty())
+	}, NodeTimeout(longTest))
+
+	It("honours them with the shim before it: machines get their addresses and talk", func(ctx context.Context) {
+		w.installShim(ctx, "../../bin/cni-shim", filepath.Join(dir, "cni"), filepath.Join(dir, "plugins"), subnet)
+		Eventually(w.probe).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".77").WithContext(ctx).Should(Equal(foreignSubnet + ".77"))
+		var machines []*machine
+		for i, address := range []string{foreignSubnet + ".101", foreignSubnet + ".102"} {
+			agent := fmt.Sprintf("%s-shim-%d", w.namespace, i)
+			w.must(ctx, "create_vm", agent, w.stemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manual(address), []string{}, map[string]any{})
+			m := &machine{w: w, cid: "agent-" + agent, address: address}
+			Expect(m.pod(ctx).Status.PodIP).To(Equal(address))
+			machines = append(machines, m)
+		}
+		Expect(machines[0].seenBy(ctx, machines[1])).To(Equal(machines[0].address))
+		for _, m := range machines { // before the node's own network is back
+			w.must(ctx, "delete_vm", m.cid)
+		}
+	}, NodeTimeout(longTest))
+})
+
+// foreignSubnet begins the addresses of the other plugin; the bridge is in this machine's own network.
+var (
+	foreignSubnet = fmt.Sprintf("198.18.%s", strings.TrimPrefix(embedded.BOSHNetwork, "10."))
+	foreignBridge = "boshcni" + strings.TrimPrefix(embedded.BOSHNetwork, "10.")
+)
+
+// useForeignCNI puts bridge and host-local in Calico's place until the tests are over.
+func (w *world) useForeignCNI(ctx context.Context) {
+	GinkgoHelper()
+	node := w.embedded.Nodes[0]
+	raw, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "foreign", "plugins": []any{map[string]any{
+		"type": "bridge", "bridge": foreignBridge, "isGateway": true,
+		"ipam": map[string]any{"type": "host-local", "dataDir": filepath.Join(node.Dir, "host-local"),
+			"ranges": []any{[]any{map[string]any{"subnet": foreignSubnet + ".0/24", "rangeStart": foreignSubnet + ".10"}}}},
+	}}})
+	Expect(err).NotTo(HaveOccurred())
+	path := filepath.Join(node.Dir, "cni", "05-foreign.conflist")
+	DeferCleanup(func(ctx context.Context) {
+		Expect(os.Remove(path)).To(Succeed())
+		Eventually(w.probe).WithArguments("", "").WithContext(ctx).ShouldNot(HavePrefix(foreignSubnet), "the node's own network is back")
+		_, err := embedded.Run(ctx, "ip", "link", "delete", foreignBridge)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(os.RemoveAll(filepath.Join(node.Dir, "host-local"))).To(Succeed())
+	})
+	Expect(os.WriteFile(path+".new", raw, 0o644)).To(Succeed())
+	Expect(os.Rename(path+".new", path)).To(Succeed())
+	Eventually(w.probe).WithArguments("", "").WithContext(ctx).Should(HavePrefix(foreignSubnet), "containerd has seen the other network")
+}
+
+// installShim does by hand what the shim's DaemonSet does, with the rights of its manifest.
+func (w *world) installShim(ctx context.Context, program, networks, plugins, subnet string) {
+	GinkgoHelper()
+	plane := w.embedded.ControlPlane
+	manifest, err := os.ReadFile("../../docs/cni-shim/daemonset.yaml")
+	Expect(err).NotTo(HaveOccurred())
+	rights, _, found := strings.Cut(string(manifest), "apiVersion: apps/v1")
+	Expect(found).To(BeTrue())
+	Expect(plane.Apply(ctx, strings.TrimSuffix(strings.TrimSpace(rights), "---"))).To(Succeed())
+	account := GinkgoT().TempDir()
+	token, err := plane.Kubectl(ctx, "create", "token", "-n", "bosh-cni-shim", "bosh-cni-shim")
+	Expect(err).NotTo(HaveOccurred())
+	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(os.WriteFile(filepath.Join(account, "token"), []byte(strings.TrimSpace(token)), 0o600)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(account, "ca.crt"), config.CAData, 0o600)).To(Succeed())
+
+	where := []string{"-bin-dir", plugins, "-conf-dir", networks}
+	DeferCleanup(func(ctx context.Context) {
+		_, err := embedded.Run(ctx, program, append([]string{"uninstall"}, where...)...)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = plane.Kubectl(ctx, "delete", "namespace/bosh-cni-shim", "clusterrole/bosh-cni-shim", "clusterrolebinding/bosh-cni-shim")
+		Expect(err).NotTo(HaveOccurred())
+	})
+	_, err = embedded.Run(ctx, program, append(append([]string{"install"}, where...),
+		"-server", plane.URL(), "-service-account", account, "-subnets", subnet)...)
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// probe starts a Pod, ends it, and answers the address that it had.
+func (w *world) probe(ctx context.Context, annotation, value string) (string, error) {
+	pods := w.cluster.CoreV1().Pods(w.namespace)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("probe-%d", time.Now().UnixNano())},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: new(int64(0)),
+			Containers: []corev1.Container{{Name: "probe", Image: embedded.PauseImage, ImagePullPolicy: corev1.PullNever,
+				SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}},
+		},
+	}
+	if annotation != "" {
+		pod.Annotations = map[string]string{annotation: value}
+	}
+	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	var address string
+	err := embedded.Eventually(ctx, 20*time.Second, pod.Name+" to have an address", func(ctx context.Context) (bool, error) {
+		now, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+		if err == nil {
+			address = now.Status.PodIP
+		}
+		return address != "", err
+	})
+	if gone := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}); gone != nil {
+		return "", gone
+	}
+	gone := embedded.Eventually(ctx, 30*time.Second, pod.Name+" to end", func(ctx context.Context) (bool, error) {
+		left, err := pods.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod.Name})
+		return err == nil && len(left.Items) == 0, err
+	})
+	if gone != nil {
+		return "", gone
+	}
+	return address, err
+}

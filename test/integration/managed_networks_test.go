@@ -1,0 +1,162 @@
+package integration
+
+import (
+	"context"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// As much of Calico's API as the server has to know; the tests on a real node use the real one.
+const calicoResources = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ippools.crd.projectcalico.org}
+spec:
+  group: crd.projectcalico.org
+  scope: Cluster
+  names: {kind: IPPool, plural: ippools, singular: ippool, listKind: IPPoolList}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ipreservations.crd.projectcalico.org}
+spec:
+  group: crd.projectcalico.org
+  scope: Cluster
+  names: {kind: IPReservation, plural: ipreservations, singular: ipreservation, listKind: IPReservationList}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+
+var _ = Describe("A network that BOSH manages", Ordered, func() {
+	var w world
+	BeforeAll(func(ctx context.Context) { w = newWorld(ctx) })
+
+	subnet := func(network string, properties map[string]any) map[string]any {
+		return map[string]any{"type": "manual", "range": network, "gateway": strings.Replace(network, ".0/24", ".1", 1), "cloud_properties": properties}
+	}
+	pool := map[string]any{"calico": "ip_pool", "ip_pool": map[string]any{"vxlan_mode": "CrossSubnet", "nat_outgoing": true}, "zone": "of an AZ"}
+	reservation := map[string]any{"calico": "ip_reservation"}
+	calico := func(ctx context.Context) []string {
+		GinkgoHelper()
+		out, err := plane.Kubectl(ctx, "get", "ippools,ipreservations", "-o", "name")
+		Expect(err).NotTo(HaveOccurred())
+		return strings.Fields(out)
+	}
+
+	It("is refused where the operator does not say how", func(ctx context.Context) {
+		proxy.Reset(nil)
+		Expect(w.fails(ctx, "create_network", subnet("10.70.0.0/24", map[string]any{})).Type).To(Equal("Bosh::Clouds::NotSupported"))
+		Expect(w.fails(ctx, "delete_network", "vlan-7").Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
+		Expect(proxy.Requests()).To(BeEmpty())
+	})
+
+	DescribeTable("is refused when the subnet", func(ctx context.Context, kind string, wanted map[string]any, says string) {
+		failed := w.fails(ctx, "create_network", wanted)
+		Expect(failed.Type).To(Equal(kind))
+		Expect(failed.Message).To(ContainSubstring(says))
+	},
+		Entry("has no range", "Bosh::Clouds::NotSupported", map[string]any{"netmask_bits": 24, "cloud_properties": reservation}, "needs a range"),
+		Entry("has a range that is none", "Bosh::Clouds::CpiError", map[string]any{"range": "10.0.0.7/24", "cloud_properties": reservation}, "10.0.0.7/24"),
+		Entry("has its gateway elsewhere", "Bosh::Clouds::CpiError", map[string]any{"range": "10.0.0.0/24", "gateway": "10.0.1.1", "cloud_properties": reservation}, "gateway"),
+		Entry("asks Calico for something else", "Bosh::Clouds::CpiError", map[string]any{"range": "10.0.0.0/24", "cloud_properties": map[string]any{"calico": "pool"}}, `"pool"`),
+		Entry("is dynamic", "Bosh::Clouds::NotSupported", map[string]any{"type": "dynamic", "cloud_properties": reservation}, "dynamic"),
+	)
+
+	It("is refused where there is no Calico", func(ctx context.Context) {
+		for _, properties := range []map[string]any{pool, reservation} {
+			failed := w.fails(ctx, "create_network", subnet("10.70.0.0/24", properties))
+			Expect(failed.Type).To(Equal("Bosh::Clouds::NotSupported"))
+			Expect(failed.Message).To(ContainSubstring("no Calico"))
+		}
+	})
+
+	Context("with Calico", func() {
+		BeforeAll(func(ctx context.Context) {
+			Expect(plane.Apply(ctx, calicoResources)).To(Succeed())
+			_, err := plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+			Expect(err).NotTo(HaveOccurred())
+			Eventually(func() error {
+				_, err := plane.Kubectl(ctx, "get", "ippools,ipreservations")
+				return err
+			}).WithContext(ctx).Should(Succeed())
+		})
+		AfterEach(func(ctx context.Context) {
+			_, err := plane.Kubectl(ctx, "delete", "ippools,ipreservations", "--all")
+			Expect(err).NotTo(HaveOccurred())
+		})
+
+		It("is an IPPool that no node matches, until delete_network", func(ctx context.Context) {
+			proxy.Reset(nil)
+			response := w.must(ctx, "create_network", subnet("10.70.0.0/24", pool))
+			Expect(proxy.Requests()).To(HaveLen(2))
+			Expect(response.Result).To(MatchJSON(`["bosh-pool-10-70-0-0-24", {"range": "10.70.0.0/24", "gateway": "10.70.0.1", "reserved": []},
+				{"calico": "ip_pool", "ip_pool": {"vxlan_mode": "CrossSubnet", "nat_outgoing": true}, "zone": "of an AZ"}]`))
+			spec, err := plane.Kubectl(ctx, "get", "ippool", "bosh-pool-10-70-0-0-24", "-o", "jsonpath={.spec}")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(spec).To(MatchJSON(`{"cidr": "10.70.0.0/24", "vxlanMode": "CrossSubnet", "natOutgoing": true, "nodeSelector": "!all()", "allowedUses": ["Workload"]}`))
+
+			Expect(w.must(ctx, "create_network", subnet("10.70.0.0/24", pool)).Result).To(MatchJSON(response.Result), "a repeated call")
+			w.must(ctx, "delete_network", "bosh-pool-10-70-0-0-24")
+			Expect(calico(ctx)).To(BeEmpty())
+			Expect(w.fails(ctx, "delete_network", "bosh-pool-10-70-0-0-24").Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
+		})
+
+		It("is an IPReservation, until delete_network", func(ctx context.Context) {
+			wanted := map[string]any{"type": "manual", "range": "fd00:70::/64", "cloud_properties": reservation}
+			const cid = "bosh-reservation-fd00-0070-0000-0000-0000-0000-0000-0000-64"
+			answer := `["` + cid + `", {"range": "fd00:70::/64", "gateway": "fd00:70::1", "reserved": []}, {"calico": "ip_reservation"}]`
+			Expect(w.must(ctx, "create_network", wanted).Result).To(MatchJSON(answer))
+			Expect(w.must(ctx, "create_network", wanted).Result).To(MatchJSON(answer), "a repeated call")
+			reserved, err := plane.Kubectl(ctx, "get", "ipreservation", cid, "-o", "jsonpath={.spec.reservedCIDRs}")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(reserved).To(MatchJSON(`["fd00:70::/64"]`))
+			w.must(ctx, "delete_network", cid)
+			Expect(calico(ctx)).To(BeEmpty())
+			Expect(w.fails(ctx, "delete_network", cid).Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
+		})
+
+		It("does not overlap another pool, nor change or delete what somebody else made", func(ctx context.Context) {
+			Expect(plane.Apply(ctx, `
+apiVersion: crd.projectcalico.org/v1
+kind: IPPool
+metadata: {name: pods}
+spec: {cidr: 10.70.0.0/16}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: IPPool
+metadata: {name: bosh-pool-10-71-0-0-24}
+spec: {cidr: 10.71.0.0/24}
+`)).To(Succeed())
+			Expect(w.fails(ctx, "create_network", subnet("10.70.0.0/24", pool)).Message).To(ContainSubstring("10.70.0.0/16 of Calico's IPPool pods"))
+			Expect(w.fails(ctx, "create_network", subnet("10.71.0.0/24", pool)).Message).To(ContainSubstring("not this director's"))
+			Expect(w.fails(ctx, "delete_network", "bosh-pool-10-71-0-0-24").Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
+			Expect(calico(ctx)).To(HaveLen(2))
+
+			w.must(ctx, "create_network", subnet("10.72.0.0/24", pool))
+			Expect(w.fails(ctx, "create_network", subnet("10.72.0.0/24", map[string]any{"calico": "ip_pool"})).Message).To(ContainSubstring("with other properties"))
+		})
+
+		for _, after := range []bool{false, true} {
+			It("ends well when a call that was killed "+map[bool]string{false: "before", true: "after"}[after]+" any request is repeated", func(ctx context.Context) {
+				for name, properties := range map[string]map[string]any{"bosh-pool-10-73-0-0-24": pool, "bosh-reservation-10-73-0-0-24": reservation} {
+					for n, cut := 1, true; cut; n++ {
+						cut = w.killed(ctx, n, after, "create_network", subnet("10.73.0.0/24", properties))
+						w.must(ctx, "create_network", subnet("10.73.0.0/24", properties))
+						Expect(calico(ctx)).To(HaveLen(1))
+						cut = w.killed(ctx, n, after, "delete_network", name) || cut
+						response, err := w.Call(ctx, "delete_network", name)
+						Expect(err).NotTo(HaveOccurred())
+						if response.Error != nil {
+							Expect(response.Error.Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
+						}
+						Expect(calico(ctx)).To(BeEmpty())
+					}
+				}
+			})
+		}
+	})
+})

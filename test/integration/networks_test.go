@@ -1,0 +1,126 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"bosh-kubernetes-cpi/test/director"
+)
+
+// withNetwork is the world's director with another network section.
+func withNetwork(w world, network map[string]any) *director.Director {
+	GinkgoHelper()
+	raw, err := os.ReadFile(w.Config)
+	Expect(err).NotTo(HaveOccurred())
+	var config map[string]any
+	Expect(json.Unmarshal(raw, &config)).To(Succeed())
+	config["network"] = network
+	raw, err = json.Marshal(config)
+	Expect(err).NotTo(HaveOccurred())
+	path := filepath.Join(dir, w.namespace+"-network.json")
+	Expect(os.WriteFile(path, raw, 0o600)).To(Succeed())
+	return &director.Director{CPI: w.CPI, Config: path}
+}
+
+var _ = Describe("The address of a machine", func() {
+	var w world
+	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
+
+	pod := func(ctx context.Context, name string) *corev1.Pod {
+		GinkgoHelper()
+		pod, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, name, metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		return pod
+	}
+
+	It("on a dynamic network is what its Pod asks for from then on", func(ctx context.Context) {
+		vm := pod(ctx, w.createVM(ctx, "one"))
+		Expect(vm.Annotations).To(HaveKeyWithValue("cni.projectcalico.org/ipAddrs", `["`+vm.Status.PodIP+`"]`))
+		Expect(vm.Annotations).To(HaveKeyWithValue("bosh.cloudfoundry.org/ip-address", vm.Status.PodIP))
+		w.createVM(ctx, "one")
+		Expect(pod(ctx, vm.Name).ResourceVersion).To(Equal(vm.ResourceVersion), "a repeated create_vm has nothing to add")
+	})
+
+	It("on a dynamic network is left alone when the operator says so, or gave the annotation", func(ctx context.Context) {
+		own := map[string]any{"annotations": map[string]any{"cni.projectcalico.org/ipAddrs": `["10.9.8.5"]`}}
+		w.must(ctx, "create_vm", "own", stemcellCID, own, onDynamic(), []string{}, map[string]any{})
+		Expect(pod(ctx, "agent-own").Annotations).To(HaveKeyWithValue("cni.projectcalico.org/ipAddrs", `["10.9.8.5"]`))
+
+		w.Director = withNetwork(w, map[string]any{"keep_dynamic_addresses": false})
+		w.createVM(ctx, "one")
+		Expect(pod(ctx, "agent-one").Annotations).NotTo(HaveKey("cni.projectcalico.org/ipAddrs"))
+	})
+
+	It("that is not the one of its manual network is an error with what was reported, and nothing is left", func(ctx context.Context) {
+		held := map[string]any{"annotations": map[string]any{"test/address": "10.66.0.6", "test/hold": "until the event is there"}}
+		answered := make(chan director.Response, 1)
+		go func() {
+			defer GinkgoRecover()
+			response, err := w.Call(ctx, "create_vm", "one", stemcellCID, held, manual("10.9.8.7"), []string{}, map[string]any{})
+			Expect(err).NotTo(HaveOccurred())
+			answered <- response
+		}()
+		var vm *corev1.Pod
+		Eventually(func() (err error) {
+			vm, err = cluster.CoreV1().Pods(w.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
+			return err
+		}).WithContext(ctx).Should(Succeed())
+		_, err := cluster.CoreV1().Events(w.namespace).Create(ctx, &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: "said"},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: w.namespace, Name: vm.Name, UID: vm.UID},
+			Type:           corev1.EventTypeWarning, Reason: "NoSuchPool", Message: "10.9.8.7 is in no pool", LastTimestamp: metav1.Now(),
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		_, err = cluster.CoreV1().Pods(w.namespace).Patch(ctx, vm.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"test/hold":null}}}`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+
+		var response director.Response
+		Eventually(answered).WithContext(ctx).Should(Receive(&response))
+		Expect(response.Error).NotTo(BeNil())
+		Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
+		Expect(response.Error.Message).To(ContainSubstring("network default wants the address 10.9.8.7, but the Pod got 10.66.0.6"))
+		Expect(response.Error.Message).To(ContainSubstring("NoSuchPool: 10.9.8.7 is in no pool"))
+		Expect(w.objects(ctx)).To(BeEmpty())
+	})
+
+	It("that the Pod did not get in time is named in the error, and nothing is left", func(ctx context.Context) {
+		held := map[string]any{"annotations": map[string]any{"test/hold": "for ever"}}
+		hasty := withTimeouts(w, map[string]any{"create_vm": "2s"})
+		response, err := hasty.Call(ctx, "create_vm", "one", stemcellCID, held, manual("10.9.8.7"), []string{}, map[string]any{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Error).NotTo(BeNil())
+		Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
+		Expect(response.Error.OkToRetry).To(BeTrue())
+		Expect(response.Error.Message).To(ContainSubstring("it asked for 10.9.8.7 (network default)"))
+		Expect(w.objects(ctx)).To(BeEmpty())
+	})
+
+	It("cannot be a range", func(ctx context.Context) {
+		network := manual("10.9.8.16")
+		network["default"].(map[string]any)["prefix"] = "28"
+		failed := w.fails(ctx, "create_vm", "one", stemcellCID, map[string]any{}, network, []string{}, map[string]any{})
+		Expect(failed.Type).To(Equal("Bosh::Clouds::NotSupported"))
+		Expect(w.objects(ctx)).To(BeEmpty())
+	})
+
+	It("on an attachment is not believed without Multus' report, and nothing is left", func(ctx context.Context) {
+		networks := onDynamic()
+		networks["storage"] = map[string]any{"type": "manual", "ip": "10.9.8.7", "netmask": "255.255.255.0", "cloud_properties": map[string]any{"network_attachment": "storage"}}
+		failed := w.fails(ctx, "create_vm", "one", stemcellCID, map[string]any{}, networks, []string{}, map[string]any{})
+		Expect(failed.Message).To(ContainSubstring("the cluster has no Multus"))
+		Expect(w.objects(ctx)).To(BeEmpty())
+
+		reported := map[string]any{"annotations": map[string]any{"k8s.v1.cni.cncf.io/network-status": `[{"name":"` + w.namespace + `/storage","ips":["10.9.8.7"]}]`}}
+		w.must(ctx, "create_vm", "two", stemcellCID, reported, networks, []string{}, map[string]any{})
+		Expect(pod(ctx, "agent-two").Annotations["k8s.v1.cni.cncf.io/networks"]).To(MatchJSON(`[{"name":"storage","ips":["10.9.8.7/24"]}]`))
+	})
+})
