@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -91,6 +92,9 @@ type Network struct {
 	DNS     []string        `json:"dns"`
 	Default []string        `json:"default"`
 
+	// CloudProperties are read for vip networks alone; see vipProperties.
+	CloudProperties json.RawMessage `json:"cloud_properties"`
+
 	sent json.RawMessage
 }
 
@@ -106,6 +110,9 @@ func (n *Network) UnmarshalJSON(raw []byte) error {
 
 // MarshalJSON answers what was sent.
 func (n Network) MarshalJSON() ([]byte, error) { return n.sent, nil }
+
+// names answers the networks' names in a fixed order.
+func (ns Networks) names() []string { return slices.Sorted(maps.Keys(ns)) }
 
 // validate names the network and field that are wrong.
 func (ns Networks) validate() error {

@@ -4,8 +4,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/gentype"
@@ -14,13 +16,17 @@ import (
 
 // Client reaches the objects of one namespace.
 type Client struct {
-	Pods    *Resource[*corev1.Pod, *corev1.PodList]
-	Secrets *Resource[*corev1.Secret, *corev1.SecretList]
-	Claims  *Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList]
-	Events  *Resource[*corev1.Event, *corev1.EventList]
+	Pods     *Resource[*corev1.Pod, *corev1.PodList]
+	Secrets  *Resource[*corev1.Secret, *corev1.SecretList]
+	Claims   *Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList]
+	Events   *Resource[*corev1.Event, *corev1.EventList]
+	Services *Resource[*corev1.Service, *corev1.ServiceList]
 
 	// Namespace is the namespace of every object.
 	Namespace string
+
+	config   rest.Config
+	patience time.Duration
 }
 
 // New makes a client without sending a request. patience is how long each request is repeated while
@@ -34,32 +40,45 @@ func New(options Options, patience time.Duration) (*Client, error) {
 	}
 	config.QPS = -1 // the server's priority and fairness does the throttling
 	config.UserAgent = "bosh-kubernetes-cpi"
-	config.APIPath = "/api"
-	config.GroupVersion = &corev1.SchemeGroupVersion
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-
-	scheme := runtime.NewScheme()
-	utilruntime.Must(corev1.AddToScheme(scheme))
-	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-
-	core, err := rest.RESTClientFor(config)
+	c := &Client{Namespace: namespace, config: *config, patience: patience}
+	via, err := c.connect("/api", corev1.SchemeGroupVersion, corev1.AddToScheme)
 	if err != nil {
 		return nil, err
 	}
-	via := connection{core: core, codec: runtime.NewParameterCodec(scheme), namespace: namespace, patience: patience}
-	return &Client{
-		Pods:      resource(via, "Pod", "pods", newOf[corev1.Pod], newOf[corev1.PodList]),
-		Secrets:   resource(via, "Secret", "secrets", newOf[corev1.Secret], newOf[corev1.SecretList]),
-		Claims:    resource(via, "PersistentVolumeClaim", "persistentvolumeclaims", newOf[corev1.PersistentVolumeClaim], newOf[corev1.PersistentVolumeClaimList]),
-		Events:    resource(via, "Event", "events", newOf[corev1.Event], newOf[corev1.EventList]),
-		Namespace: namespace,
-	}, nil
+	c.Pods = resource(via, "Pod", "pods", newOf[corev1.Pod], newOf[corev1.PodList])
+	c.Secrets = resource(via, "Secret", "secrets", newOf[corev1.Secret], newOf[corev1.SecretList])
+	c.Claims = resource(via, "PersistentVolumeClaim", "persistentvolumeclaims", newOf[corev1.PersistentVolumeClaim], newOf[corev1.PersistentVolumeClaimList])
+	c.Events = resource(via, "Event", "events", newOf[corev1.Event], newOf[corev1.EventList])
+	c.Services = resource(via, "Service", "services", newOf[corev1.Service], newOf[corev1.ServiceList])
+	return c, nil
+}
+
+// Budgets are the disruption budgets. Few calls need them, and those pay for their API group's client.
+func (c *Client) Budgets() (*Resource[*policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList], error) {
+	via, err := c.connect("/apis", policyv1.SchemeGroupVersion, policyv1.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	return resource(via, "PodDisruptionBudget", "poddisruptionbudgets",
+		newOf[policyv1.PodDisruptionBudget], newOf[policyv1.PodDisruptionBudgetList]), nil
+}
+
+// connect makes a client for one group of the API.
+func (c *Client) connect(path string, group schema.GroupVersion, register func(*runtime.Scheme) error) (connection, error) {
+	config := c.config
+	config.APIPath, config.GroupVersion = path, &group
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	scheme := runtime.NewScheme()
+	utilruntime.Must(register(scheme))
+	metav1.AddToGroupVersion(scheme, group)
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(&config)
+	return connection{rest: client, codec: runtime.NewParameterCodec(scheme), namespace: c.Namespace, patience: c.patience}, err
 }
 
 type connection struct {
-	core      rest.Interface
+	rest      rest.Interface
 	codec     runtime.ParameterCodec
 	namespace string
 	patience  time.Duration
@@ -69,7 +88,7 @@ func newOf[T any]() *T { return new(T) }
 
 func resource[T object, L runtime.Object](via connection, kind, plural string, newT func() T, newL func() L) *Resource[T, L] {
 	return &Resource[T, L]{
-		client: gentype.NewClientWithList[T, L](plural, via.core, via.codec, via.namespace, newT, newL,
+		client: gentype.NewClientWithList[T, L](plural, via.rest, via.codec, via.namespace, newT, newL,
 			gentype.PrefersProtobuf[T]()),
 		kind: kind, namespace: via.namespace, patience: via.patience,
 	}
