@@ -115,6 +115,11 @@ func (t Timeouts) Validate() error {
 	return nil
 }
 
+// longest is the time after which no call is still at work.
+func (t Timeouts) longest() time.Duration {
+	return max(t.CreateStemcell.Duration, t.CreateVM.Duration, t.DeleteVM.Duration, t.AttachDisk.Duration, t.DetachDisk.Duration, t.Other.Duration)
+}
+
 // of answers how long the method may take.
 func (t Timeouts) of(method string) time.Duration {
 	switch method {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -97,13 +98,28 @@ type Network struct {
 	DNS     []string        `json:"dns"`
 	Default []string        `json:"default"`
 
-	// CloudProperties are read leniently: directors send them with keys for others.
-	CloudProperties struct {
-		// NetworkAttachment names a NetworkAttachmentDefinition of Multus: name, or namespace/name.
-		NetworkAttachment string `json:"network_attachment"`
-	} `json:"cloud_properties"`
+	CloudProperties networkProperties `json:"cloud_properties"`
 
 	sent json.RawMessage
+}
+
+// networkProperties are a network's cloud_properties. They are read leniently, since directors send
+// them with keys for others; a vip network's strictly, see vipProperties.
+type networkProperties struct {
+	// NetworkAttachment names a NetworkAttachmentDefinition of Multus: name, or namespace/name.
+	NetworkAttachment string `json:"network_attachment"`
+
+	sent json.RawMessage
+}
+
+// UnmarshalJSON keeps the original beside the fields.
+func (p *networkProperties) UnmarshalJSON(raw []byte) error {
+	type fields networkProperties
+	if err := json.Unmarshal(raw, (*fields)(p)); err != nil {
+		return err
+	}
+	p.sent = slices.Clone(raw)
+	return nil
 }
 
 // UnmarshalJSON keeps the original beside the fields.
@@ -120,6 +136,9 @@ func (n *Network) UnmarshalJSON(raw []byte) error {
 func (n Network) MarshalJSON() ([]byte, error) { return n.sent, nil }
 
 func (n Network) manual() bool { return n.Type == networkManual || n.Type == "" }
+
+// names answers the networks' names in a fixed order.
+func (ns Networks) names() []string { return slices.Sorted(maps.Keys(ns)) }
 
 // validate names the network and field that are wrong.
 func (ns Networks) validate() error {

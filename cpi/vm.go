@@ -41,6 +41,12 @@ func (c *call) createVM(agentID apiv1.AgentID, stemcellCID apiv1.StemcellCID, pr
 	}
 	pod, err := c.bringVM(cluster, vm, settings)
 	if err == nil {
+		err = c.bringServices(cluster, vm.Services, pod)
+	}
+	if err == nil {
+		err = c.bringBudget(cluster, vm, pod)
+	}
+	if err == nil {
 		err = c.awaitVM(cluster, pod, networks)
 	}
 	if err == nil {
@@ -91,6 +97,9 @@ func (c *call) machine(agentID, stemcellCID string, properties json.RawMessage, 
 		return vm, nil, err
 	}
 	if err := wanted.apply(&vm); err != nil {
+		return vm, nil, err
+	}
+	if err := wanted.applyGroup(&vm, env, networks); err != nil {
 		return vm, nil, err
 	}
 	pull, _, err := c.config.Stemcell.PullSecret(vm.Image)
@@ -220,7 +229,7 @@ func (c *call) undoVM(cluster *kube.Client, pod *corev1.Pod) error {
 	defer cancel()
 	undo := *c
 	undo.ctx = detached
-	return undo.removePod(cluster, pod)
+	return errors.Join(undo.removePod(cluster, pod), undo.leaveBudget(cluster, pod))
 }
 
 // removePod deletes a machine's Pod, waits until its node has stopped it, and removes its Secret
@@ -272,6 +281,9 @@ func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 			}
 			asked[pod.UID] = true
 			if err := cluster.Pods.Delete(c.ctx, pod); err != nil {
+				return false, err
+			}
+			if err := c.leaveBudget(cluster, pod); err != nil {
 				return false, err
 			}
 		}

@@ -44,6 +44,11 @@ type VMProperties struct {
 	DNSPolicy corev1.DNSPolicy     `json:"dns_policy"`
 	DNSConfig *corev1.PodDNSConfig `json:"dns_config"`
 
+	// Services are the addresses that the machine is behind.
+	Services []Service `json:"services"`
+	// DisruptionBudget is that of the VM's instance group.
+	DisruptionBudget *DisruptionBudget `json:"disruption_budget"`
+
 	// Security replaces the machine's privileges; a machine is privileged by default.
 	Security Security `json:"security"`
 	// Init is the stemcell's init program, when it is neither /usr/sbin/runsvdir-start nor /sbin/init.
@@ -135,23 +140,28 @@ func parseVMProperties(raw json.RawMessage) (VMProperties, error) {
 }
 
 func validateLabels(labels, annotations map[string]string) error {
+	return validateLabelsOf("cloud_properties", labels, annotations)
+}
+
+// validateLabelsOf checks the labels and annotations of the hash that key names.
+func validateLabelsOf(where string, labels, annotations map[string]string) error {
 	for key, value := range labels {
 		if why := validation.IsQualifiedName(key); len(why) > 0 {
-			return invalid("cloud_properties.labels: %q is not a label's name: %s", key, why[0])
+			return invalid("%s.labels: %q is not a label's name: %s", where, key, why[0])
 		}
 		if why := validation.IsValidLabelValue(value); len(why) > 0 {
-			return invalid("cloud_properties.labels.%s: %q is not a label's value: %s", key, value, why[0])
+			return invalid("%s.labels.%s: %q is not a label's value: %s", where, key, value, why[0])
 		}
 		if manifest.Reserved(key) {
-			return invalid("cloud_properties.labels.%s is the CPI's own label", key)
+			return invalid("%s.labels.%s is the CPI's own label", where, key)
 		}
 	}
 	for key := range annotations {
 		if why := validation.IsQualifiedName(key); len(why) > 0 {
-			return invalid("cloud_properties.annotations: %q is not an annotation's name: %s", key, why[0])
+			return invalid("%s.annotations: %q is not an annotation's name: %s", where, key, why[0])
 		}
 		if manifest.Reserved(key) {
-			return invalid("cloud_properties.annotations.%s is the CPI's own annotation", key)
+			return invalid("%s.annotations.%s is the CPI's own annotation", where, key)
 		}
 	}
 	return nil

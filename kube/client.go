@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,10 +15,11 @@ import (
 
 // Client reaches the objects of one namespace.
 type Client struct {
-	Pods    *Resource[*corev1.Pod, *corev1.PodList]
-	Secrets *Resource[*corev1.Secret, *corev1.SecretList]
-	Claims  *Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList]
-	Events  *Resource[*corev1.Event, *corev1.EventList]
+	Pods     *Resource[*corev1.Pod, *corev1.PodList]
+	Secrets  *Resource[*corev1.Secret, *corev1.SecretList]
+	Claims   *Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList]
+	Events   *Resource[*corev1.Event, *corev1.EventList]
+	Services *Resource[*corev1.Service, *corev1.ServiceList]
 	// Volumes belong to the cluster, not to the namespace.
 	Volumes *Resource[*corev1.PersistentVolume, *corev1.PersistentVolumeList]
 
@@ -48,9 +50,20 @@ func New(options Options, patience time.Duration) (*Client, error) {
 	client.Secrets = resource(via, "Secret", "secrets", newOf[corev1.Secret], newOf[corev1.SecretList])
 	client.Claims = resource(via, "PersistentVolumeClaim", "persistentvolumeclaims", newOf[corev1.PersistentVolumeClaim], newOf[corev1.PersistentVolumeClaimList])
 	client.Events = resource(via, "Event", "events", newOf[corev1.Event], newOf[corev1.EventList])
+	client.Services = resource(via, "Service", "services", newOf[corev1.Service], newOf[corev1.ServiceList])
 	via.namespace = ""
 	client.Volumes = resource(via, "PersistentVolume", "persistentvolumes", newOf[corev1.PersistentVolume], newOf[corev1.PersistentVolumeList])
 	return client, nil
+}
+
+// Budgets are the disruption budgets. Few calls need them, and those pay for their API group's client.
+func (c *Client) Budgets() (*Resource[*policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList], error) {
+	via, err := c.connect("/apis", policyv1.SchemeGroupVersion, policyv1.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	return resource(via, "PodDisruptionBudget", "poddisruptionbudgets",
+		newOf[policyv1.PodDisruptionBudget], newOf[policyv1.PodDisruptionBudgetList]), nil
 }
 
 // connect makes a connection for the kinds of one API group. Built-in kinds travel as protobuf.

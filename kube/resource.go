@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -51,18 +52,31 @@ func (r *Resource[T, L]) Create(ctx context.Context, wanted T) (T, error) {
 // Delete asks for the deletion of exactly this object and not of a successor with the same name.
 // It answers nil when the object is gone already.
 func (r *Resource[T, L]) Delete(ctx context.Context, doomed T) error {
-	uid, background := doomed.GetUID(), metav1.DeletePropagationBackground
-	_, err := retry(ctx, r.patience, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, r.client.Delete(ctx, doomed.GetName(), metav1.DeleteOptions{
-			Preconditions:     &metav1.Preconditions{UID: &uid},
-			PropagationPolicy: &background,
-		})
-	})
-	err = translate(r.action("delete", doomed.GetName()), err)
+	err := r.delete(ctx, doomed, metav1.Preconditions{UID: new(doomed.GetUID())})
 	if isGone(err) {
 		return nil
 	}
 	return err
+}
+
+// DeleteUnchanged asks for the deletion of the object only as it was read; one that has changed since
+// is ErrConflict.
+func (r *Resource[T, L]) DeleteUnchanged(ctx context.Context, doomed T) error {
+	err := r.delete(ctx, doomed, metav1.Preconditions{UID: new(doomed.GetUID()), ResourceVersion: new(doomed.GetResourceVersion())})
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+func (r *Resource[T, L]) delete(ctx context.Context, doomed T, when metav1.Preconditions) error {
+	_, err := retry(ctx, r.patience, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, r.client.Delete(ctx, doomed.GetName(), metav1.DeleteOptions{
+			Preconditions:     &when,
+			PropagationPolicy: new(metav1.DeletePropagationBackground),
+		})
+	})
+	return translate(r.action("delete", doomed.GetName()), err)
 }
 
 // Patch merges the patch into the object (or its subresource) and answers the result.

@@ -1,5 +1,6 @@
 // Command cpi is a BOSH Cloud Provider Interface for Kubernetes: it reads one JSON request from stdin
-// and writes one JSON response to stdout.
+// and writes one JSON response to stdout. With -collect it reports, or removes, what calls that were
+// cut short have left in the cluster.
 package main
 
 import (
@@ -16,10 +17,20 @@ import (
 
 func main() {
 	path := flag.String("configPath", "", "path of the CPI's configuration, cpi.json")
+	collect := flag.Bool("collect", false, "serve no request, but list what calls that were cut short have left in the cluster")
+	director := flag.String("director", "", "with -collect: the UUID of the director whose left-overs these are")
+	confirm := flag.Bool("confirm", false, "with -collect: remove what is listed")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *collect {
+		if err := runCollect(ctx, *path, *director, *confirm); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	server := cpi.Server{
 		Config: sync.OnceValues(func() (cpi.Config, error) { return cpi.LoadConfig(*path) }),
 		Log:    os.Stderr,
@@ -30,4 +41,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func runCollect(ctx context.Context, path, director string, confirm bool) error {
+	config, err := cpi.LoadConfig(path)
+	if err != nil {
+		return err
+	}
+	return cpi.Collector{Config: config, Director: director, Confirm: confirm, Out: os.Stdout}.Run(ctx)
 }

@@ -40,6 +40,9 @@ func (a Attachment) Pod() *corev1.Pod {
 	meta := owned(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
 	meta.Labels[LabelDisk] = a.Disk
+	if group := a.VM.Labels[LabelGroup]; group != "" {
+		meta.Labels[LabelGroup] = group // see DiskBudget
+	}
 	meta.OwnerReferences = []metav1.OwnerReference{ownedBy(a.VM)}
 	return &corev1.Pod{
 		ObjectMeta: meta,

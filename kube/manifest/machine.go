@@ -46,6 +46,10 @@ type VM struct {
 	Image     string
 	Digest    string // see AnnotationDigest
 
+	Group    string    // the name of the instance group, see LabelGroup
+	Budget   *Budget   // how many machines of the group may be away; nil: no matter
+	Services []Service // what the machine is behind
+
 	Labels      map[string]string
 	Annotations map[string]string
 	Init        string // path of the init program; found out by the start script when empty
@@ -71,6 +75,12 @@ type VM struct {
 func (vm VM) Pod() *corev1.Pod {
 	meta := owned(vm.Name, vm.Namespace, vm.Director, RoleVM)
 	meta.Labels[LabelVM] = vm.Name
+	for _, service := range vm.Services {
+		meta.Labels[LabelService(service.Name)] = selected
+	}
+	if vm.Group != "" {
+		meta.Labels[LabelGroup] = GroupLabel(vm.Group)
+	}
 	for key, value := range vm.Labels {
 		if _, own := meta.Labels[key]; !own {
 			meta.Labels[key] = value
@@ -80,6 +90,7 @@ func (vm VM) Pod() *corev1.Pod {
 	for key, value := range vm.Annotations {
 		meta.Annotations[key] = value
 	}
+	vm.annotateGroup(meta.Annotations)
 	security := vm.SecurityContext
 	if security == nil {
 		security = &corev1.SecurityContext{Privileged: new(true)}
@@ -121,7 +132,7 @@ func (vm VM) Pod() *corev1.Pod {
 			NodeSelector:                 vm.NodeSelector,
 			Affinity:                     vm.Affinity,
 			Tolerations:                  append(slices.Clone(vm.Tolerations), untouched...),
-			TopologySpreadConstraints:    vm.TopologySpread,
+			TopologySpreadConstraints:    vm.spread(),
 			PriorityClassName:            vm.PriorityClass,
 			RuntimeClassName:             vm.RuntimeClass,
 			ImagePullSecrets:             vm.PullSecrets,

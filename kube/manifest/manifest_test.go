@@ -87,6 +87,8 @@ var _ = Describe("A machine", func() {
 		vm.PullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
 		vm.HostUsers = new(false)
 		vm.SecurityContext = &corev1.SecurityContext{Privileged: new(false)}
+		vm.Group, vm.Budget = "d-cf-web", &manifest.Budget{MaxUnavailable: new(int32(1))}
+		vm.Services = []manifest.Service{{Name: "web"}, {Name: "agent-a1"}}
 		golden("vm-full", withoutScripts(vm.Pod()))
 	})
 

@@ -52,10 +52,21 @@ const AnnotationMetadata = Prefix + "metadata"
 func Reserved(name string) bool {
 	switch name {
 	case LabelDirector, LabelRole, LabelVM, LabelDisk, AnnotationDigest, AnnotationSize,
-		AnnotationStemcell, AnnotationFilesystem, AnnotationMetadata:
+		AnnotationStemcell, AnnotationFilesystem, AnnotationMetadata, LabelGroup, AnnotationBudget, AnnotationKeep:
 		return true
 	}
-	return false
+	return strings.HasPrefix(name, servicePrefix)
+}
+
+// Belongs reports whether an object is this director's, and may be changed and deleted for it.
+func Belongs(object metav1.Object, director string) bool {
+	labels := object.GetLabels()
+	return labels[LabelManagedBy] == ManagedBy && labels[LabelDirector] == director
+}
+
+// OfDirector selects all objects of this director.
+func OfDirector(director string) string {
+	return LabelManagedBy + "=" + ManagedBy + "," + LabelDirector + "=" + director
 }
 
 // VMName is the name of an agent's Pod and Secret, and the VM's CID.

@@ -202,5 +202,15 @@ func (w world) objects(ctx context.Context) []string {
 	for _, claim := range claims.Items {
 		found = append(found, "PersistentVolumeClaim/"+claim.Name)
 	}
+	services, err := cluster.CoreV1().Services(w.namespace).List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	for _, service := range services.Items {
+		found = append(found, "Service/"+service.Name)
+	}
+	budgets, err := cluster.PolicyV1().PodDisruptionBudgets(w.namespace).List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	for _, budget := range budgets.Items {
+		found = append(found, "PodDisruptionBudget/"+budget.Name)
+	}
 	return found
 }

@@ -1,0 +1,91 @@
+package cpi
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+var _ = Describe("What is left over", func() {
+	now := time.Now()
+	// machine is a VM in a group with a budget, behind a Service, made an hour ago.
+	machine := func(name string) (manifest.VM, *corev1.Pod) {
+		vm := manifest.VM{Name: name, Namespace: "bosh", Director: "d", Group: "g", Budget: &manifest.Budget{MaxUnavailable: new(int32(1))},
+			Services: []manifest.Service{{Name: "web"}}}
+		pod := vm.Pod()
+		pod.UID = "uid-of-" + pod.UID
+		pod.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
+		pod.Annotations[manifest.AnnotationMetadata] = "{}"
+		return vm, pod
+	}
+	collected := func(s survey) map[string]string {
+		whys := map[string]string{}
+		for _, each := range s.leftOvers(now, time.Minute) {
+			whys[each.kind+"/"+each.object.GetName()] = each.why + ": " + each.remedy
+		}
+		return whys
+	}
+
+	It("is nothing of a machine that is there", func() {
+		vm, pod := machine("agent-a")
+		pod.Spec.NodeName = "node"
+		attachment := manifest.Attachment{Disk: "disk-1", VM: pod, Director: "d"}.Pod()
+		Expect(collected(survey{
+			pods:     []*corev1.Pod{pod, attachment},
+			services: []*corev1.Service{vm.Services[0].Object(pod, "d")},
+			budgets:  []*policyv1.PodDisruptionBudget{vm.Budget.Object(vm, pod, 1), manifest.DiskBudget(vm, pod)},
+		})).To(BeEmpty())
+	})
+
+	It("is everything of a machine that is gone, but for a Service that is kept", func() {
+		vm, pod := machine("agent-a")
+		kept := manifest.Service{Name: "kept", Keep: true}
+		Expect(collected(survey{
+			pods:     []*corev1.Pod{manifest.Attachment{Disk: "disk-1", VM: pod, Director: "d"}.Pod()},
+			services: []*corev1.Service{vm.Services[0].Object(pod, "d"), kept.Object(pod, "d")},
+			budgets:  []*policyv1.PodDisruptionBudget{vm.Budget.Object(vm, pod, 1), manifest.DiskBudget(vm, pod)},
+		})).To(Equal(map[string]string{
+			"Pod/disk-1-attachment":       "its VM agent-a is gone: deleted",
+			"Service/web":                 "no VM is behind it: deleted",
+			"PodDisruptionBudget/g":       "its instance group has no VM: deleted",
+			"PodDisruptionBudget/g-disks": "its instance group has no VM: deleted",
+		}))
+	})
+
+	It("is a machine that was never named, and a Pod for a reboot, once no call can be at them any more", func() {
+		_, pod := machine("agent-a")
+		delete(pod.Annotations, manifest.AnnotationMetadata)
+		reboot := manifest.Reboot(pod, "d")
+		reboot.CreationTimestamp = pod.CreationTimestamp
+		Expect(collected(survey{pods: []*corev1.Pod{pod, reboot}})).To(And(HaveLen(2), HaveKey("Pod/agent-a"), HaveKey("Pod/agent-a-reboot")))
+		pod.CreationTimestamp, reboot.CreationTimestamp = metav1.NewTime(now), metav1.NewTime(now)
+		Expect(collected(survey{pods: []*corev1.Pod{pod, reboot}})).To(BeEmpty())
+	})
+
+	It("is not what is being deleted already", func() {
+		_, pod := machine("agent-a")
+		delete(pod.Annotations, manifest.AnnotationMetadata)
+		pod.DeletionTimestamp = new(metav1.NewTime(now))
+		Expect(collected(survey{pods: []*corev1.Pod{pod}})).To(BeEmpty())
+	})
+
+	It("is a budget that asks for more machines than the group can spare, but not one that the operator set", func() {
+		vm, pod := machine("agent-a")
+		budget := vm.Budget.Object(vm, pod, 3)
+		Expect(collected(survey{pods: []*corev1.Pod{pod}, budgets: []*policyv1.PodDisruptionBudget{budget}})).To(
+			HaveKeyWithValue("PodDisruptionBudget/g", "2 VMs must stay, but the group has only 1 (right while BOSH replaces one): set to 0"))
+		fixed := manifest.Budget{MinAvailable: new(int32(5))}
+		Expect(collected(survey{pods: []*corev1.Pod{pod}, budgets: []*policyv1.PodDisruptionBudget{fixed.Object(vm, pod, 0)}})).To(BeEmpty())
+	})
+
+	It("is not looked for without a director's name", func(ctx context.Context) {
+		Expect(Collector{}.Run(ctx)).To(MatchError(ContainSubstring("-director")))
+	})
+})

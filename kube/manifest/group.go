@@ -1,0 +1,75 @@
+package manifest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// LabelGroup is the label of the machines of one instance group, and of their attachments. The
+// annotation of the same name holds the group's name as BOSH gave it.
+const LabelGroup = Prefix + "group"
+
+// GroupLabel is the value of LabelGroup: the group's name, or a hash where no label can hold it.
+func GroupLabel(group string) string {
+	if label, ok := LabelValue(group); ok {
+		return label
+	}
+	return groupHash(group)
+}
+
+func groupHash(group string) string {
+	sum := sha256.Sum256([]byte(group))
+	return "group-" + hex.EncodeToString(sum[:16])
+}
+
+// BudgetName is the name of the group's disruption budget: the group's, or a hash where no object can
+// have it.
+func BudgetName(group string) string {
+	if len(group) <= validation.DNS1123LabelMaxLength && len(validation.IsDNS1123Subdomain(group)) == 0 {
+		return group
+	}
+	return groupHash(group)
+}
+
+func (vm VM) annotateGroup(annotations map[string]string) {
+	if vm.Group != "" {
+		annotations[LabelGroup] = vm.Group
+	}
+	if vm.Budget != nil {
+		annotations[AnnotationBudget] = vm.Budget.String()
+	}
+}
+
+// spread answers what was asked for; without it, the machines of a group are spread over nodes and
+// zones as well as the cluster allows.
+func (vm VM) spread() []corev1.TopologySpreadConstraint {
+	if vm.TopologySpread != nil || vm.Group == "" {
+		return vm.TopologySpread
+	}
+	var constraints []corev1.TopologySpreadConstraint
+	for _, key := range []string{corev1.LabelHostname, corev1.LabelTopologyZone} {
+		constraints = append(constraints, corev1.TopologySpreadConstraint{
+			MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: corev1.ScheduleAnyway,
+			LabelSelector: groupSelector(GroupLabel(vm.Group), vm.Director, RoleVM),
+		})
+	}
+	return constraints
+}
+
+// groupSelector selects the machines, or the attachments, of a group.
+func groupSelector(label, director, role string) *metav1.LabelSelector {
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{LabelGroup: label, LabelRole: role}}
+	if director != "" {
+		selector.MatchLabels[LabelDirector] = director
+	}
+	return selector
+}
+
+// InGroup is the label selector of the group's machines, by its LabelGroup.
+func InGroup(label, director string) string {
+	return metav1.FormatLabelSelector(groupSelector(label, director, RoleVM))
+}

@@ -1,0 +1,134 @@
+package manifest_test
+
+import (
+	"encoding/json"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+func web() manifest.Service {
+	return manifest.Service{
+		Name: "web", Fixed: true, Type: corev1.ServiceTypeNodePort, ExternalIPs: []string{"192.0.2.1"},
+		Ports:  []corev1.ServicePort{{Name: "tcp-80", Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP}},
+		Labels: map[string]string{"tier": "web", manifest.LabelRole: "not mine to set"}, Annotations: map[string]string{"note": "a"},
+	}
+}
+
+// patched applies a strategic merge patch as the API server does.
+func patched[T any](left T, patch []byte) T {
+	GinkgoHelper()
+	raw, err := json.Marshal(left)
+	Expect(err).NotTo(HaveOccurred())
+	var result T
+	raw, err = strategicpatch.StrategicMergePatch(raw, patch, result)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(json.Unmarshal(raw, &result)).To(Succeed())
+	return result
+}
+
+var _ = Describe("A Service", func() {
+	It("belongs to the machine that makes it, and selects all machines with its label", func() {
+		golden("service", web().Object(running(machine()), "d1"))
+	})
+
+	It("that is kept belongs to nobody", func() {
+		kept := web()
+		kept.Keep = true
+		service := kept.Object(running(machine()), "d1")
+		Expect(service.OwnerReferences).To(BeEmpty())
+		Expect(manifest.Kept(service)).To(BeTrue())
+	})
+
+	It("that another machine takes over keeps its address and first owner, and gets the other's ports", func() {
+		left := web().Object(running(machine()), "d1")
+		left.UID, left.Spec.ClusterIP, left.Annotations["cloud.example.com/address"] = "uid-of-the-service", "10.96.0.7", "kept"
+		next := web()
+		next.Ports, next.ExternalIPs = []corev1.ServicePort{{Name: "tcp-443", Port: 443, TargetPort: intstr.FromInt32(443), Protocol: corev1.ProtocolTCP}}, nil
+		other := running(machine())
+		other.Name, other.UID = "agent-b2", "uid-of-another"
+		patch, err := next.TakeOver(left, other, "d1")
+		Expect(err).NotTo(HaveOccurred())
+		golden("service-taken-over", patched(*left, patch))
+
+		next.Keep = true
+		patch, err = next.TakeOver(left, other, "d1")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(patched(*left, patch).OwnerReferences).To(BeEmpty())
+	})
+})
+
+var _ = Describe("An instance group", func() {
+	group := func(name string) manifest.VM {
+		vm := machine()
+		vm.Group, vm.Budget = name, &manifest.Budget{MaxUnavailable: new(int32(1))}
+		return vm
+	}
+
+	It("has a budget for its machines and one for their disks, which go with the last machine", func() {
+		vm := group("d-cf-web")
+		golden("budget", vm.Budget.Object(vm, running(vm), 3))
+		golden("budget-disks", manifest.DiskBudget(vm, running(vm)))
+	})
+
+	It("whose name no label holds is known by a hash, with the name as an annotation", func() {
+		long := "d-cf-" + strings.Repeat("web", 30)
+		pod := running(group(long))
+		Expect(pod.Labels[manifest.LabelGroup]).To(MatchRegexp(`^group-[0-9a-f]{32}$`))
+		Expect(pod.Annotations[manifest.LabelGroup]).To(Equal(long))
+		Expect(manifest.BudgetName(long)).To(Equal(pod.Labels[manifest.LabelGroup]))
+		Expect(manifest.BudgetName("Under_Score")).To(HavePrefix("group-"))
+		Expect(pod.Spec.TopologySpreadConstraints[0].LabelSelector.MatchLabels).To(HaveKeyWithValue(manifest.LabelGroup, pod.Labels[manifest.LabelGroup]))
+	})
+
+	It("is not spread when something else, or nothing, is asked for", func() {
+		vm := group("g")
+		vm.TopologySpread = []corev1.TopologySpreadConstraint{}
+		Expect(vm.Pod().Spec.TopologySpreadConstraints).To(BeEmpty())
+	})
+
+	It("is also that of its machines' attachments", func() {
+		attachment := manifest.Attachment{Disk: "disk-1", VM: running(group("g"))}.Pod()
+		Expect(attachment.Labels).To(HaveKeyWithValue(manifest.LabelGroup, "g"))
+	})
+
+	It("gets another member and another size, each only for the version of the budget that was read", func() {
+		vm := group("g")
+		left := vm.Budget.Object(vm, running(vm), 1)
+		left.UID, left.ResourceVersion = "uid-of-the-budget", "7"
+		other := running(vm)
+		other.Name, other.UID = "agent-b2", "uid-of-another"
+		patch, err := manifest.JoinBudget(left, vm.Budget.Object(vm, other, 2))
+		Expect(err).NotTo(HaveOccurred())
+		joined := patched(*left, patch)
+		Expect(joined.OwnerReferences).To(ConsistOf(HaveField("Name", "agent-a1"), HaveField("Name", "agent-b2")))
+		Expect(joined.Spec.MinAvailable.IntVal).To(Equal(int32(1)))
+		patch, err = manifest.ResizeBudget(left, 0)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(patch)).To(ContainSubstring(`"resourceVersion":"7"`))
+		Expect(patched(*left, patch).Spec.MinAvailable.IntVal).To(BeZero())
+	})
+
+	DescribeTable("leaves as many machines as asked for",
+		func(budget manifest.Budget, machines int, least int32, text string) {
+			Expect(budget.Of(machines)).To(Equal(least))
+			Expect(budget.String()).To(Equal(text))
+			Expect(manifest.BudgetOf(&metav1.ObjectMeta{Annotations: map[string]string{manifest.AnnotationBudget: text}})).To(Equal(&budget))
+		},
+		Entry("all but one", manifest.Budget{MaxUnavailable: new(int32(1))}, 3, int32(2), "max-unavailable=1"),
+		Entry("none of few", manifest.Budget{MaxUnavailable: new(int32(2))}, 1, int32(0), "max-unavailable=2"),
+		Entry("a number", manifest.Budget{MinAvailable: new(int32(2))}, 9, int32(2), "min-available=2"),
+	)
+
+	It("has no budget where none is noted", func() {
+		Expect(manifest.BudgetOf(&metav1.ObjectMeta{})).To(BeNil())
+		Expect(manifest.BudgetOf(&metav1.ObjectMeta{Annotations: map[string]string{manifest.AnnotationBudget: "odd=1"}})).To(BeNil())
+	})
+})

@@ -1,0 +1,91 @@
+package integration
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"bosh-kubernetes-cpi/test/director"
+)
+
+// collect runs the CPI's program with -collect and answers its lines.
+func (w world) collect(ctx context.Context, uuid string, more ...string) []string {
+	GinkgoHelper()
+	quick := withTimeouts(w, map[string]any{"create_stemcell": "1s", "create_vm": "1s", "delete_vm": "1s", "attach_disk": "1s", "detach_disk": "1s", "other": "1s"})
+	out, err := exec.CommandContext(ctx, program, append([]string{"-configPath", quick.Config, "-collect", "-director", uuid}, more...)...).Output()
+	Expect(err).NotTo(HaveOccurred())
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+var _ = Describe("Left-overs", func() {
+	var w world
+	BeforeEach(func(ctx context.Context) {
+		w = newWorld(ctx)
+		named := w.create(ctx, "named", behind(fixed(nil)), inGroup(group))
+		w.must(ctx, "set_vm_metadata", named, map[string]any{"job": "web"})
+		w.must(ctx, "attach_disk", named, w.createDisk(ctx))
+	})
+
+	// orphans makes what no machine needs, for a director.
+	orphans := func(ctx context.Context, uuid string) {
+		GinkgoHelper()
+		labels := func(role string) map[string]string {
+			return map[string]string{"app.kubernetes.io/managed-by": "bosh-kubernetes-cpi", "bosh.cloudfoundry.org/director-uuid": uuid, "bosh.cloudfoundry.org/role": role}
+		}
+		name := "orphan-" + uuid[:2]
+		_, err := cluster.CoreV1().Pods(w.namespace).Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels("attachment")},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "hold", Image: "i"}}},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		_, err = cluster.CoreV1().Services(w.namespace).Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels("service")}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+	}
+
+	It("are listed and then removed, but for disks and what another director has", func(ctx context.Context) {
+		Expect(w.collect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
+		clean := w.objects(ctx)
+
+		orphans(ctx, "another")
+		Expect(w.killed(ctx, 3, true, "create_vm", "killed", stemcellCID, behind(fixed(nil)), onDynamic(), []string{}, map[string]any{})).To(BeTrue())
+		orphans(ctx, director.UUID)
+		disk := w.createDisk(ctx)
+		all := w.objects(ctx)
+		listed := []any{
+			ContainSubstring("Pod " + w.namespace + "/agent-killed ("), ContainSubstring("Pod " + w.namespace + "/orphan-71"),
+			ContainSubstring("Service " + w.namespace + "/orphan-71"),
+		}
+		Eventually(w.collect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(append(listed, ContainSubstring("-confirm"))...))
+		Expect(w.objects(ctx)).To(ConsistOf(all))
+
+		Expect(w.collect(ctx, director.UUID, "-confirm")).To(ConsistOf(listed...))
+		Eventually(w.objects).WithContext(ctx).Should(ConsistOf(append(clean, "Pod/orphan-an", "Service/orphan-an", "PersistentVolumeClaim/"+disk)))
+		Expect(w.service(ctx, "web")).NotTo(BeNil())
+		Expect(w.collect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
+	})
+
+	It("are budgets without machines, and those that block every drain", func(ctx context.Context) {
+		for _, agent := range []string{"one", "two"} {
+			w.must(ctx, "set_vm_metadata", w.create(ctx, agent, oneAway(), inGroup("shrunk")), map[string]any{"job": "web"})
+		}
+		w.create(ctx, "three", oneAway(), inGroup("empty"))
+		_, err := cluster.PolicyV1().PodDisruptionBudgets(w.namespace).Patch(ctx, "empty", types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		for _, vm := range []string{"agent-one", "agent-three"} {
+			Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, vm, metav1.DeleteOptions{})).To(Succeed())
+		}
+		Eventually(w.collect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(
+			ContainSubstring("PodDisruptionBudget "+w.namespace+"/empty"), And(ContainSubstring("/shrunk"), ContainSubstring("set to 0")), ContainSubstring("-confirm")))
+		w.collect(ctx, director.UUID, "-confirm")
+		Expect(w.budget(ctx, "empty")).To(BeNil())
+		Expect(w.budget(ctx, "shrunk").Spec.MinAvailable.IntValue()).To(BeZero())
+	})
+})

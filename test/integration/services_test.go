@@ -1,0 +1,191 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// create makes a machine of the world with these cloud_properties and env, on a dynamic network.
+func (w world) create(ctx context.Context, agent string, properties, env map[string]any) string {
+	GinkgoHelper()
+	w.must(ctx, "create_vm", agent, stemcellCID, properties, onDynamic(), []string{}, env)
+	return "agent-" + agent
+}
+
+// service answers the Service, or nil when there is none.
+func (w world) service(ctx context.Context, name string) *corev1.Service {
+	GinkgoHelper()
+	service, err := cluster.CoreV1().Services(w.namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	Expect(err).NotTo(HaveOccurred())
+	return service
+}
+
+func behind(services ...map[string]any) map[string]any { return map[string]any{"services": services} }
+
+func fixed(more map[string]any) map[string]any {
+	service := map[string]any{"name": "web", "type": "NodePort", "ports": []any{map[string]any{"port": 80, "target_port": 8080}}}
+	for key, value := range more {
+		service[key] = value
+	}
+	return service
+}
+
+var _ = Describe("A Service", func() {
+	var w world
+	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
+
+	It("without a name is its machine's own, reaches it, and goes with it", func(ctx context.Context) {
+		vm := w.create(ctx, "one", behind(map[string]any{"ports": []any{8443}}, map[string]any{"headless": true}), nil)
+		Expect(w.service(ctx, vm).Spec.Type).To(Equal(corev1.ServiceTypeClusterIP))
+		Expect(w.service(ctx, vm+"-2").Spec.ClusterIP).To(Equal("None"))
+		Eventually(w.endpoints).WithContext(ctx).WithArguments(vm).Should(ConsistOf(vm))
+		w.must(ctx, "delete_vm", vm)
+		Eventually(w.service).WithContext(ctx).WithArguments(vm).Should(BeNil())
+		Eventually(w.service).WithContext(ctx).WithArguments(vm + "-2").Should(BeNil())
+	})
+
+	It("with a name is shared, keeps its addresses from machine to machine, and goes with the last", func(ctx context.Context) {
+		w.create(ctx, "one", behind(fixed(nil)), nil)
+		first := w.service(ctx, "web")
+		w.create(ctx, "two", behind(fixed(map[string]any{"ports": []any{443, map[string]any{"port": 80, "target_port": 8081}}})), nil)
+		Eventually(w.endpoints).WithContext(ctx).WithArguments("web").Should(ConsistOf("agent-one", "agent-two"))
+		w.must(ctx, "delete_vm", "agent-one")
+		Eventually(w.endpoints).WithContext(ctx).WithArguments("web").Should(ConsistOf("agent-two"))
+		// The garbage collector has seen that one of two owners is gone.
+		Eventually(func() []metav1.OwnerReference { return w.service(ctx, "web").OwnerReferences }).Should(ConsistOf(HaveField("Name", "agent-two")))
+
+		second := w.service(ctx, "web")
+		Expect(second.UID).To(Equal(first.UID))
+		Expect(second.Spec.ClusterIP).To(Equal(first.Spec.ClusterIP))
+		Expect(second.Spec.Ports).To(ConsistOf(
+			And(HaveField("Port", int32(443))),
+			And(HaveField("Port", int32(80)), HaveField("TargetPort.IntVal", int32(8081)), HaveField("NodePort", first.Spec.Ports[0].NodePort))))
+		w.must(ctx, "delete_vm", "agent-two")
+		Eventually(w.service).WithContext(ctx).WithArguments("web").Should(BeNil())
+	})
+
+	It("that is kept outlives its last machine, and the next one finds it", func(ctx context.Context) {
+		keep := behind(fixed(map[string]any{"keep": true}))
+		w.create(ctx, "one", keep, nil)
+		first := w.service(ctx, "web")
+		w.must(ctx, "delete_vm", "agent-one")
+		w.create(ctx, "two", keep, nil)
+		Expect(w.service(ctx, "web").UID).To(Equal(first.UID))
+		w.create(ctx, "three", behind(fixed(nil)), nil)
+		Expect(w.service(ctx, "web").OwnerReferences).To(ConsistOf(HaveField("Name", "agent-three")))
+	})
+
+	It("of someone else is left as it is, and the machine is not made", func(ctx context.Context) {
+		_, err := cluster.CoreV1().Services(w.namespace).Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		before := w.service(ctx, "web")
+		failed := w.fails(ctx, "create_vm", "one", stemcellCID, behind(fixed(nil)), onDynamic(), []string{}, map[string]any{})
+		Expect(failed.Message).To(ContainSubstring("not this director's"))
+		Expect(failed.OkToRetry).To(BeFalse())
+		Expect(w.service(ctx, "web").ResourceVersion).To(Equal(before.ResourceVersion))
+		Eventually(w.objects).WithContext(ctx).Should(ConsistOf("Service/web"))
+	})
+
+	It("that the API server refuses is named in the error, and nothing is left", func(ctx context.Context) {
+		failed := w.fails(ctx, "create_vm", "one", stemcellCID, behind(fixed(map[string]any{"cluster_ip": "192.0.2.1"})), onDynamic(), []string{}, map[string]any{})
+		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
+		Expect(failed.Message).To(And(ContainSubstring("service web"), ContainSubstring("192.0.2.1")))
+		Expect(failed.OkToRetry).To(BeFalse())
+		Eventually(w.objects).WithContext(ctx).Should(BeEmpty())
+	})
+
+	It("that is on its way out is waited for and made anew", func(ctx context.Context) {
+		w.create(ctx, "one", behind(fixed(nil)), nil)
+		first := w.service(ctx, "web")
+		finalizers := func(list string) {
+			_, err := cluster.CoreV1().Services(w.namespace).Patch(ctx, "web", types.MergePatchType, []byte(`{"metadata":{"finalizers":`+list+`}}`), metav1.PatchOptions{})
+			Expect(err).NotTo(HaveOccurred())
+		}
+		finalizers(`["integration.test/slow"]`)
+		Expect(cluster.CoreV1().Services(w.namespace).Delete(ctx, "web", metav1.DeleteOptions{})).To(Succeed())
+		proxy.Reset(nil)
+		created := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(created)
+			w.create(ctx, "two", behind(fixed(nil)), nil)
+		}()
+		Eventually(proxy.Requests).Should(ContainElement("WATCH namespaces/" + w.namespace + "/services"))
+		finalizers(`null`)
+		Eventually(created).WithContext(ctx).Should(BeClosed())
+		Expect(w.service(ctx, "web").UID).NotTo(Equal(first.UID))
+	})
+
+	It("of a vip network follows from one machine to the next", func(ctx context.Context) {
+		networks := onDynamic()
+		networks["public"] = map[string]any{"type": "vip", "ip": "192.0.2.7", "cloud_properties": map[string]any{"ports": []any{443}}}
+		w.must(ctx, "create_vm", "one", stemcellCID, map[string]any{}, networks, []string{}, map[string]any{})
+		first := w.service(ctx, "vip-192-0-2-7")
+		Expect(first.Spec.ExternalIPs).To(ConsistOf("192.0.2.7"))
+		Eventually(w.endpoints).WithContext(ctx).WithArguments("vip-192-0-2-7").Should(ConsistOf("agent-one"))
+		w.must(ctx, "create_vm", "two", stemcellCID, map[string]any{}, networks, []string{}, map[string]any{})
+		w.must(ctx, "delete_vm", "agent-one")
+		Eventually(w.endpoints).WithContext(ctx).WithArguments("vip-192-0-2-7").Should(ConsistOf("agent-two"))
+		Expect(w.service(ctx, "vip-192-0-2-7").UID).To(Equal(first.UID))
+
+		networks["public"].(map[string]any)["ip"] = "192.0.2.8"
+		networks["public"].(map[string]any)["cloud_properties"] = map[string]any{"ports": []any{443}, "service_type": "LoadBalancer"}
+		w.must(ctx, "create_vm", "three", stemcellCID, map[string]any{}, networks, []string{}, map[string]any{})
+		Expect(w.service(ctx, "vip-192-0-2-8").Spec).To(And(HaveField("Type", corev1.ServiceTypeLoadBalancer), HaveField("LoadBalancerIP", "192.0.2.8")))
+	})
+
+	for _, after := range []bool{false, true} {
+		when := map[bool]string{false: "before", true: "after"}[after]
+		It("is right after create_vm or delete_vm was killed "+when+" any request and repeated", func(ctx context.Context) {
+			properties := behind(fixed(nil), map[string]any{"ports": []any{8443}})
+			w.create(ctx, "first", properties, nil)
+			uid := w.service(ctx, "web").UID
+			for n := 1; ; n++ {
+				agent := fmt.Sprintf("killed-%d", n)
+				cut := w.killed(ctx, n, after, "create_vm", agent, stemcellCID, properties, onDynamic(), []string{}, map[string]any{})
+				vm := w.create(ctx, agent, properties, map[string]any{})
+				for _, name := range []string{"web", vm} {
+					Expect(w.service(ctx, name).OwnerReferences).To(ContainElement(HaveField("Name", vm)))
+				}
+				cutToo := w.killed(ctx, n, after, "delete_vm", vm)
+				response, err := w.Call(ctx, "delete_vm", vm)
+				Expect(err).NotTo(HaveOccurred())
+				if response.Error != nil {
+					Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMNotFound"))
+				}
+				Eventually(w.service).WithContext(ctx).WithArguments(vm).Should(BeNil())
+				Expect(w.service(ctx, "web").UID).To(Equal(uid))
+				if !cut && !cutToo {
+					Expect(n).To(BeNumerically(">", 6))
+					return
+				}
+			}
+		})
+	}
+})
+
+// endpoints answers which machines the Service reaches.
+func (w world) endpoints(ctx context.Context, service string) []string {
+	GinkgoHelper()
+	slices, err := cluster.DiscoveryV1().EndpointSlices(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service})
+	Expect(err).NotTo(HaveOccurred())
+	var machines []string
+	for _, slice := range slices.Items {
+		for _, endpoint := range slice.Endpoints {
+			machines = append(machines, endpoint.TargetRef.Name)
+		}
+	}
+	return machines
+}
