@@ -21,10 +21,9 @@ const (
 
 // subnet is what create_network gets: one subnet of a network that BOSH manages.
 type subnet struct {
-	Type        string `json:"type"`
-	Range       string `json:"range"`
-	Gateway     string `json:"gateway"`
-	NetmaskBits any    `json:"netmask_bits"`
+	Type    string `json:"type"`
+	Range   string `json:"range"` // absent when the operator gave netmask_bits in its place
+	Gateway string `json:"gateway"`
 
 	CloudProperties json.RawMessage `json:"cloud_properties"`
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"bosh-kubernetes-cpi/agentsettings"
+	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // Types of networks.
@@ -46,7 +47,7 @@ func DefaultNetworkOptions() NetworkOptions {
 	return NetworkOptions{
 		AddressAnnotations: []AddressAnnotation{
 			{Name: "cni.projectcalico.org/ipAddrs", Value: `{{json .IPs}}`},
-			{Name: "bosh.cloudfoundry.org/ip-address", Value: `{{join .IPs ","}}`},
+			{Name: manifest.AnnotationAddress, Value: `{{join .IPs ","}}`},
 		},
 		KeepDynamicAddresses: true,
 	}

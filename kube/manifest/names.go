@@ -41,6 +41,9 @@ const (
 	AnnotationStemcell = Prefix + "stemcell"
 )
 
+// AnnotationAddress asks the CNI shim for the Pod's addresses.
+const AnnotationAddress = Prefix + "ip-address"
+
 // AnnotationFilesystem names the filesystem that a blank disk gets.
 const AnnotationFilesystem = Prefix + "filesystem"
 
@@ -52,7 +55,7 @@ const AnnotationMetadata = Prefix + "metadata"
 func Reserved(name string) bool {
 	switch name {
 	case LabelDirector, LabelRole, LabelVM, LabelDisk, AnnotationDigest, AnnotationSize,
-		AnnotationStemcell, AnnotationFilesystem, AnnotationMetadata, LabelGroup, AnnotationBudget, AnnotationKeep:
+		AnnotationStemcell, AnnotationAddress, AnnotationFilesystem, AnnotationMetadata, LabelGroup, AnnotationBudget, AnnotationKeep:
 		return true
 	}
 	return strings.HasPrefix(name, servicePrefix)

@@ -47,6 +47,8 @@ var _ = Describe("The address of a machine", func() {
 		Expect(vm.Annotations).To(HaveKeyWithValue("bosh.cloudfoundry.org/ip-address", vm.Status.PodIP))
 		w.createVM(ctx, "one")
 		Expect(pod(ctx, vm.Name).ResourceVersion).To(Equal(vm.ResourceVersion), "a repeated create_vm has nothing to add")
+		w.must(ctx, "set_vm_metadata", vm.Name, map[string]any{"ip-address": "a tag of the operator's"})
+		Expect(pod(ctx, vm.Name).Annotations).To(HaveKeyWithValue("bosh.cloudfoundry.org/ip-address", vm.Status.PodIP))
 	})
 
 	It("on a dynamic network is left alone when the operator says so, or gave the annotation", func(ctx context.Context) {
