@@ -15,12 +15,41 @@ find_init() {
   done
 }
 
+# others: the machine's processes but for its init and those that supervise services.
+others() {
+  local process
+  for process in /proc/[0-9]*; do
+    if [[ ${process#/proc/} != "$init" && $(readlink "$process/ns/pid" 2>/dev/null) == "$namespace" ]] &&
+      ! grep -qsE '^(runsv|svlogd)$' "$process/comm" && [[ -n $(tr -d '\0' <"$process/cmdline" 2>/dev/null) ]]; then
+      echo "${process#/proc/}"
+    fi
+  done
+}
+
+# end_services does what runit does before a machine's halt, and runsvdir alone does not: services, and
+# then the jobs that monit has started, are told to end and given the time.
+end_services() {
+  local each tenth namespace
+  namespace=$(readlink "/proc/$init/ns/pid")
+  # shellcheck disable=SC2016
+  chroot "/proc/$init/root" /bin/sh -c 'sv -w 10 force-stop /etc/service/*' >/dev/null 2>&1 || true
+  for each in $(others); do
+    kill -s TERM "$each" 2>/dev/null || true
+  done
+  for ((tenth = 0; tenth < 100; tenth++)); do
+    [[ -n $(others) ]] || return 0
+    read -r -t 0.1 <> <(:) || true
+  done
+}
+
 init=$(find_init)
 [[ -n $init ]] || { echo "the machine's init program does not run on this node" >&2; exit 1; }
 case $(cat "/proc/$init/comm") in
   systemd | init) kill -s RTMIN+5 "$init" ;; # systemd(1): reboot.target
   bash) kill -s KILL "$init" ;;              # the start script, which has nothing to end
-  *) kill -s HUP "$init" ;;                  # runsvdir(8): end all services, then itself
+  *)
+    end_services
+    kill -s HUP "$init" ;; # runsvdir(8)
 esac
 for ((tenth = 0; tenth < 300; tenth++)); do
   [[ -d /proc/$init ]] || exit 0
