@@ -175,8 +175,15 @@ func (w *world) createMachine(ctx context.Context) *machine {
 
 func (w *world) createMachineWith(ctx context.Context, properties map[string]any) *machine {
 	GinkgoHelper()
+	return w.createMachineIn(ctx, "", properties)
+}
+
+// createMachineIn makes the VM in an instance group.
+func (w *world) createMachineIn(ctx context.Context, group string, properties map[string]any) *machine {
+	GinkgoHelper()
 	env, err := director.AgentEnv()
 	Expect(err).NotTo(HaveOccurred())
+	env["bosh"].(map[string]any)["group"] = group
 	w.machines++
 	address := newAddress()
 	agent := fmt.Sprintf("%s-%d", w.namespace, w.machines)
