@@ -175,13 +175,26 @@ func (w *world) createMachine(ctx context.Context) *machine {
 
 func (w *world) createMachineWith(ctx context.Context, properties map[string]any) *machine {
 	GinkgoHelper()
-	return w.createMachineFrom(ctx, os.Getenv("E2E_STEMCELL"), properties)
+	return w.bringMachine(ctx, os.Getenv("E2E_STEMCELL"), "", properties)
 }
 
+// createMachineFrom makes the VM from the stemcell in this tarball.
 func (w *world) createMachineFrom(ctx context.Context, stemcell string, properties map[string]any) *machine {
+	GinkgoHelper()
+	return w.bringMachine(ctx, stemcell, "", properties)
+}
+
+// createMachineIn makes the VM in an instance group.
+func (w *world) createMachineIn(ctx context.Context, group string, properties map[string]any) *machine {
+	GinkgoHelper()
+	return w.bringMachine(ctx, os.Getenv("E2E_STEMCELL"), group, properties)
+}
+
+func (w *world) bringMachine(ctx context.Context, stemcell, group string, properties map[string]any) *machine {
 	GinkgoHelper()
 	env, err := director.AgentEnv()
 	Expect(err).NotTo(HaveOccurred())
+	env["bosh"].(map[string]any)["group"] = group
 	w.machines++
 	address := newAddress()
 	agent := fmt.Sprintf("%s-%d", w.namespace, w.machines)
