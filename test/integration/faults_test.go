@@ -122,7 +122,7 @@ var _ = Describe("A call that is cut short", func() {
 
 		It("delete_vm, killed "+when+" any request, ends well when it is repeated, and leaves the disk", func(ctx context.Context) {
 			for n := 1; ; n++ {
-				machine := w.createVM(ctx, fmt.Sprintf("doomed-%d", n))
+				machine := w.createVM(ctx, fmt.Sprintf("doomed-%d", n), disk)
 				w.must(ctx, "attach_disk", machine, disk)
 				cut := w.killed(ctx, n, after, "delete_vm", machine)
 				response, err := w.Call(ctx, "delete_vm", machine)

@@ -175,10 +175,9 @@ var _ = Describe("A disk", func() {
 	It("stays when its machine is deleted, and is free", func(ctx context.Context) {
 		w.must(ctx, "attach_disk", vm, disk)
 		w.must(ctx, "delete_vm", vm)
-		// With the disk's CID, as the director does: its volume cannot be reached from every node.
-		w.must(ctx, "create_vm", "two", stemcellCID, map[string]any{}, onDynamic(), []string{disk}, map[string]any{})
-		w.must(ctx, "attach_disk", "agent-two", disk)
-		Expect(disks(ctx, "agent-two")).To(ContainSubstring(disk))
+		other := w.createVM(ctx, "two", disk)
+		w.must(ctx, "attach_disk", other, disk)
+		Expect(disks(ctx, other)).To(ContainSubstring(disk))
 	})
 
 	It("makes the claim big enough for an image file, and exact for a block volume", func(ctx context.Context) {

@@ -172,9 +172,12 @@ func manual(address string) map[string]any {
 }
 
 // createVM makes a machine on a dynamic network and answers its CID.
-func (w world) createVM(ctx context.Context, agent string) string {
+//
+// Like the director, it names the disks that the machine is to get: their volumes can be reached from
+// one node alone.
+func (w world) createVM(ctx context.Context, agent string, disks ...string) string {
 	GinkgoHelper()
-	w.must(ctx, "create_vm", agent, stemcellCID, map[string]any{"cpu": "100m", "memory": 64}, onDynamic(), []string{}, map[string]any{})
+	w.must(ctx, "create_vm", agent, stemcellCID, map[string]any{"cpu": "100m", "memory": 64}, onDynamic(), append([]string{}, disks...), map[string]any{})
 	return "agent-" + agent
 }
 
