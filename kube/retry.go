@@ -5,17 +5,21 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"net/url"
 	"time"
 
+	"golang.org/x/net/http2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// isTransport reports whether the request or its answer was lost on the way.
+// isTransport reports whether the request or its answer was lost on the way, even in the middle of the
+// answer's body.
 func isTransport(err error) bool {
 	var lost *url.Error
-	return errors.As(err, &lost)
+	var stream http2.StreamError
+	return errors.As(err, &lost) || errors.As(err, &stream) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // transient reports whether the same request may well succeed a moment later: the connection broke,

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -184,6 +185,23 @@ func ResetAfter(n int) Fault {
 		if r.URL.Query().Get("watch") == "" {
 			next.ServeHTTP(httptest.NewRecorder(), r)
 		}
+		panic(http.ErrAbortHandler)
+	})
+}
+
+// CutShort passes request n on and breaks the connection in the middle of the answer's body.
+func CutShort(n int) Fault {
+	return at(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.URL.Query().Get("watch") != "" {
+			panic(http.ErrAbortHandler)
+		}
+		whole := httptest.NewRecorder()
+		next.ServeHTTP(whole, r)
+		body := whole.Body.Bytes()
+		w.Header().Set("Content-Type", whole.Header().Get("Content-Type"))
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		w.WriteHeader(whole.Code)
+		_, _ = w.Write(body[:len(body)/2])
 		panic(http.ErrAbortHandler)
 	})
 }

@@ -144,6 +144,7 @@ var _ = Describe("A fault of the API server", func() {
 		"a 503":                                  apiproxy.Unavailable,
 		"a connection that breaks before":        apiproxy.ResetBefore,
 		"an answer that is lost on the way back": apiproxy.ResetAfter,
+		"an answer that breaks off":              apiproxy.CutShort,
 	}
 	for name, fault := range faults {
 		It(name+", at any request, does not make a call fail or change its outcome", func(ctx context.Context) {
