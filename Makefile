@@ -13,7 +13,7 @@ test:
 
 # Tests on the real node, as root; LABEL=disks picks a suite.
 e2e:
-	scripts/e2e $(LABEL)
+	scripts/e2e "$(LABEL)"
 
 bench:
 	scripts/bench

@@ -131,14 +131,15 @@ func (c *Cluster) Down(ctx context.Context, tell func(string)) error {
 	if err := c.registry().Stop(); err != nil {
 		return err
 	}
-	if err := c.detachLoops(ctx); err != nil {
+	tell("removing " + c.Dir)
+	if err := os.RemoveAll(c.Dir); err != nil {
 		return err
 	}
-	tell("removing " + c.Dir)
-	return os.RemoveAll(c.Dir)
+	return c.detachLoops(ctx)
 }
 
-// detachLoops frees the loop devices whose files lie in the cluster's folder.
+// detachLoops frees the loop devices whose files lay in the cluster's folder: by their path, or, when
+// an attachment made them, by the path in its container.
 func (c *Cluster) detachLoops(ctx context.Context) error {
 	list, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE")
 	if err != nil {
@@ -146,7 +147,7 @@ func (c *Cluster) detachLoops(ctx context.Context) error {
 	}
 	for line := range strings.Lines(list) {
 		fields := strings.Fields(line)
-		if len(fields) >= 2 && strings.HasPrefix(fields[1], c.Dir+"/") {
+		if len(fields) >= 2 && (strings.HasPrefix(fields[1], c.Dir+"/") || strings.HasPrefix(line[strings.Index(line, fields[1]):], "/disk.img (deleted)")) {
 			if _, err := Run(ctx, "losetup", "--detach", fields[0]); err != nil {
 				return err
 			}
