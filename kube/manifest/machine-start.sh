@@ -24,6 +24,16 @@ release_etc() {
   done
 }
 
+# With resolvconf the agent makes resolv.conf anew of its networks' name servers. Where they name none, the
+# machine keeps those of its Pod; prepare_systemd does the same for systemd. On a machine /run is empty at
+# boot; in an image it may hold the name servers of the place where the stemcell was built.
+keep_name_servers() {
+  local tail=/etc/resolvconf/resolv.conf.d/tail
+  [[ -d ${tail%/*} ]] || return 0
+  rm -f /run/resolvconf/interface/* "$tail"
+  grep -qE '"dns": *\[ *"' "$settings" || cp /etc/resolv.conf "$tail"
+}
+
 # The machine's own writable state lives on the Pod's volume, seeded from the image once. The copy is
 # renamed into place, so that a start that was cut short is begun again.
 bring_vcap() {
@@ -192,6 +202,7 @@ init=$(find_init "${1:-}")
 [[ -f $bosh/agent.json ]] || { say "the image is no BOSH stemcell: it has no $bosh/agent.json"; exit 1; }
 
 release_etc
+keep_name_servers
 bring_vcap
 bring_certificates
 bring_monit_state

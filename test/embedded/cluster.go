@@ -52,6 +52,7 @@ func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
 		{"Calico's resources and address pools", c.installCalico},
 		{"container registry", func(context.Context) error { return c.registry().Start() }},
 		{"nodes: containerd, kubelet", c.startNodes},
+		{"cluster DNS", func(context.Context) error { return c.startDNS() }},
 		{"provisioner and default storage class", c.startProvisioner},
 		{"CSI driver, its sidecars and classes", c.startCSI},
 	}
@@ -115,6 +116,9 @@ func (c *Cluster) Down(ctx context.Context, tell func(string)) error {
 		return err
 	}
 	if err := c.stopCSI(); err != nil {
+		return err
+	}
+	if err := c.dns().Stop(); err != nil {
 		return err
 	}
 	for _, node := range c.Nodes {

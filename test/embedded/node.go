@@ -245,8 +245,8 @@ func (n *Node) configure() error {
 	}
 	for name, content := range map[string]string{
 		"containerd.toml":        fmt.Sprintf(containerdConfig, n.Dir, n.socket(), plugins, runc, PauseImage),
-		"kubelet.yaml":           fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pki("ca.crt"), n.Address, n.file("resolv.conf")),
-		"resolv.conf":            "nameserver 127.0.0.1\n",
+		"kubelet.yaml":           fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pki("ca.crt"), n.Address, n.file("resolv.conf"), ClusterDNS),
+		"resolv.conf":            "nameserver " + ClusterDNS + "\n",
 		"cni/10-calico.conflist": fmt.Sprintf(calicoConfig, n.Name, n.ControlPlane.Kubeconfig("cni"), n.file("calico.log")),
 	} {
 		if err := os.WriteFile(n.file(name), []byte(content), 0o644); err != nil {
@@ -312,6 +312,8 @@ enforceNodeAllocatable: []
 localStorageCapacityIsolation: false
 failSwapOn: false
 resolvConf: %[6]s
+clusterDNS: [%[7]s]
+clusterDomain: cluster.local
 evictionHard: {memory.available: 100Mi}
 imageGCHighThresholdPercent: 100
 maxPods: 110
