@@ -43,7 +43,7 @@ func (c *call) snapshotDisk(cid apiv1.DiskCID, metadata map[string]any) (string,
 	switch {
 	case errors.Is(err, kube.ErrExists): // this call's own: the name is new
 		snapshot = wanted
-	case errors.Is(err, kube.ErrNotFound):
+	case errors.Is(err, kube.ErrNotServed):
 		return "", typed(typeNotSupported, "the cluster has no VolumeSnapshots (snapshot.storage.k8s.io/v1): install a CSI driver with snapshots and the snapshot controller, or disable the director's snapshots: %w", err)
 	case err != nil:
 		return "", err
