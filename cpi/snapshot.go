@@ -143,8 +143,5 @@ func (c *call) deleteSnapshot(cid apiv1.SnapshotCID) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := snapshots.Delete(c.ctx, snapshot); err != nil {
-		return nil, err
-	}
-	return nil, snapshots.AwaitGone(c.ctx, snapshot)
+	return nil, snapshots.Remove(c.ctx, snapshot)
 }
