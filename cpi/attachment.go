@@ -83,39 +83,22 @@ func attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, dire
 // bringAttachment makes the attachment, or answers the one that is there already for the same VM.
 // mine tells that this call made it.
 func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attachment *corev1.Pod, mine bool, err error) {
-	for {
-		attachment, err = cluster.Pods.Create(c.ctx, wanted)
-		if !errors.Is(err, kube.ErrExists) {
-			return attachment, err == nil, err
-		}
-		attachment, err = cluster.Pods.Get(c.ctx, wanted.Name)
+	return cluster.Pods.Bring(c.ctx, wanted, func(left *corev1.Pod) (bool, error) {
 		switch {
-		case errors.Is(err, kube.ErrNotFound):
-			continue
-		case err != nil:
-			return nil, false, err
-		case attachment.DeletionTimestamp != nil: // on its way out
-		case attachment.Labels[manifest.LabelVM] != wanted.Labels[manifest.LabelVM]:
-			return nil, false, typed(typeCloudError, "disk %s is attached to VM %s: detach it there first",
-				wanted.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM])
-		case releasing(attachment) && !kube.Finished(attachment):
+		case left.DeletionTimestamp != nil:
+			return false, cluster.Pods.AwaitGone(c.ctx, left)
+		case left.Labels[manifest.LabelVM] != wanted.Labels[manifest.LabelVM]:
+			return false, typed(typeCloudError, "disk %s is attached to VM %s: detach it there first",
+				wanted.Labels[manifest.LabelDisk], left.Labels[manifest.LabelVM])
+		case releasing(left) && !kube.Finished(left):
 			// A detach_disk is, or was, at it: what its proof finds decides.
-			if err := c.awaitProof(cluster, attachment); err != nil {
-				return nil, false, err
-			}
-			continue
-		case !released(attachment) && !kube.Finished(attachment):
-			return attachment, false, nil
-		default:
+			return false, c.awaitProof(cluster, left)
+		case released(left) || kube.Finished(left):
 			// A detach_disk that was cut short, or an eviction: finish the former before a new one.
-			if err := cluster.Pods.Delete(c.ctx, attachment); err != nil {
-				return nil, false, err
-			}
+			return false, cluster.Pods.Remove(c.ctx, left)
 		}
-		if err := cluster.Pods.AwaitGone(c.ctx, attachment); err != nil {
-			return nil, false, err
-		}
-	}
+		return true, nil
+	})
 }
 
 func (c *call) awaitAttachment(cluster *kube.Client, attachment *corev1.Pod) error {
@@ -148,10 +131,7 @@ func failure(attachment *corev1.Pod) string {
 func (c *call) undoAttachment(cluster *kube.Client, attachment *corev1.Pod) error {
 	detached, cancel := c.detached()
 	defer cancel()
-	if err := cluster.Pods.Delete(detached, attachment); err != nil {
-		return err
-	}
-	return cluster.Pods.AwaitGone(detached, attachment)
+	return cluster.Pods.Remove(detached, attachment)
 }
 
 // detachDisk proves that nothing in the machine uses the disk, and only then removes its attachment.
