@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,11 +65,19 @@ func newWorld(ctx context.Context) *world {
 // directorVia is a director whose CPI uses this kubeconfig.
 func (w *world) directorVia(kubeconfig string) *director.Director {
 	GinkgoHelper()
-	config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
-	Expect(director.WriteConfig(config, kubeconfig, w.namespace, map[string]any{
+	return w.directorWith(kubeconfig, nil)
+}
+
+// directorWith is a director whose CPI uses this kubeconfig, and this configuration beside the usual one.
+func (w *world) directorWith(kubeconfig string, more map[string]any) *director.Director {
+	GinkgoHelper()
+	configuration := map[string]any{
 		"agent":    map[string]any{"mbus": director.AgentMbus, "blobstore": map[string]any{"provider": "local", "options": map[string]any{"blobstore_path": "/var/vcap/data/blobs"}}},
 		"timeouts": map[string]any{"create_vm": "3m", "attach_disk": "2m", "detach_disk": "1m", "delete_vm": "2m"},
-	})).To(Succeed())
+	}
+	maps.Copy(configuration, more)
+	config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
+	Expect(director.WriteConfig(config, kubeconfig, w.namespace, configuration)).To(Succeed())
 	program, err := filepath.Abs("../../bin/cpi")
 	Expect(err).NotTo(HaveOccurred())
 	return &director.Director{CPI: program, Config: config}
@@ -192,13 +201,19 @@ func (w *world) createMachineIn(ctx context.Context, group string, properties ma
 
 func (w *world) bringMachine(ctx context.Context, stemcell, group string, properties map[string]any) *machine {
 	GinkgoHelper()
+	return w.bootMachine(ctx, w.stemcell(ctx, stemcell), group, properties)
+}
+
+// bootMachine makes the VM from the stemcell with this CID.
+func (w *world) bootMachine(ctx context.Context, stemcell, group string, properties map[string]any) *machine {
+	GinkgoHelper()
 	env, err := director.AgentEnv()
 	Expect(err).NotTo(HaveOccurred())
 	env["bosh"].(map[string]any)["group"] = group
 	w.machines++
 	address := newAddress()
 	agent := fmt.Sprintf("%s-%d", w.namespace, w.machines)
-	w.must(ctx, "create_vm", agent, w.stemcell(ctx, stemcell), properties, manual(address), []string{}, env)
+	w.must(ctx, "create_vm", agent, stemcell, properties, manual(address), []string{}, env)
 	m := &machine{w: w, cid: "agent-" + agent, address: address, agent: director.Agent{Address: address}}
 	m.awaitAgent(ctx)
 	return m
