@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 )
 
@@ -96,7 +95,6 @@ func newOf[T any]() *T { return new(T) }
 
 func resource[T object, L runtime.Object](via connection, kind, plural string, newT func() T, newL func() L) *Resource[T, L] {
 	return &Resource[T, L]{
-		client: gentype.NewClientWithList[T, L](plural, via.client, via.codec, via.namespace, newT, newL),
-		kind:   kind, namespace: via.namespace, patience: via.patience,
+		requests: requests[T, L]{connection: via, plural: plural, newT: newT, newList: newL}, kind: kind,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,11 +66,19 @@ func newWorld(ctx context.Context) *world {
 // directorVia is a director whose CPI uses this kubeconfig.
 func (w *world) directorVia(kubeconfig string) *director.Director {
 	GinkgoHelper()
-	config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
-	Expect(director.WriteConfig(config, kubeconfig, w.namespace, map[string]any{
+	return w.directorWith(kubeconfig, nil)
+}
+
+// directorWith is a director whose CPI uses this kubeconfig, and this configuration beside the usual one.
+func (w *world) directorWith(kubeconfig string, more map[string]any) *director.Director {
+	GinkgoHelper()
+	configuration := map[string]any{
 		"agent":    map[string]any{"mbus": director.AgentMbus, "blobstore": map[string]any{"provider": "local", "options": map[string]any{"blobstore_path": "/var/vcap/data/blobs"}}},
 		"timeouts": map[string]any{"create_vm": "3m", "attach_disk": "2m", "detach_disk": "1m", "delete_vm": "2m"},
-	})).To(Succeed())
+	}
+	maps.Copy(configuration, more)
+	config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
+	Expect(director.WriteConfig(config, kubeconfig, w.namespace, configuration)).To(Succeed())
 	program, err := filepath.Abs("../../bin/cpi")
 	Expect(err).NotTo(HaveOccurred())
 	return &director.Director{CPI: program, Config: config}
@@ -170,8 +179,9 @@ func manual(address string) map[string]any {
 
 // wanted is a VM to make; what is not set is the default of the suite.
 type wanted struct {
-	stemcell, group      string
-	properties, networks map[string]any
+	stemcell, stemcellCID string // the path of a light stemcell's tarball, or what create_stemcell answered
+	group                 string
+	properties, networks  map[string]any
 }
 
 // createMachine makes a VM on a manual network and waits until its agent answers.
@@ -211,8 +221,10 @@ func (w *world) bringMachine(ctx context.Context, vm wanted) *machine {
 	if vm.properties == nil {
 		vm.properties = map[string]any{}
 	}
-	stemcell := w.stemcell(ctx, cmp.Or(vm.stemcell, os.Getenv("E2E_STEMCELL")))
-	w.must(ctx, "create_vm", agent, stemcell, vm.properties, vm.networks, []string{}, env)
+	if vm.stemcellCID == "" {
+		vm.stemcellCID = w.stemcell(ctx, cmp.Or(vm.stemcell, os.Getenv("E2E_STEMCELL")))
+	}
+	w.must(ctx, "create_vm", agent, vm.stemcellCID, vm.properties, vm.networks, []string{}, env)
 	m := &machine{w: w, cid: "agent-" + agent}
 	m.address = m.pod(ctx).Status.PodIP
 	m.agent = director.Agent{Address: m.address}

@@ -292,6 +292,8 @@ state = "%[1]s/containerd-state"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
       BinaryName = "%[4]s"
       SystemdCgroup = false
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = "%[1]s/registries"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = "%[5]s"
 `
