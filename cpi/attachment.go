@@ -46,6 +46,9 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	case kube.Finished(machine), machine.Spec.NodeName == "":
 		return hint, typed(typeCloudError, "VM %s does not run (its Pod is %s): no disk can be attached to it", vm, machine.Status.Phase)
 	}
+	if err := c.settleCopy(cluster, claim); err != nil {
+		return hint, err
+	}
 	wanted, err := attachmentOf(claim, machine, c.director)
 	if err != nil {
 		return hint, err
@@ -95,6 +98,8 @@ func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attach
 		case err != nil:
 			return nil, false, err
 		case attachment.DeletionTimestamp != nil: // on its way out
+		case isCopy(attachment):
+			return nil, false, copying(attachment)
 		case attachment.Labels[manifest.LabelVM] != wanted.Labels[manifest.LabelVM]:
 			return nil, false, typed(typeCloudError, "disk %s is attached to VM %s: detach it there first",
 				wanted.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM])
