@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -191,7 +192,7 @@ func failedCopy(pod *corev1.Pod) error {
 	kind, why := typeCloudError, cmp.Or(pod.Status.Message, pod.Status.Reason)
 	for _, status := range pod.Status.ContainerStatuses {
 		if ended := status.State.Terminated; ended != nil {
-			why = cmp.Or(strings.TrimSpace(ended.Message), ended.Reason)
+			why = cmp.Or(strings.TrimSpace(ended.Message), fmt.Sprintf("it ended with status %d (%s)", ended.ExitCode, ended.Reason))
 			if ended.ExitCode == manifest.NoRoom {
 				kind = typeNoDiskSpace
 			}

@@ -20,6 +20,8 @@ find_old() {
     local image=/old/disk.img
     old=$(find_loop)
     [[ -n $old ]] || old=$(make_loop)
+  elif [[ -n $(find /old -mindepth 1 ! -name lost+found ! -name disk.img.new -print -quit) ]]; then
+    fail "disk $OLD: its volume holds files, and not a disk's image; nothing was copied"
   fi
 }
 

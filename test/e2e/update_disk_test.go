@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/test/embedded"
@@ -115,6 +116,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks"), Ordered, func() {
 		for _, pid := range w.copying(ctx, disk) {
 			_, _ = embedded.Run(ctx, "kill", "-9", pid) // one that has ended is as good
 		}
+		Eventually(func() corev1.PodPhase { return w.attachment(ctx, disk).Status.Phase }).WithContext(ctx).Should(Equal(corev1.PodFailed))
 		successor := w.must(ctx, "update_disk", disk, 1536, map[string]any{"storage_class": embedded.CSIClass}).Text()
 		m.attach(ctx, successor)
 		Expect(m.run(ctx, checkGiB)).To(Equal(checksum))
