@@ -46,6 +46,9 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	case kube.Finished(machine), machine.Spec.NodeName == "":
 		return hint, typed(typeCloudError, "VM %s does not run (its Pod is %s): no disk can be attached to it", vm, machine.Status.Phase)
 	}
+	if err := c.settleCopy(cluster, claim); err != nil {
+		return hint, err
+	}
 	wanted, err := attachmentOf(claim, machine, c.director)
 	if err != nil {
 		return hint, err
@@ -87,6 +90,8 @@ func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attach
 		switch {
 		case left.DeletionTimestamp != nil:
 			return false, cluster.Pods.AwaitGone(c.ctx, left)
+		case isCopy(left):
+			return false, copying(left)
 		case left.Labels[manifest.LabelVM] != wanted.Labels[manifest.LabelVM]:
 			return false, typed(typeCloudError, "disk %s is attached to VM %s: detach it there first",
 				wanted.Labels[manifest.LabelDisk], left.Labels[manifest.LabelVM])

@@ -19,7 +19,7 @@ import (
 )
 
 // Collector finds what calls that were cut short have left, and removes it when Confirm is set. It
-// never touches a disk, nor anything of another director.
+// never touches a disk (the claim for a copy that was never finished is none), nor anything of another director.
 type Collector struct {
 	Config   Config
 	Director string // the director's UUID
@@ -68,6 +68,7 @@ type survey struct {
 	pods     []*corev1.Pod
 	services []*corev1.Service
 	budgets  []*policyv1.PodDisruptionBudget
+	copies   []*corev1.PersistentVolumeClaim // for disks that update_disk copies, as long as they are not proven
 }
 
 // survey lists the Pods last: whatever is there for a Pod was made after it.
@@ -85,8 +86,12 @@ func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, er
 	if err != nil {
 		return survey{}, err
 	}
+	copies, err := cluster.Claims.List(ctx, kube.Selection{Labels: which.Labels + "," + manifest.LabelCopy + "=" + manifest.CopyUnproven})
+	if err != nil {
+		return survey{}, err
+	}
 	pods, err := cluster.Pods.List(ctx, which)
-	return survey{pods.Items, services.Items, budgets.Items}, err
+	return survey{pods.Items, services.Items, budgets.Items, copies.Items}, err
 }
 
 // leftOver is an object that no call needs any more, or a budget that is too big for its group.
@@ -121,6 +126,11 @@ func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
 			add("Service", service, "no VM is behind it", deleted, nil)
 		}
 	}
+	for _, claim := range s.copies {
+		if now.Sub(claim.CreationTimestamp.Time) > patience {
+			add("PersistentVolumeClaim", claim, "an update_disk that was cut short has left it: it is no whole copy of disk "+claim.Annotations[manifest.AnnotationCopyOf], deleted, nil)
+		}
+	}
 	for _, budget := range s.budgets {
 		members := s.members(budget.Labels[manifest.LabelGroup])
 		if len(members) == 0 {
@@ -149,6 +159,10 @@ func (s survey) needless(pod *corev1.Pod, old bool) string {
 	case manifest.RoleReboot:
 		if old {
 			return "a reboot_vm that was cut short has left it"
+		}
+	case manifest.RoleCopy:
+		if old {
+			return "an update_disk that was cut short has left it"
 		}
 	case manifest.RoleVM:
 		// The director names a VM as soon as create_vm has answered.
@@ -195,6 +209,8 @@ func (c *call) settle(cluster *kube.Client, left leftOver) error {
 		return errors.Join(cluster.Pods.DeleteUnchanged(c.ctx, object), c.leaveBudget(cluster, object))
 	case *corev1.Service:
 		return cluster.Services.DeleteUnchanged(c.ctx, object)
+	case *corev1.PersistentVolumeClaim:
+		return cluster.Claims.DeleteUnchanged(c.ctx, object)
 	case *policyv1.PodDisruptionBudget:
 		budgets, err := cluster.Budgets()
 		if err != nil {

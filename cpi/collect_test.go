@@ -44,6 +44,21 @@ var _ = Describe("What is left over", func() {
 		})).To(BeEmpty())
 	})
 
+	It("is a copy of a disk, with what it was to become, once no call can be at it any more", func() {
+		_, vm := machine("agent-a")
+		old := manifest.Disk{Name: "disk-1", Director: "d"}.Claim()
+		young, left := manifest.Disk{Name: "disk-2", Director: "d"}.Successor(old), manifest.Disk{Name: "disk-3", Director: "d"}.Successor(old)
+		copied := manifest.Copy{Old: old, New: left, Machine: vm, Director: "d"}.Pod()
+		for _, each := range []metav1.Object{left, copied} {
+			each.SetCreationTimestamp(metav1.NewTime(now.Add(-time.Hour)))
+		}
+		young.CreationTimestamp = metav1.NewTime(now)
+		Expect(collected(survey{pods: []*corev1.Pod{copied}, copies: []*corev1.PersistentVolumeClaim{young, left}})).To(Equal(map[string]string{
+			"Pod/disk-1-attachment":        "an update_disk that was cut short has left it: deleted",
+			"PersistentVolumeClaim/disk-3": "an update_disk that was cut short has left it: it is no whole copy of disk disk-1: deleted",
+		}))
+	})
+
 	It("is everything of a machine that is gone, but for a Service that is kept", func() {
 		vm, pod := machine("agent-a")
 		kept := manifest.Service{Name: "kept", Keep: true}

@@ -43,6 +43,8 @@ type Timeouts struct {
 	AttachDisk metav1.Duration `json:"attach_disk"`
 	// DetachDisk covers proving the device free and releasing it.
 	DetachDisk metav1.Duration `json:"detach_disk"`
+	// UpdateDisk covers copying a disk's data to a new one.
+	UpdateDisk metav1.Duration `json:"update_disk"`
 	// Other bounds every other call.
 	Other metav1.Duration `json:"other"`
 }
@@ -66,6 +68,7 @@ func DefaultConfig() Config {
 			DeleteVM:       duration(10 * time.Minute),
 			AttachDisk:     duration(10 * time.Minute),
 			DetachDisk:     duration(5 * time.Minute),
+			UpdateDisk:     duration(2 * time.Hour),
 			Other:          duration(5 * time.Minute),
 		},
 		Log: LogOptions{Level: "info"},
@@ -103,7 +106,7 @@ func (c Config) Validate() error {
 func (t Timeouts) Validate() error {
 	for key, value := range map[string]metav1.Duration{
 		"request": t.Request, "create_stemcell": t.CreateStemcell, "create_vm": t.CreateVM, "delete_vm": t.DeleteVM,
-		"attach_disk": t.AttachDisk, "detach_disk": t.DetachDisk, "other": t.Other,
+		"attach_disk": t.AttachDisk, "detach_disk": t.DetachDisk, "update_disk": t.UpdateDisk, "other": t.Other,
 	} {
 		if value.Duration <= 0 {
 			return fmt.Errorf("timeouts.%s must be longer than 0, for example \"5m\"", key)
@@ -117,7 +120,7 @@ func (t Timeouts) Validate() error {
 
 // longest is the time after which no call is still at work.
 func (t Timeouts) longest() time.Duration {
-	return max(t.CreateStemcell.Duration, t.CreateVM.Duration, t.DeleteVM.Duration, t.AttachDisk.Duration, t.DetachDisk.Duration, t.Other.Duration)
+	return max(t.CreateStemcell.Duration, t.CreateVM.Duration, t.DeleteVM.Duration, t.AttachDisk.Duration, t.DetachDisk.Duration, t.UpdateDisk.Duration, t.Other.Duration)
 }
 
 // of answers how long the method may take.
@@ -133,6 +136,8 @@ func (t Timeouts) of(method string) time.Duration {
 		return t.AttachDisk.Duration
 	case "detach_disk":
 		return t.DetachDisk.Duration
+	case "update_disk":
+		return t.UpdateDisk.Duration
 	}
 	return t.Other.Duration
 }

@@ -53,8 +53,7 @@ func (c *call) hasDisk(cid apiv1.DiskCID) (bool, error) {
 		return false, err
 	}
 	_, err = c.claim(cluster, cid.AsString())
-	var known *Error
-	if errors.As(err, &known) && known.kind == typeDiskNotFound {
+	if isDiskNotFound(err) {
 		return false, nil
 	}
 	return err == nil, err
@@ -74,6 +73,9 @@ func (c *call) deleteDisk(cid apiv1.DiskCID) (any, error) {
 		return nil, err
 	}
 	if err := c.unattached(cluster, claim.Name); err != nil {
+		return nil, err
+	}
+	if err := c.settleCopy(cluster, claim); err != nil {
 		return nil, err
 	}
 	return nil, cluster.Claims.Remove(c.ctx, claim)

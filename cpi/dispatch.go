@@ -86,6 +86,8 @@ func (c *call) action(method string, version int) any {
 		return c.setDiskMetadata
 	case "resize_disk":
 		return c.resizeDisk
+	case "update_disk":
+		return c.updateDisk
 	case "snapshot_disk":
 		return c.snapshotDisk
 	case "delete_snapshot":

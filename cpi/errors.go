@@ -57,6 +57,11 @@ func diskNotFound(cid string) *Error {
 	return typed(typeDiskNotFound, "disk %s not found: there is no PersistentVolumeClaim of that name", cid)
 }
 
+func isDiskNotFound(err error) bool {
+	var known *Error
+	return errors.As(err, &known) && known.kind == typeDiskNotFound
+}
+
 // asBOSH makes the error that leaves the CPI: one with a type stays what it is, any other becomes a
 // CloudError with a hint at what the operator can do.
 func asBOSH(err error) *Error {

@@ -35,24 +35,38 @@ func (c *call) resizeDisk(cid apiv1.DiskCID, sizeMiB int64) (any, error) {
 	return nil, c.growClaim(cluster, claim, sizeMiB)
 }
 
-// unattached refuses a disk that is attached to a VM.
+// unattached refuses a disk that is attached to a VM, or that a copy reads.
 func (c *call) unattached(cluster *kube.Client, disk string) error {
 	attachment, err := cluster.Pods.Get(c.ctx, manifest.AttachmentName(disk))
-	if errors.Is(err, kube.ErrNotFound) {
+	switch {
+	case errors.Is(err, kube.ErrNotFound):
 		return nil
+	case err != nil:
+		return err
+	case attachment.DeletionTimestamp != nil:
+		return nil
+	case isCopy(attachment) && !copyRuns(attachment):
+		return nil
+	case isCopy(attachment):
+		return copying(attachment)
 	}
-	if err == nil && attachment.DeletionTimestamp == nil {
-		return typed(typeCloudError, "disk %s is attached to VM %s: detach it first", disk, attachment.Labels[manifest.LabelVM])
-	}
-	return err
+	return typed(typeCloudError, "disk %s is attached to VM %s: detach it first", disk, attachment.Labels[manifest.LabelVM])
 }
 
-// growClaim is the converge step of resize_disk: repeated after a crash, it finds the size asked for
-// already and only waits.
-func (c *call) growClaim(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, sizeMiB int64) error {
-	has, err := strconv.ParseInt(claim.Annotations[manifest.AnnotationSize], 10, 64)
+// sizeOf answers the size of a disk in MiB as BOSH asked for it.
+func sizeOf(claim *corev1.PersistentVolumeClaim) (int64, error) {
+	size, err := strconv.ParseInt(claim.Annotations[manifest.AnnotationSize], 10, 64)
 	if err != nil {
-		return typed(typeCloudError, "claim %s is no disk of this CPI: its annotation %s is missing", claim.Name, manifest.AnnotationSize)
+		return 0, typed(typeCloudError, "claim %s is no disk of this CPI: its annotation %s is missing", claim.Name, manifest.AnnotationSize)
+	}
+	return size, nil
+}
+
+// growClaim refuses what cannot be done in place, and expands the claim.
+func (c *call) growClaim(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, sizeMiB int64) error {
+	has, err := sizeOf(claim)
+	if err != nil {
+		return err
 	}
 	switch {
 	case sizeMiB < has:
@@ -64,6 +78,14 @@ func (c *call) growClaim(cluster *kube.Client, claim *corev1.PersistentVolumeCla
 		if err := c.expandable(cluster, claim); err != nil {
 			return err
 		}
+	}
+	return c.expandClaim(cluster, claim, has, sizeMiB)
+}
+
+// expandClaim is the converge step of growth: repeated after a crash, it finds the size asked for
+// already and only waits.
+func (c *call) expandClaim(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, has, sizeMiB int64) error {
+	if sizeMiB > has {
 		patch, err := growPatch(claim, sizeMiB)
 		if err != nil {
 			return err
@@ -102,14 +124,10 @@ func (c *call) expandable(cluster *kube.Client, claim *corev1.PersistentVolumeCl
 }
 
 func growPatch(claim *corev1.PersistentVolumeClaim, sizeMiB int64) ([]byte, error) {
-	mode := corev1.PersistentVolumeFilesystem
-	if claim.Spec.VolumeMode != nil {
-		mode = *claim.Spec.VolumeMode
-	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"annotations": map[string]string{manifest.AnnotationSize: strconv.FormatInt(sizeMiB, 10)}},
 		"spec": map[string]any{"resources": map[string]any{"requests": map[string]string{
-			"storage": fmt.Sprintf("%dMi", manifest.ClaimMiB(sizeMiB, mode)),
+			"storage": fmt.Sprintf("%dMi", manifest.ClaimMiB(sizeMiB, manifest.VolumeMode(claim))),
 		}}},
 	})
 	if err != nil {

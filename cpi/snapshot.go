@@ -103,7 +103,7 @@ func (c *call) awaitSnapshot(snapshots *kube.Resource[*kube.VolumeSnapshot, *kub
 }
 
 // flush makes the node write out what a machine has written to its disk. A disk that is not attached
-// has nothing to flush.
+// has nothing to flush, nor has one that a copy reads.
 func (c *call) flush(cluster *kube.Client, disk string) error {
 	attachment, err := cluster.Pods.Get(c.ctx, manifest.AttachmentName(disk))
 	if errors.Is(err, kube.ErrNotFound) {
@@ -112,7 +112,7 @@ func (c *call) flush(cluster *kube.Client, disk string) error {
 	if err != nil {
 		return err
 	}
-	if !kube.Ready(attachment) || attachment.DeletionTimestamp != nil {
+	if !kube.Ready(attachment) || attachment.DeletionTimestamp != nil || isCopy(attachment) {
 		return nil
 	}
 	flusher := manifest.Flush(attachment)

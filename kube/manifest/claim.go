@@ -58,6 +58,14 @@ func (d Disk) Claim() *corev1.PersistentVolumeClaim {
 	return claim
 }
 
+// VolumeMode is the claim's, which Kubernetes takes for Filesystem when it is not given.
+func VolumeMode(claim *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
+	if claim.Spec.VolumeMode == nil {
+		return corev1.PersistentVolumeFilesystem
+	}
+	return *claim.Spec.VolumeMode
+}
+
 // ClaimMiB is how much a claim asks for, in MiB, so that the disk in it has exactly its size. An
 // image file needs room for the volume's own filesystem: ext4 takes some 5 % for inodes and
 // journal, KubeVirt reckons with 6 %; a small volume needs a fixed part besides.

@@ -55,7 +55,8 @@ const AnnotationMetadata = Prefix + "metadata"
 func Reserved(name string) bool {
 	switch name {
 	case LabelDirector, LabelRole, LabelVM, LabelDisk, AnnotationDigest, AnnotationSize,
-		AnnotationStemcell, AnnotationAddress, AnnotationFilesystem, AnnotationMetadata, LabelGroup, AnnotationBudget, AnnotationKeep:
+		AnnotationStemcell, AnnotationAddress, AnnotationFilesystem, AnnotationMetadata, LabelGroup, AnnotationBudget, AnnotationKeep,
+		LabelCopy, AnnotationCopyOf, AnnotationCopiedTo:
 		return true
 	}
 	return strings.HasPrefix(name, servicePrefix)

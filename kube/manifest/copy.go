@@ -1,0 +1,128 @@
+package manifest
+
+import (
+	_ "embed"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+//go:embed copy.sh
+var copyScript string
+
+// RoleCopy is the value of LabelRole on the Pod that copies a disk.
+const RoleCopy = "copy"
+
+// LabelCopy is on a disk that update_disk makes to take another one's place, until it has: its value
+// tells how far that is.
+const LabelCopy = Prefix + "copy"
+
+const (
+	// CopyUnproven is no disk yet: its data is not there, or not known to be right.
+	CopyUnproven = "unproven"
+	// CopyProven has the data. The old disk stays until the director has named the new one.
+	CopyProven = "proven"
+)
+
+const (
+	// AnnotationCopyOf names, on such a disk and for good, the one that it takes the place of.
+	AnnotationCopyOf = Prefix + "copy-of"
+	// AnnotationCopiedTo names, on the old disk, the one that is to take its place.
+	AnnotationCopiedTo = Prefix + "copied-to"
+)
+
+// NoRoom is the status with which a copy ends whose data does not fit.
+const NoRoom = 28
+
+// Successor is the claim of a disk that is to take the old one's place. It carries the metadata that the
+// director has given the old one.
+func (d Disk) Successor(old *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	claim := d.Claim()
+	for _, each := range []struct{ from, to map[string]string }{{old.Labels, claim.Labels}, {old.Annotations, claim.Annotations}} {
+		for key, value := range each.from {
+			metadata := key == AnnotationMetadata || strings.HasPrefix(key, Prefix) && !Reserved(key)
+			if _, given := each.to[key]; metadata && !given {
+				each.to[key] = value
+			}
+		}
+	}
+	claim.Labels[LabelCopy] = CopyUnproven
+	claim.Annotations[AnnotationCopyOf] = old.Name
+	return claim
+}
+
+// Copy copies a disk that is attached to no VM to its successor.
+type Copy struct {
+	Old, New *corev1.PersistentVolumeClaim
+	Machine  *corev1.Pod // a VM from whose image the copy runs
+	Node     string      // where it has to run; anywhere when empty
+	Director string
+}
+
+// Pod is the copy. It runs once. Its name is that of the old disk's attachment, so that there is never
+// one beside the other, and it belongs to the successor.
+func (c Copy) Pod() *corev1.Pod {
+	meta := owned(AttachmentName(c.Old.Name), c.Old.Namespace, c.Director, RoleCopy)
+	meta.Labels[LabelDisk] = c.Old.Name
+	meta.Annotations = map[string]string{AnnotationCopiedTo: c.New.Name}
+	meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: c.New.Name, UID: c.New.UID}}
+	pod := &corev1.Pod{
+		ObjectMeta: meta,
+		Spec: corev1.PodSpec{
+			Containers:                    []corev1.Container{c.container()},
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			TerminationGracePeriodSeconds: new(int64(1)),
+			AutomountServiceAccountToken:  new(false),
+			EnableServiceLinks:            new(false),
+			HostNetwork:                   true, // no address of its own
+			HostPID:                       true, // to see who uses the device
+			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			PriorityClassName:             c.Machine.Spec.PriorityClassName,
+			ImagePullSecrets:              c.Machine.Spec.ImagePullSecrets,
+		},
+	}
+	if c.Node != "" {
+		pod.Spec.Affinity = onNode(c.Node)
+	}
+	use(pod, c.Old, "old")
+	use(pod, c.New, "volume")
+	return pod
+}
+
+func (c Copy) container() corev1.Container {
+	return corev1.Container{
+		Name:    "copy",
+		Image:   c.Machine.Spec.Containers[0].Image,
+		Command: []string{"/bin/bash", "-c", attachmentScript + "\n" + copyScript, "attachment", "copy"},
+		Env: []corev1.EnvVar{
+			{Name: "DISK", Value: c.New.Name},
+			{Name: "SIZE_MIB", Value: c.New.Annotations[AnnotationSize]},
+			{Name: "FILESYSTEM", Value: c.New.Annotations[AnnotationFilesystem]},
+			{Name: "OLD", Value: c.Old.Name},
+		},
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("100m"),
+			corev1.ResourceMemory: mebibytes(64),
+		}},
+		SecurityContext:          &corev1.SecurityContext{Privileged: new(true)},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		ImagePullPolicy:          corev1.PullIfNotPresent,
+	}
+}
+
+// use gives the claim to the Pod's container: a Block claim as the device /dev/NAME, a Filesystem claim
+// mounted at /NAME.
+func use(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim, name string) {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
+	}})
+	container := &pod.Spec.Containers[0]
+	if VolumeMode(claim) == corev1.PersistentVolumeBlock {
+		container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{Name: name, DevicePath: path.Join("/dev", name)})
+	} else {
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path.Join("/", name)})
+	}
+}

@@ -1,0 +1,159 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+const (
+	// A file of 1 GiB that no copy can make smaller, and all that a filesystem can say of a file beside
+	// its content.
+	fillGiB = `cd /var/vcap/store && head -c 1073741824 /dev/urandom > data && mkdir -p tree/empty &&
+		echo x > tree/file && ln tree/file tree/hardlink && ln -s file tree/symlink && mkfifo tree/fifo && mknod tree/device c 1 3 &&
+		truncate -s 64M tree/sparse && echo end >> tree/sparse && install -m 4750 -o vcap -g vcap /bin/true tree/suid &&
+		touch -d 2001-02-03 tree/old && touch "tree/$(printf 'odd\nname')" && sync -f . && ` + checkGiB
+	checkGiB = `mountpoint -q /var/vcap/store && cd /var/vcap/store && sha256sum < data &&
+		stat --format='%N %F %a %U:%G %Y %t:%T %h' data tree tree/* | sha256sum && sha256sum < tree/sparse`
+)
+
+// claims are the names of the world's disks.
+func (w *world) claims(ctx context.Context) []string {
+	GinkgoHelper()
+	found, err := w.cluster.CoreV1().PersistentVolumeClaims(w.namespace).List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	names := []string{}
+	for _, claim := range found.Items {
+		names = append(names, claim.Name)
+	}
+	return names
+}
+
+var _ = Describe("A disk with 1 GiB of data", Label("disks"), Ordered, func() {
+	var (
+		w        *world
+		m        *machine
+		disk     string
+		checksum string
+		before   identity
+		loops    int    // of the node, before there was a disk
+		mounts   string // likewise
+	)
+	BeforeAll(func(ctx context.Context) {
+		w = newWorld(ctx)
+		m = w.createMachine(ctx)
+		before, loops, mounts = m.identity(ctx), strings.Count(w.loops(ctx), "\n"), w.mounts(ctx)
+		disk = w.createDisk(ctx, 1536, onFilesystem)
+		m.attach(ctx, disk)
+		checksum = m.run(ctx, fillGiB)
+	}, NodeTimeout(longTest))
+
+	// updated does what the director does with `enable_cpi_update_disk`, and answers the disk's CID.
+	updated := func(ctx context.Context, sizeMiB int, properties map[string]any) string {
+		GinkgoHelper()
+		m.detach(ctx, disk)
+		successor := w.must(ctx, "update_disk", disk, sizeMiB, properties).Text()
+		m.attach(ctx, successor)
+		Expect(m.run(ctx, checkGiB)).To(Equal(checksum))
+		Expect(m.sizeMiB(ctx, successor)).To(Equal(sizeMiB))
+		Expect(m.identity(ctx)).To(Equal(before))
+		return successor
+	}
+
+	for _, change := range []struct {
+		to         string
+		sizeMiB    int
+		properties map[string]any
+		filesystem string
+	}{
+		{"another StorageClass", 1536, map[string]any{"storage_class": embedded.CSIClass}, "ext4"},
+		{"a Block claim", 1600, map[string]any{"storage_class": embedded.CSIClass, "volume_mode": "Block"}, "ext4"},
+		{"xfs on a class that cannot grow", 1664, map[string]any{"storage_class": embedded.CSIFixedClass, "volume_mode": "Block", "filesystem": "xfs"}, "xfs"},
+		{"a size that its class cannot grow to", 1728, map[string]any{"storage_class": embedded.CSIFixedClass, "volume_mode": "Block", "filesystem": "xfs"}, "xfs"},
+		{"a smaller Filesystem claim", 1408, map[string]any{"storage_class": "standard"}, "ext4"},
+	} {
+		It("keeps it when update_disk brings it to "+change.to+", and the old disk is gone", func(ctx context.Context) {
+			successor := updated(ctx, change.sizeMiB, change.properties)
+			Expect(successor).NotTo(Equal(disk))
+			Eventually(w.claims).WithContext(ctx).Should(ConsistOf(successor))
+			Expect(m.run(ctx, "findmnt --noheadings --output FSTYPE /var/vcap/store")).To(Equal(change.filesystem))
+			Expect(w.must(ctx, "update_disk", disk, change.sizeMiB, change.properties).Text()).To(Equal(successor), "the same call again")
+			disk = successor
+		}, NodeTimeout(longTest))
+	}
+
+	It("stays as it is, and can be used, when update_disk would make it too small", func(ctx context.Context) {
+		m.detach(ctx, disk)
+		failed := w.fails(ctx, "update_disk", disk, 512, onBlock)
+		Expect(failed.Type).To(Equal("Bosh::Clouds::NoDiskSpace"))
+		Expect(failed.Message).To(ContainSubstring("does not fit on a disk of 512 MiB"))
+		m.attach(ctx, disk)
+		Expect(m.run(ctx, checkGiB)).To(Equal(checksum))
+		Eventually(w.claims).WithContext(ctx).Should(ConsistOf(disk))
+	}, NodeTimeout(longTest))
+
+	It("is copied from the start when the copy is killed, and by the same call", func(ctx context.Context) {
+		m.detach(ctx, disk)
+		calling, cancel := context.WithCancel(ctx)
+		ended := make(chan error)
+		go func() {
+			_, err := w.Call(calling, "update_disk", disk, 1536, map[string]any{"storage_class": embedded.CSIClass})
+			ended <- err
+		}()
+		w.copies(ctx, disk)
+		cancel()
+		Expect(<-ended).To(HaveOccurred())
+		Expect(w.fails(ctx, "attach_disk", m.cid, disk).Message).To(ContainSubstring("is being copied to disk"))
+		for _, pid := range w.copying(ctx, disk) {
+			_, _ = embedded.Run(ctx, "kill", "-9", pid) // one that has ended is as good
+		}
+		Eventually(func() corev1.PodPhase { return w.attachment(ctx, disk).Status.Phase }).WithContext(ctx).Should(Equal(corev1.PodFailed))
+		successor := w.must(ctx, "update_disk", disk, 1536, map[string]any{"storage_class": embedded.CSIClass}).Text()
+		m.attach(ctx, successor)
+		Expect(m.run(ctx, checkGiB)).To(Equal(checksum))
+		Eventually(w.claims).WithContext(ctx).Should(ConsistOf(successor))
+		disk = successor
+	}, NodeTimeout(longTest))
+
+	It("grows in place where its class can", func(ctx context.Context) {
+		Expect(updated(ctx, 2048, map[string]any{"storage_class": embedded.CSIClass, "labels": map[string]any{"team": "a"}})).To(Equal(disk))
+		claim, err := w.cluster.CoreV1().PersistentVolumeClaims(w.namespace).Get(ctx, disk, metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(claim.Labels).To(HaveKeyWithValue("team", "a"))
+		m.detach(ctx, disk)
+		w.must(ctx, "delete_disk", disk)
+	}, NodeTimeout(longTest))
+
+	It("leaves no loop device and no mount of all that behind", func(ctx context.Context) {
+		Eventually(func() int { return strings.Count(w.loops(ctx), "\n") }).WithContext(ctx).Should(BeNumerically("<=", loops))
+		Eventually(w.mounts).WithContext(ctx).Should(Equal(mounts))
+	})
+})
+
+// copying answers the process ids on the node of the copy of this disk: those that have it in their
+// environment and run its script.
+func (w *world) copying(ctx context.Context, disk string) []string {
+	GinkgoHelper()
+	out, err := embedded.Run(ctx, "bash", "-c", fmt.Sprintf(`for p in /proc/[0-9]*; do
+		tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "OLD=%s" && echo "${p#/proc/}"; done; true`, disk))
+	Expect(err).NotTo(HaveOccurred())
+	return strings.Fields(out)
+}
+
+// copies waits until data is being copied.
+func (w *world) copies(ctx context.Context, disk string) {
+	GinkgoHelper()
+	Eventually(func() (string, error) {
+		return embedded.Run(ctx, "bash", "-c", fmt.Sprintf(`for p in /proc/[0-9]*; do
+			[[ $(cat "$p/comm" 2>/dev/null) == cp ]] && tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -x "OLD=%s"; done; true`, disk))
+	}).WithContext(ctx).ShouldNot(BeEmpty())
+}
