@@ -28,6 +28,9 @@ func (c *call) rebootVM(cid apiv1.VMCID) (any, error) {
 	if kube.Finished(vm) || vm.Spec.NodeName == "" || vm.DeletionTimestamp != nil {
 		return nil, typed(typeCloudError, "VM %s does not run (its Pod is %s): it cannot be rebooted, only recreated", vm.Name, vm.Status.Phase)
 	}
+	if err := c.onNode(cluster, vm); err != nil {
+		return nil, err
+	}
 	reset, err := c.bringReboot(cluster, manifest.Reboot(vm, c.director))
 	if err != nil {
 		return nil, err
