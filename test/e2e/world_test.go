@@ -190,7 +190,7 @@ func (w *world) createMachineIn(ctx context.Context, group string, properties ma
 	return w.bringMachine(ctx, os.Getenv("E2E_STEMCELL"), group, properties)
 }
 
-func (w *world) bringMachine(ctx context.Context, stemcell, group string, properties map[string]any) *machine {
+func (w *world) bringMachine(ctx context.Context, stemcell, group string, properties map[string]any, disks ...string) *machine {
 	GinkgoHelper()
 	env, err := director.AgentEnv()
 	Expect(err).NotTo(HaveOccurred())
@@ -198,7 +198,7 @@ func (w *world) bringMachine(ctx context.Context, stemcell, group string, proper
 	w.machines++
 	address := newAddress()
 	agent := fmt.Sprintf("%s-%d", w.namespace, w.machines)
-	w.must(ctx, "create_vm", agent, w.stemcell(ctx, stemcell), properties, manual(address), []string{}, env)
+	w.must(ctx, "create_vm", agent, w.stemcell(ctx, stemcell), properties, manual(address), append([]string{}, disks...), env)
 	m := &machine{w: w, cid: "agent-" + agent, address: address, agent: director.Agent{Address: address}}
 	m.awaitAgent(ctx)
 	return m
