@@ -24,7 +24,7 @@ type subject struct {
 // The large file is read from the disk, and not from what the node remembers of it.
 const (
 	fillLarge  = `dd if=/dev/urandom of=/var/vcap/store/data bs=4M count=256 conv=fsync status=none && ` + checkLarge
-	checkLarge = `mountpoint -q /var/vcap/store && dd if=/var/vcap/store/data bs=4M iflag=direct status=none | sha256sum`
+	checkLarge = `mountpoint -q /var/vcap/store && dd if=/var/vcap/store/data bs=4M iflag=direct status=none | b2sum`
 )
 
 func (s *subject) prepare(ctx context.Context, properties map[string]any) {

@@ -83,9 +83,9 @@ var _ = Describe("A lost node", Label("machines"), func() {
 		Expect(second.PowerOn(ctx, false)).To(Succeed())
 		kubectl("taint", "nodes", second.Name, outOfService+"-")
 		Eventually(func(g Gomega) {
-			running, err := second.Ctr(ctx, "tasks", "list", "--quiet")
+			left, err := second.Ctr(ctx, "containers", "list", "--quiet")
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(running).To(BeEmpty())
+			g.Expect(left).To(BeEmpty())
 			pods, err := w.cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + second.Name})
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(pods.Items).To(BeEmpty())
@@ -97,7 +97,9 @@ var _ = Describe("A lost node", Label("machines"), func() {
 			next.run(ctx, "umount /mnt/"+disk)
 			w.must(ctx, "detach_disk", next.cid, disk)
 		}
-		w.must(ctx, "attach_disk", w.bringMachine(ctx, os.Getenv("E2E_STEMCELL"), "", on(second)).cid, disks["Block"])
+		back := w.bringMachine(ctx, os.Getenv("E2E_STEMCELL"), "", on(second))
+		Expect(back.checksum(ctx, disks["Block"])).To(Equal(checksums["Block"]))
+		w.must(ctx, "delete_vm", back.cid)
 	}, NodeTimeout(longTest))
 })
 
