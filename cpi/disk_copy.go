@@ -140,11 +140,11 @@ func (c *call) bringCopy(cluster *kube.Client, wanted *corev1.Pod) (*corev1.Pod,
 	pod, _, err := cluster.Pods.Bring(c.ctx, wanted, func(left *corev1.Pod) (bool, error) {
 		switch {
 		case left.DeletionTimestamp != nil:
-			return false, cluster.Pods.AwaitGone(c.ctx, left)
+			return false, c.awaitGone(cluster, left)
 		case !isCopy(left):
 			return false, typed(typeCloudError, "disk %s is attached to VM %s: detach it first", left.Labels[manifest.LabelDisk], left.Labels[manifest.LabelVM])
 		case left.Status.Phase == corev1.PodFailed || !slices.Equal(left.OwnerReferences, wanted.OwnerReferences):
-			return false, cluster.Pods.Remove(c.ctx, left)
+			return false, c.endPod(cluster, left)
 		}
 		return true, nil
 	})
@@ -266,7 +266,7 @@ func (c *call) endCopy(cluster *kube.Client, disk string) error {
 	if err != nil {
 		return err
 	}
-	return cluster.Pods.Remove(c.ctx, pod)
+	return c.endPod(cluster, pod)
 }
 
 // annotateClaim sets the annotation, or removes it.

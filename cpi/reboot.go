@@ -28,9 +28,12 @@ func (c *call) rebootVM(cid apiv1.VMCID) (any, error) {
 	if kube.Finished(vm) || vm.Spec.NodeName == "" || vm.DeletionTimestamp != nil {
 		return nil, typed(typeCloudError, "VM %s does not run (its Pod is %s): it cannot be rebooted, only recreated", vm.Name, vm.Status.Phase)
 	}
+	if err := c.onNode(cluster, vm); err != nil {
+		return nil, err
+	}
 	// One that a call which was cut short left makes room.
 	reset, _, err := cluster.Pods.Bring(c.ctx, manifest.Reboot(vm, c.director), func(left *corev1.Pod) (bool, error) {
-		return false, cluster.Pods.Remove(c.ctx, left)
+		return false, c.endPod(cluster, left)
 	})
 	if err != nil {
 		return nil, err

@@ -213,7 +213,7 @@ func (c *call) undoVM(cluster *kube.Client, pod *corev1.Pod) error {
 // removePod deletes a machine's Pod, waits until its node has stopped it, and removes its Secret
 // without waiting for the garbage collector.
 func (c *call) removePod(cluster *kube.Client, pod *corev1.Pod) error {
-	if err := cluster.Pods.Remove(c.ctx, pod); err != nil {
+	if err := c.endPod(cluster, pod); err != nil {
 		return err
 	}
 	secret, err := cluster.Secrets.Get(c.ctx, pod.Name)
@@ -231,6 +231,9 @@ func (c *call) removePod(cluster *kube.Client, pod *corev1.Pod) error {
 
 // deleteVM removes the machine first, so that nothing uses its disks any more, and then their
 // attachments. The disks stay. The Secret is left to the garbage collector.
+//
+// On a node that does not answer the machine's deletion is asked for as well, and the call fails: the
+// machine is gone when the node has come back, or the operator has said that it is off.
 func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 	cluster, err := c.cluster()
 	if err != nil {
@@ -245,7 +248,7 @@ func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 		return nil, vmNotFound(cid.AsString())
 	}
 	asked := map[types.UID]bool{}
-	err = cluster.Pods.Await(c.ctx, which, &found, func(present []*corev1.Pod) (bool, error) {
+	err = c.awaitUnless(cluster, c.answers(cluster, nodeOf(found.Items)), which, &found, func(present []*corev1.Pod) (bool, error) {
 		doomed := present
 		if machine := only(manifest.RoleVM, present); len(machine) > 0 {
 			doomed = machine
@@ -275,6 +278,16 @@ func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 // ofVM selects a machine's Pod and its attachments.
 func ofVM(cid string) kube.Selection {
 	return kube.Selection{Labels: manifest.LabelVM + "=" + cid}
+}
+
+// nodeOf is the node of a machine's Pod and its attachments, or "" while they have none.
+func nodeOf(pods []*corev1.Pod) string {
+	for _, pod := range pods {
+		if pod.Spec.NodeName != "" {
+			return pod.Spec.NodeName
+		}
+	}
+	return ""
 }
 
 func only(role string, pods []*corev1.Pod) []*corev1.Pod {

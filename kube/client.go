@@ -21,6 +21,8 @@ type Client struct {
 	Services *Resource[*corev1.Service, *corev1.ServiceList]
 	// Volumes belong to the cluster, not to the namespace.
 	Volumes *Resource[*corev1.PersistentVolume, *corev1.PersistentVolumeList]
+	// Nodes too.
+	Nodes *Resource[*corev1.Node, *corev1.NodeList]
 
 	// Namespace is the namespace of every object.
 	Namespace string
@@ -52,6 +54,7 @@ func New(options Options, patience time.Duration) (*Client, error) {
 	client.Services = resource(via, "Service", "services", newOf[corev1.Service], newOf[corev1.ServiceList])
 	via.namespace = ""
 	client.Volumes = resource(via, "PersistentVolume", "persistentvolumes", newOf[corev1.PersistentVolume], newOf[corev1.PersistentVolumeList])
+	client.Nodes = resource(via, "Node", "nodes", newOf[corev1.Node], newOf[corev1.NodeList])
 	return client, nil
 }
 

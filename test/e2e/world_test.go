@@ -182,6 +182,7 @@ type wanted struct {
 	stemcell, stemcellCID string // the path of a light stemcell's tarball, or what create_stemcell answered
 	group                 string
 	properties, networks  map[string]any
+	disks                 []string
 }
 
 // createMachine makes a VM on a manual network and waits until its agent answers.
@@ -224,7 +225,7 @@ func (w *world) bringMachine(ctx context.Context, vm wanted) *machine {
 	if vm.stemcellCID == "" {
 		vm.stemcellCID = w.stemcell(ctx, cmp.Or(vm.stemcell, os.Getenv("E2E_STEMCELL")))
 	}
-	w.must(ctx, "create_vm", agent, vm.stemcellCID, vm.properties, vm.networks, []string{}, env)
+	w.must(ctx, "create_vm", agent, vm.stemcellCID, vm.properties, vm.networks, append([]string{}, vm.disks...), env)
 	m := &machine{w: w, cid: "agent-" + agent}
 	m.address = m.pod(ctx).Status.PodIP
 	m.agent = director.Agent{Address: m.address}

@@ -39,6 +39,9 @@ func (n *Node) file(name string) string { return filepath.Join(n.Dir, name) }
 // KubeletRoot is the kubelet's folder, with the Pods' volumes.
 func (n *Node) KubeletRoot() string { return n.file("kubelet") }
 
+// volumes is the folder of the default class's volumes.
+func (n *Node) volumes() string { return n.file("volumes") }
+
 func (n *Node) socket() string { return n.file("containerd.sock") }
 
 // namespaces is the process that keeps the node's mount namespace.
@@ -86,22 +89,7 @@ func (n *Node) Start(ctx context.Context) error {
 	if err := n.configure(); err != nil {
 		return err
 	}
-	if err := n.joinNetwork(ctx); err != nil {
-		return err
-	}
-	if n.Network != "" {
-		if err := n.bridge().Start(); err != nil {
-			return err
-		}
-	}
-	if err := n.namespaces().Start(); err != nil {
-		return err
-	}
-	err := Eventually(ctx, 5*time.Second, n.Name+"'s mount namespace", func(ctx context.Context) (bool, error) {
-		out, err := n.Exec(ctx, "findmnt", "--noheadings", "--output", "PROPAGATION", "/")
-		return strings.TrimSpace(out) == "shared", err
-	})
-	if err != nil {
+	if err := n.startNamespaces(ctx); err != nil {
 		return err
 	}
 	if err := n.StartContainerd(ctx); err != nil {
@@ -116,6 +104,25 @@ func (n *Node) Start(ctx context.Context) error {
 		}
 	}
 	return n.StartKubelet(ctx)
+}
+
+// startNamespaces makes what the node's processes live in.
+func (n *Node) startNamespaces(ctx context.Context) error {
+	if err := n.joinNetwork(ctx); err != nil {
+		return err
+	}
+	if n.Network != "" {
+		if err := n.bridge().Start(); err != nil {
+			return err
+		}
+	}
+	if err := n.namespaces().Start(); err != nil {
+		return err
+	}
+	return Eventually(ctx, 5*time.Second, n.Name+"'s mount namespace", func(ctx context.Context) (bool, error) {
+		out, err := n.Exec(ctx, "findmnt", "--noheadings", "--output", "PROPAGATION", "/")
+		return strings.TrimSpace(out) == "shared", err
+	})
 }
 
 // StartContainerd starts the runtime and waits until it answers.
@@ -135,10 +142,10 @@ func (n *Node) StartContainerd(ctx context.Context) error {
 
 // StartKubelet starts the kubelet and waits until the node is ready.
 func (n *Node) StartKubelet(ctx context.Context) error {
-	if err := n.Kubelet().Start(); err != nil {
-		return err
-	}
 	err := Eventually(ctx, 2*time.Minute, n.Name+" to be ready", func(ctx context.Context) (bool, error) {
+		if err := n.Kubelet().Start(); err != nil { // again, when it ended
+			return false, err
+		}
 		// The node's last report may be a former kubelet's: this one has to answer, too.
 		if _, err := n.ControlPlane.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+n.Name+"/proxy/healthz"); err != nil {
 			return false, err
@@ -322,6 +329,7 @@ maxPods: 110
 shutdownGracePeriod: 0s
 syncFrequency: 10s
 volumeStatsAggPeriod: 0s
+crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 `
 
 const calicoConfig = `{
