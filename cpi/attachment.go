@@ -118,6 +118,9 @@ func (c *call) awaitAttachment(cluster *kube.Client, attachment *corev1.Pod, dep
 			return false, typed(typeCloudError, "disk %s was detached while it was being attached", disk)
 		}
 		*attachment = *present[0]
+		if kube.Ready(attachment) {
+			return true, nil
+		}
 		if failed := failure(attachment); failed != "" {
 			return false, typed(typeCloudError, "disk %s cannot be attached: %s", disk, failed)
 		}
@@ -125,14 +128,17 @@ func (c *call) awaitAttachment(cluster *kube.Client, attachment *corev1.Pod, dep
 			return false, typed(typeCloudError, "disk %s cannot be attached to VM %s: its volume cannot be reached from the VM's node: %s",
 				disk, attachment.Labels[manifest.LabelVM], reason)
 		}
-		return kube.Ready(attachment), nil
+		return false, nil
 	})
 	return c.explainTimeout(cluster, attachment, err, "disk "+disk+" did not appear in VM "+attachment.Labels[manifest.LabelVM])
 }
 
-// failure answers what the attachment's own script gave as its reason to fail.
+// failure answers what the attachment's own script gave as its reason to fail, unless it is trying again.
 func failure(attachment *corev1.Pod) string {
 	for _, status := range attachment.Status.ContainerStatuses {
+		if status.State.Running != nil {
+			continue
+		}
 		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
 			if ended != nil && ended.ExitCode == 1 {
 				return strings.TrimSpace(ended.Message)
