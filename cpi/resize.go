@@ -106,10 +106,14 @@ func growPatch(claim *corev1.PersistentVolumeClaim, sizeMiB int64) ([]byte, erro
 	if claim.Spec.VolumeMode != nil {
 		mode = *claim.Spec.VolumeMode
 	}
+	claimMiB := manifest.ClaimMiB(sizeMiB, mode)
+	if manifest.IsBound(claim) {
+		claimMiB = sizeMiB
+	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"annotations": map[string]string{manifest.AnnotationSize: strconv.FormatInt(sizeMiB, 10)}},
 		"spec": map[string]any{"resources": map[string]any{"requests": map[string]string{
-			"storage": fmt.Sprintf("%dMi", manifest.ClaimMiB(sizeMiB, mode)),
+			"storage": fmt.Sprintf("%dMi", claimMiB),
 		}}},
 	})
 	if err != nil {
