@@ -36,9 +36,9 @@ type Attachment struct {
 // Pod is the attachment. It runs on the VM's node from the VM's image, needs no address, and belongs
 // to the VM's Pod.
 //
-// Its one container prepares the device and its node, holds them, and lets go on SIGTERM once the
-// device is free. The kubelet reports it running after its postStart hook, which waits for the node:
-// the Pod is ready when the device is there. (A readiness probe would say the same up to a second
+// Its one container prepares the device and its node, holds them, and when it is told to end lets go
+// once the device is free. The kubelet reports it running after its postStart hook, which waits for the
+// node: the Pod is ready when the device is there. (A readiness probe would say the same up to a second
 // later, an init container up to two.)
 func (a Attachment) Pod() *corev1.Pod {
 	meta := owned(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)

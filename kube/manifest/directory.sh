@@ -1,14 +1,13 @@
 # Makes one disk appear as a directory in one machine: for disks with `attach: bind`. It comes after
 # attachment.sh, whose words and parts it uses, and whose `await` is its own.
 #
-#   hold-directory      mount the volume in the machine's folder, then wait; on SIGTERM leave once
-#                       nothing in the machine uses it
+#   hold-directory      mount the volume in the machine's folder, then wait; when told to end, leave
+#                       once nothing in the machine uses it
 #   release-directory   prove that nothing in the machine uses the volume, and take it away
 #
 # /devices propagates mounts to the node, and from there into the machine. Such a mount outlives the
 # container that made it: each start adopts the one that is right, and takes away what is not.
-# shellcheck disable=SC2154 # node and lock are attachment.sh's
-:
+# shellcheck disable=SC2154 # node, lock and end_signals are attachment.sh's
 
 # inside WHAT [VM]: what the machine's processes do with the volume, one line each.
 #
@@ -123,14 +122,14 @@ leave_directory() {
 case $1 in
   hold-directory)
     ending=no
-    trap 'ending=yes' TERM
+    trap 'ending=yes' "${end_signals[@]}"
     rm -f "$lock"
     if used_by_other_machine; then
       fail "disk $DISK is still in use outside of VM $VM: $users"
     fi
     place
     arrives || { take_away; fail "disk $DISK does not appear in VM $VM: the node's $VM folder does not propagate mounts into it; recreate the VM"; }
-    trap leave_directory TERM
+    trap leave_directory "${end_signals[@]}"
     [[ $ending == no ]] || leave_directory
     exec 9>"$lock"
     flock 9

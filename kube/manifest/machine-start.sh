@@ -88,8 +88,9 @@ configure_agent() {
 # a directory what the agent means, and nothing else with anything else.
 bring_directories() {
   mkdir -p /usr/local/sbin
-  cat >/usr/local/sbin/mount <<'END'
-#!/bin/bash
+  {
+    echo '#!/bin/bash'
+    cat <<'PROGRAM'
 # mount(8), or by another name umount(8): a disk that is a directory is mounted by binding it, and
 # unmounted where it is bound.
 program=${0##*/}
@@ -102,7 +103,8 @@ mapfile -t bound < <(awk -v at="$1" '
   $5 == at { wanted = $3 " " $4 }
   END { for (i = NR; i; i--) if (volume[i] == wanted && place[i] != at) print place[i] }' /proc/self/mountinfo)
 ((${#bound[@]} == 0)) || exec /bin/umount "${bound[@]}"
-END
+PROGRAM
+  } >/usr/local/sbin/mount
   chmod 0755 /usr/local/sbin/mount
   ln -sf mount /usr/local/sbin/umount
   hash -r # this shell remembers where the others are

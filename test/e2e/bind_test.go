@@ -29,6 +29,15 @@ func (m *machine) folder(ctx context.Context) []string {
 	return found
 }
 
+// killHolder kills the attachment's process.
+func (w *world) killHolder(ctx context.Context, disk string) {
+	GinkgoHelper()
+	for _, pid := range w.holding(ctx, disk) {
+		_, err := embedded.Run(ctx, "kill", "-9", pid)
+		Expect(err).NotTo(HaveOccurred())
+	}
+}
+
 var _ = Describe("A disk that appears as a directory", Label("disks"), func() {
 	// The volumes of the default class are folders of one filesystem; those of the CSI driver are
 	// filesystems of their own.
@@ -83,10 +92,7 @@ var _ = Describe("A disk that appears as a directory", Label("disks"), func() {
 					before := m.identity(ctx)
 					for range 3 {
 						restarts := w.attachment(ctx, disk).Status.ContainerStatuses[0].RestartCount
-						for _, pid := range w.holding(ctx, disk) {
-							_, err := embedded.Run(ctx, "kill", "-9", pid)
-							Expect(err).NotTo(HaveOccurred())
-						}
+						w.killHolder(ctx, disk)
 						w.restarted(ctx, disk+"-attachment", restarts)
 						Expect(m.run(ctx, checkDisk)).To(Equal(checksum))
 						Expect(m.folder(ctx)).To(HaveLen(1), "mounts stack")
@@ -101,10 +107,19 @@ var _ = Describe("A disk that appears as a directory", Label("disks"), func() {
 					intact(ctx)
 				}, NodeTimeout(longTest))
 
-				It("is bound again before anything else when the machine's container restarts", func(ctx context.Context) {
+				It("is bound again before anything else when the machine's container and the attachment restart at once", func(ctx context.Context) {
+					w.killHolder(ctx, disk)
 					m.killInit(ctx)
 					m.awaitAgent(ctx)
 					Expect(m.run(ctx, checkDisk)).To(Equal(checksum))
+					intact(ctx)
+				}, NodeTimeout(longTest))
+
+				It("stays when the kubelet restarts", func(ctx context.Context) {
+					before := m.identity(ctx)
+					Expect(w.embedded.Nodes[0].Kubelet().Stop()).To(Succeed())
+					Expect(w.embedded.Nodes[0].StartKubelet(ctx)).To(Succeed())
+					Expect(m.identity(ctx)).To(Equal(before))
 					intact(ctx)
 				}, NodeTimeout(longTest))
 
