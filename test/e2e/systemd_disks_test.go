@@ -17,16 +17,28 @@ var _ = Describe("A persistent disk of a machine with systemd", Label("disks"), 
 	It("stays when its attachment is deleted by someone else until it is free, and leaves nothing behind", func(ctx context.Context) {
 		w := newWorld(ctx)
 		m := w.createMachineFrom(ctx, os.Getenv("E2E_STEMCELL_SYSTEMD"), map[string]any{})
-		loops := w.loops(ctx)
 		disk := w.createDisk(ctx, 64, onFilesystem)
 		m.attach(ctx, disk)
 		checksum := m.run(ctx, fillDisk)
+		loop := w.loopOf(ctx, m.run(ctx, "stat --format %Lr /dev/bosh/"+disk))
 		Expect(w.cluster.CoreV1().Pods(w.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 		Expect(m.run(ctx, checkDisk)).To(Equal(checksum))
 		Expect(w.attachment(ctx, disk).DeletionTimestamp).NotTo(BeNil())
 		m.detach(ctx, disk)
 		Expect(m.run(ctx, "ls -A /dev/bosh")).To(BeEmpty())
-		Eventually(func() int { return strings.Count(w.loops(ctx), "\n") }).Should(BeNumerically("<=", strings.Count(loops, "\n")))
+		Expect(w.loops(ctx)).NotTo(ContainSubstring(loop))
 		w.must(ctx, "delete_disk", disk)
 	}, NodeTimeout(longTest))
 })
+
+// loopOf answers the line of w.loops for the loop device with this number.
+func (w *world) loopOf(ctx context.Context, number string) string {
+	GinkgoHelper()
+	for line := range strings.Lines(w.loops(ctx)) {
+		if name, _, _ := strings.Cut(line, " "); name == "/dev/loop"+number {
+			return line
+		}
+	}
+	Fail("there is no loop device " + number)
+	return ""
+}
