@@ -29,10 +29,7 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	if err != nil {
 		return hint, err
 	}
-	machine, err := cluster.Pods.Get(c.ctx, vm)
-	if errors.Is(err, kube.ErrNotFound) {
-		return hint, vmNotFound(vm)
-	}
+	machine, attached, err := c.withAttachments(cluster, vm)
 	if err != nil {
 		return hint, err
 	}
@@ -56,6 +53,9 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	if err != nil {
 		return hint, err
 	}
+	if err := migratable(wanted, attached); err != nil {
+		return hint, err
+	}
 	attachment, mine, err := c.bringAttachment(cluster, wanted.Pod())
 	if err != nil {
 		return hint, err
@@ -70,6 +70,33 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	return hint, nil
 }
 
+// withAttachments answers the machine's Pod and those of its disks.
+func (c *call) withAttachments(cluster *kube.Client, vm string) (machine *corev1.Pod, attachments []*corev1.Pod, err error) {
+	found, err := cluster.Pods.List(c.ctx, ofVM(vm))
+	if err != nil {
+		return nil, nil, err
+	}
+	machines := only(manifest.RoleVM, found.Items)
+	if len(machines) == 0 {
+		return nil, nil, vmNotFound(vm)
+	}
+	return machines[0], only(manifest.RoleAttachment, found.Items), nil
+}
+
+// migratable refuses a second disk where one of the two is a directory: the director attaches two to
+// move the data from one to the other, and the agent fails at that only after it has begun.
+func migratable(wanted manifest.Attachment, attached []*corev1.Pod) error {
+	for _, other := range attached {
+		disk := other.Labels[manifest.LabelDisk]
+		if disk != wanted.Disk && (wanted.Bind || manifest.IsDirectory(other)) {
+			return typed(typeNotSupported, "disk %s cannot be attached to VM %s beside disk %s: one of them has attach: bind, "+
+				"and the agent cannot migrate data from or to such a disk. Leave the instance group's disk as it is, or move the data yourself",
+				wanted.Disk, wanted.VM.Name, disk)
+		}
+	}
+	return nil
+}
+
 // attachmentOf reads from the claim what create_disk wrote there.
 func attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, director string) (manifest.Attachment, error) {
 	size, err := strconv.ParseInt(claim.Annotations[manifest.AnnotationSize], 10, 64)
@@ -82,7 +109,7 @@ func attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, dire
 		mode = *claim.Spec.VolumeMode
 	}
 	return manifest.Attachment{
-		Disk: claim.Name, SizeMiB: size, Mode: mode, VM: machine, Director: director,
+		Disk: claim.Name, SizeMiB: size, Mode: mode, Bind: manifest.IsDirectory(claim), VM: machine, Director: director,
 		Filesystem: claim.Annotations[manifest.AnnotationFilesystem],
 	}, nil
 }

@@ -103,15 +103,12 @@ func (c *call) getDisks(cid apiv1.VMCID) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := cluster.Pods.List(c.ctx, ofVM(cid.AsString()))
+	_, attachments, err := c.withAttachments(cluster, cid.AsString())
 	if err != nil {
 		return nil, err
 	}
-	if len(only(manifest.RoleVM, found.Items)) == 0 {
-		return nil, vmNotFound(cid.AsString())
-	}
 	disks := []string{}
-	for _, attachment := range only(manifest.RoleAttachment, found.Items) {
+	for _, attachment := range attachments {
 		disks = append(disks, attachment.Labels[manifest.LabelDisk])
 	}
 	return disks, nil

@@ -1,7 +1,8 @@
 # Makes one disk appear as a device in one machine, holds it there, and lets it go.
 #
 #   hold      make the filesystem on a blank disk, grow one that has room, publish the device node (a
-#             restart finds everything done), then wait; on SIGTERM leave once nothing uses the device
+#             restart finds everything done), then wait; when told to end, leave once nothing uses the
+#             device
 #   await     wait until hold has published the node
 #   release   prove that nothing uses the device, and take its node away in the same moment
 #
@@ -13,6 +14,9 @@ set -euo pipefail
 node=/devices/$DISK
 lock=/devices/.$DISK.lock
 image=/volume/disk.img
+
+# How a container is told to end is up to its image: where that is made for systemd, with SIGRTMIN+3.
+end_signals=(TERM INT QUIT RTMIN+3)
 
 fail() { echo "$*" >&2; exit 1; }
 
@@ -257,11 +261,11 @@ held() { [[ -e $lock ]] && ! flock --nonblock --shared "$lock" true; }
 case $1 in
   hold)
     ending=no
-    trap 'ending=yes' TERM
+    trap 'ending=yes' "${end_signals[@]}"
     trap 'ended "$BASH_COMMAND"' EXIT
     rm -f "$lock"
     prepare
-    trap leave TERM
+    trap leave "${end_signals[@]}"
     [[ $ending == no ]] || leave
     exec 9>"$lock"
     flock 9
