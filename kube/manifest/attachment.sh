@@ -250,7 +250,7 @@ pause() { read -r -t "$1" <> <(:) || true; }
 open_elsewhere() {
   local major minor
   major=$((0x$(stat -c %t "$node"))) minor=$((0x$(stat -c %T "$node")))
-  device=/dev/disk
+  device=/dev/bosh-disk
   ((major != 7)) || device=/dev/loop$minor
   [[ -b $device ]] || mknod "$device" b "$major" "$minor"
 }
