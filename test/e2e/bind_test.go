@@ -119,6 +119,7 @@ var _ = Describe("A disk that appears as a directory", Label("disks"), func() {
 					before := m.identity(ctx)
 					Expect(w.embedded.Nodes[0].Kubelet().Stop()).To(Succeed())
 					Expect(w.embedded.Nodes[0].StartKubelet(ctx)).To(Succeed())
+					Eventually(func() error { _, err := m.try(ctx, "true"); return err }).WithContext(ctx).Should(Succeed()) // it knows its Pods again
 					Expect(m.identity(ctx)).To(Equal(before))
 					intact(ctx)
 				}, NodeTimeout(longTest))
