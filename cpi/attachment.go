@@ -3,6 +3,7 @@ package cpi
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -117,7 +118,8 @@ func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attach
 			}
 		}
 		if err := c.awaitGone(cluster, attachment); err != nil {
-			return nil, false, err
+			return nil, false, c.explainTimeout(cluster, attachment, err, fmt.Sprintf("disk %s stays with VM %s, which it is being detached from, until nothing there uses it",
+				wanted.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM]))
 		}
 	}
 }

@@ -4,11 +4,13 @@ package e2e
 
 import (
 	"context"
+	"path/filepath"
 	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"bosh-kubernetes-cpi/test/director"
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
@@ -56,6 +58,15 @@ func (s *subject) atOnce(ctx context.Context, actions ...func()) {
 		})
 	}
 	all.Wait()
+}
+
+// impatient is a director that does not wait for an attachment for long.
+func (s *subject) impatient() *director.Director {
+	GinkgoHelper()
+	d := *s.Director
+	d.Config = filepath.Join(GinkgoT().TempDir(), "impatient.json")
+	Expect(director.WriteConfig(d.Config, s.kubeconfig, s.namespace, map[string]any{"timeouts": map[string]any{"attach_disk": "3s"}})).To(Succeed())
+	return &d
 }
 
 // node is the one that the machine runs on.
