@@ -41,7 +41,7 @@ func survivesTheKubelet(s *subject) {
 	It("comes when the kubelet restarts while it is being attached", func(ctx context.Context) {
 		before := s.m.identity(ctx)
 		s.m.detach(ctx, s.disk)
-		s.atOnce(ctx, func() { s.must(ctx, "attach_disk", s.m.cid, s.disk) }, func() { once(ctx, func(*corev1.Pod) bool { return true }) })
+		atOnce(func() { s.must(ctx, "attach_disk", s.m.cid, s.disk) }, func() { once(ctx, func(*corev1.Pod) bool { return true }) })
 		s.m.attach(ctx, s.disk)
 		Expect(s.m.identity(ctx)).To(Equal(before))
 		s.intact(ctx)
@@ -51,7 +51,7 @@ func survivesTheKubelet(s *subject) {
 		before, disk := s.m.identity(ctx), s.disk
 		s.m.tell(ctx, "unmount_disk", disk)
 		s.m.tell(ctx, "remove_persistent_disk", disk)
-		s.atOnce(ctx, func() { s.must(ctx, "detach_disk", s.m.cid, disk) }, func() {
+		atOnce(func() { s.must(ctx, "detach_disk", s.m.cid, disk) }, func() {
 			once(ctx, func(attachment *corev1.Pod) bool { return len(attachment.Spec.EphemeralContainers) > 0 })
 		})
 		s.m.attach(ctx, disk)
