@@ -252,7 +252,7 @@ func (n *Node) configure() error {
 	}
 	for name, content := range map[string]string{
 		"containerd.toml":        fmt.Sprintf(containerdConfig, n.Dir, n.socket(), plugins, runc, PauseImage),
-		"kubelet.yaml":           fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pki("ca.crt"), n.Address, n.file("resolv.conf")),
+		"kubelet.yaml":           fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pki("ca.crt"), n.Address, n.file("resolv.conf"), n.file("logs")),
 		"resolv.conf":            "nameserver 127.0.0.1\n",
 		"cni/10-calico.conflist": fmt.Sprintf(calicoConfig, n.Name, n.ControlPlane.Kubeconfig("cni"), n.file("calico.log")),
 	} {
@@ -326,6 +326,8 @@ shutdownGracePeriod: 0s
 syncFrequency: 10s
 volumeStatsAggPeriod: 0s
 crashLoopBackOff: {maxContainerRestartPeriod: 1s}
+# Kubelets that share a folder remove each other's logs.
+podLogsDir: %[7]s
 `
 
 const calicoConfig = `{
