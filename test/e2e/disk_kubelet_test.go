@@ -20,6 +20,8 @@ func survivesTheKubelet(s *subject) {
 		GinkgoHelper()
 		Expect(s.node().Kubelet().Stop()).To(Succeed())
 		Expect(s.node().StartKubelet(ctx)).To(Succeed())
+		// It is healthy before it has heard of its Pods.
+		Eventually(func() error { _, err := s.m.try(ctx, "true"); return err }).WithContext(ctx).Should(Succeed())
 	}
 	// once restarts the kubelet as soon as the attachment is as told.
 	once := func(ctx context.Context, is func(*corev1.Pod) bool) {
