@@ -3,6 +3,7 @@ package cpi
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,7 +121,9 @@ func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attach
 	return cluster.Pods.Bring(c.ctx, wanted, func(left *corev1.Pod) (bool, error) {
 		switch {
 		case left.DeletionTimestamp != nil:
-			return false, c.awaitGone(cluster, left)
+			err := c.awaitGone(cluster, left)
+			return false, c.explainTimeout(cluster, left, err, fmt.Sprintf("disk %s stays with VM %s, which it is being detached from, until nothing there uses it",
+				left.Labels[manifest.LabelDisk], left.Labels[manifest.LabelVM]))
 		case isCopy(left):
 			return false, copying(left)
 		case left.Labels[manifest.LabelVM] != wanted.Labels[manifest.LabelVM]:

@@ -165,7 +165,7 @@ var _ = Describe("An older Kubernetes stemcell", Label("stemcells"), func() {
 		tag, pinned := olderStemcell(ctx, os.Getenv("E2E_STEMCELL"), "older-"+w.namespace)
 		cid := w.must(ctx, "create_stemcell", "image", map[string]any{"image": tag}).Text()
 		Expect(cid).To(Equal(pinned))
-		m := w.bootMachine(ctx, cid, "", map[string]any{})
+		m := w.bringMachine(ctx, wanted{stemcellCID: cid})
 		m.run(ctx, "test -s /var/vcap/bosh/instance_settings.json && test ! -e /var/vcap/bosh/warden-cpi-agent-env.json")
 		w.must(ctx, "delete_vm", m.cid)
 		w.must(ctx, "delete_stemcell", cid)
