@@ -160,6 +160,10 @@ func (s survey) needless(pod *corev1.Pod, old bool) string {
 		if old {
 			return "a reboot_vm that was cut short has left it"
 		}
+	case manifest.RoleFlush:
+		if old {
+			return "a snapshot_disk that was cut short has left it"
+		}
 	case manifest.RoleCopy:
 		if old {
 			return "an update_disk that was cut short has left it"

@@ -2,7 +2,6 @@ package cpi
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
 	corev1 "k8s.io/api/core/v1"
@@ -31,40 +30,10 @@ func (c *call) rebootVM(cid apiv1.VMCID) (any, error) {
 	if err := c.onNode(cluster, vm); err != nil {
 		return nil, err
 	}
-	// One that a call which was cut short left makes room.
-	reset, _, err := cluster.Pods.Bring(c.ctx, manifest.Reboot(vm, c.director), func(left *corev1.Pod) (bool, error) {
-		return false, c.endPod(cluster, left)
-	})
-	if err != nil {
+	if err := c.runErrand(cluster, manifest.Reboot(vm, c.director), "the machine was not restarted"); err != nil {
 		return nil, err
 	}
-	err = c.awaitReset(cluster, reset)
-	if err == nil {
-		err = c.awaitRestart(cluster, vm)
-	}
-	detached, cancel := c.detached()
-	defer cancel()
-	return nil, errors.Join(err, cluster.Pods.Delete(detached.ctx, reset))
-}
-
-func (c *call) awaitReset(cluster *kube.Client, reset *corev1.Pod) error {
-	err := cluster.Pods.Await(c.ctx, kube.Selection{Name: reset.Name}, kube.At(reset), func(present []*corev1.Pod) (bool, error) {
-		if len(present) == 0 {
-			return false, typed(typeCloudError, "Pod %s was deleted by someone else", reset.Name)
-		}
-		*reset = *present[0]
-		if reset.Status.Phase != corev1.PodFailed {
-			return reset.Status.Phase == corev1.PodSucceeded, nil
-		}
-		why := ""
-		for _, status := range reset.Status.ContainerStatuses {
-			if status.State.Terminated != nil {
-				why = strings.TrimSpace(status.State.Terminated.Message)
-			}
-		}
-		return false, typed(typeCloudError, "the machine was not restarted: %s", why)
-	})
-	return c.explainTimeout(cluster, reset, err, "the machine was not restarted")
+	return nil, c.awaitRestart(cluster, vm)
 }
 
 // awaitRestart waits until the container has restarted since vm was read, and is up.

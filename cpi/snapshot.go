@@ -6,7 +6,6 @@ import (
 
 	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
 	"github.com/google/uuid"
-	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/manifest"
@@ -115,15 +114,7 @@ func (c *call) flush(cluster *kube.Client, disk string) error {
 	if !kube.Ready(attachment) || attachment.DeletionTimestamp != nil || isCopy(attachment) {
 		return nil
 	}
-	flusher := manifest.Flush(attachment)
-	attachment, err = c.addEphemeral(cluster, attachment, flusher)
-	if err != nil {
-		return err
-	}
-	err = cluster.Pods.Await(c.ctx, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
-		return len(present) == 0 || present[0].DeletionTimestamp != nil || manifest.Ended(present[0], flusher.Name) != nil, nil
-	})
-	return c.explainTimeout(cluster, attachment, err, "disk "+disk+" could not be flushed")
+	return c.runErrand(cluster, manifest.Flush(attachment, c.director), "disk "+disk+" could not be flushed")
 }
 
 // deleteSnapshot removes a snapshot; one that is not there is what was asked for.

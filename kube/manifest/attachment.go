@@ -146,38 +146,29 @@ func IsDirectory(object metav1.Object) bool {
 	return object.GetAnnotations()[AnnotationAttach] == AttachBind
 }
 
-// Names of the containers that run once in an attachment begin with these.
-const (
-	releasePrefix = "release-"
-	flushPrefix   = "flush-"
-)
+// releasePrefix begins the names of the containers that run once in an attachment.
+const releasePrefix = "release-"
 
 // Release is an ephemeral container for the attachment that proves that nothing uses the device, and
 // takes its node away in the same moment. It exits with 0 when it did, and with 1 when the device is
 // in use; its termination message then names the users. A directory likewise.
 func Release(attachment *corev1.Pod) corev1.EphemeralContainer {
 	if IsDirectory(attachment) {
-		release := once(attachment, releasePrefix, directoryCommand("release-directory"))
+		release := once(attachment, directoryCommand("release-directory"))
 		release.VolumeMounts = directoryMounts
 		return release
 	}
-	return once(attachment, releasePrefix, attachmentCommand("release"))
+	return once(attachment, attachmentCommand("release"))
 }
 
 // IsRelease reports whether the ephemeral container of this name proves the device free.
 func IsRelease(name string) bool { return strings.HasPrefix(name, releasePrefix) }
 
-// Flush is an ephemeral container that writes out all that the node's filesystems hold in memory:
-// sync(2) knows no namespaces.
-func Flush(attachment *corev1.Pod) corev1.EphemeralContainer {
-	return once(attachment, flushPrefix, []string{"/bin/sync"})
-}
-
 // once is an ephemeral container with a name of its own: it runs once, and stays in the Pod.
-func once(attachment *corev1.Pod, prefix string, command []string) corev1.EphemeralContainer {
+func once(attachment *corev1.Pod, command []string) corev1.EphemeralContainer {
 	holder := attachment.Spec.Containers[0]
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-		Name:                     prefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
+		Name:                     releasePrefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
 		Image:                    holder.Image,
 		Command:                  command,
 		Env:                      holder.Env,

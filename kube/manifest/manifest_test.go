@@ -151,7 +151,6 @@ var _ = Describe("A disk", func() {
 		release := manifest.Release(attachment)
 		Expect(release.Name).To(Equal("release-2"))
 		Expect(manifest.IsRelease(release.Name)).To(BeTrue())
-		Expect(manifest.IsRelease(manifest.Flush(attachment).Name)).To(BeFalse())
 		Expect(release.VolumeMounts).To(ConsistOf(HaveField("Name", "devices")))
 		Expect(manifest.Ended(attachment, "release-2")).To(BeNil())
 		attachment.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{

@@ -1,0 +1,49 @@
+package manifest
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Roles of the Pods that do one thing on a machine's node and end: values of LabelRole.
+const (
+	RoleReboot = "reboot"
+	RoleFlush  = "flush"
+)
+
+// errand is a Pod that runs once on the node of another, from its image, and belongs to it.
+func errand(name, role, director string, of *corev1.Pod, container corev1.Container) *corev1.Pod {
+	meta := owned(name, of.Namespace, director, role)
+	meta.OwnerReferences = []metav1.OwnerReference{ownedBy(of)}
+	container.Name = role
+	container.Image = of.Spec.Containers[0].Image
+	container.ImagePullPolicy = corev1.PullIfNotPresent
+	container.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+	return &corev1.Pod{
+		ObjectMeta: meta,
+		Spec: corev1.PodSpec{
+			Containers:                    []corev1.Container{container},
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			TerminationGracePeriodSeconds: new(int64(1)),
+			AutomountServiceAccountToken:  new(false),
+			EnableServiceLinks:            new(false),
+			HostNetwork:                   true, // no address of its own
+			HostPID:                       true, // PID 1 of a container can only be killed from outside
+			Affinity:                      onNode(of.Spec.NodeName),
+			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			PriorityClassName:             of.Spec.PriorityClassName,
+			ImagePullSecrets:              of.Spec.ImagePullSecrets,
+		},
+	}
+}
+
+// FlushName is the name of the Pod that writes out what is in memory for this disk.
+func FlushName(disk string) string { return disk + "-flush" }
+
+// Flush is a Pod that writes out all that the filesystems of an attachment's node hold in memory: sync(2)
+// knows no namespaces.
+func Flush(attachment *corev1.Pod, director string) *corev1.Pod {
+	return errand(FlushName(attachment.Labels[LabelDisk]), RoleFlush, director, attachment,
+		corev1.Container{Command: []string{"/bin/sync"}})
+}
