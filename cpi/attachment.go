@@ -46,6 +46,9 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	case kube.Finished(machine), machine.Spec.NodeName == "":
 		return hint, typed(typeCloudError, "VM %s does not run (its Pod is %s): no disk can be attached to it", vm, machine.Status.Phase)
 	}
+	if err := c.onNode(cluster, machine); err != nil {
+		return hint, err
+	}
 	if err := c.settleCopy(cluster, claim); err != nil {
 		return hint, err
 	}
@@ -57,7 +60,8 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	if err != nil {
 		return hint, err
 	}
-	if err := c.awaitAttachment(cluster, attachment); err != nil {
+	depends := append(c.answers(cluster, machine.Spec.NodeName), c.provisions(cluster, claim)...)
+	if err := c.awaitAttachment(cluster, attachment, depends); err != nil {
 		if mine {
 			err = errors.Join(err, c.undoAttachment(cluster, attachment))
 		}
@@ -86,61 +90,55 @@ func attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, dire
 // bringAttachment makes the attachment, or answers the one that is there already for the same VM.
 // mine tells that this call made it.
 func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attachment *corev1.Pod, mine bool, err error) {
-	for {
-		attachment, err = cluster.Pods.Create(c.ctx, wanted)
-		if !errors.Is(err, kube.ErrExists) {
-			return attachment, err == nil, err
-		}
-		attachment, err = cluster.Pods.Get(c.ctx, wanted.Name)
+	return cluster.Pods.Bring(c.ctx, wanted, func(left *corev1.Pod) (bool, error) {
 		switch {
-		case errors.Is(err, kube.ErrNotFound):
-			continue
-		case err != nil:
-			return nil, false, err
-		case attachment.DeletionTimestamp != nil: // on its way out
-		case isCopy(attachment):
-			return nil, false, copying(attachment)
-		case attachment.Labels[manifest.LabelVM] != wanted.Labels[manifest.LabelVM]:
-			return nil, false, typed(typeCloudError, "disk %s is attached to VM %s: detach it there first",
-				wanted.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM])
-		case releasing(attachment) && !kube.Finished(attachment):
+		case left.DeletionTimestamp != nil:
+			return false, c.awaitGone(cluster, left)
+		case isCopy(left):
+			return false, copying(left)
+		case left.Labels[manifest.LabelVM] != wanted.Labels[manifest.LabelVM]:
+			return false, typed(typeCloudError, "disk %s is attached to VM %s: detach it there first",
+				wanted.Labels[manifest.LabelDisk], left.Labels[manifest.LabelVM])
+		case releasing(left) && !kube.Finished(left):
 			// A detach_disk is, or was, at it: what its proof finds decides.
-			if err := c.awaitProof(cluster, attachment); err != nil {
-				return nil, false, err
-			}
-			continue
-		case !released(attachment) && !kube.Finished(attachment):
-			return attachment, false, nil
-		default:
+			return false, c.awaitProof(cluster, left)
+		case released(left) || kube.Finished(left):
 			// A detach_disk that was cut short, or an eviction: finish the former before a new one.
-			if err := cluster.Pods.Delete(c.ctx, attachment); err != nil {
-				return nil, false, err
-			}
+			return false, c.endPod(cluster, left)
 		}
-		if err := cluster.Pods.AwaitGone(c.ctx, attachment); err != nil {
-			return nil, false, err
-		}
-	}
+		return true, nil
+	})
 }
 
-func (c *call) awaitAttachment(cluster *kube.Client, attachment *corev1.Pod) error {
+// awaitAttachment waits until the device is there, unless one of what that depends on fails.
+func (c *call) awaitAttachment(cluster *kube.Client, attachment *corev1.Pod, depends []sentinel) error {
 	disk := attachment.Labels[manifest.LabelDisk]
-	err := cluster.Pods.Await(c.ctx, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
+	err := c.awaitUnless(cluster, depends, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
 		if len(present) == 0 || present[0].UID != attachment.UID || present[0].DeletionTimestamp != nil {
 			return false, typed(typeCloudError, "disk %s was detached while it was being attached", disk)
 		}
 		*attachment = *present[0]
+		if kube.Ready(attachment) {
+			return true, nil
+		}
 		if failed := failure(attachment); failed != "" {
 			return false, typed(typeCloudError, "disk %s cannot be attached: %s", disk, failed)
 		}
-		return kube.Ready(attachment), nil
+		if reason := kube.VolumeOutOfReach(attachment); reason != "" {
+			return false, typed(typeCloudError, "disk %s cannot be attached to VM %s: its volume cannot be reached from the VM's node: %s",
+				disk, attachment.Labels[manifest.LabelVM], reason)
+		}
+		return false, nil
 	})
 	return c.explainTimeout(cluster, attachment, err, "disk "+disk+" did not appear in VM "+attachment.Labels[manifest.LabelVM])
 }
 
-// failure answers what the attachment's own script gave as its reason to fail.
+// failure answers what the attachment's own script gave as its reason to fail, unless it is trying again.
 func failure(attachment *corev1.Pod) string {
 	for _, status := range attachment.Status.ContainerStatuses {
+		if status.State.Running != nil {
+			continue
+		}
 		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
 			if ended != nil && ended.ExitCode == 1 {
 				return strings.TrimSpace(ended.Message)
@@ -150,13 +148,17 @@ func failure(attachment *corev1.Pod) string {
 	return ""
 }
 
+// undoAttachment removes what a failed attach_disk made. On a node that does not answer it stays behind,
+// to be removed with its VM: the call's error says so already.
 func (c *call) undoAttachment(cluster *kube.Client, attachment *corev1.Pod) error {
 	detached, cancel := c.detached()
 	defer cancel()
-	if err := cluster.Pods.Delete(detached, attachment); err != nil {
+	undo := *c
+	undo.ctx = detached
+	if err := undo.endPod(cluster, attachment); !errors.Is(err, errNodeSilent) {
 		return err
 	}
-	return cluster.Pods.AwaitGone(detached, attachment)
+	return nil
 }
 
 // detachDisk proves that nothing in the machine uses the disk, and only then removes its attachment.
@@ -186,8 +188,12 @@ func (c *call) detachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (any, error)
 			return nil, err
 		}
 	}
+	off, err := c.nodeOff(cluster, attachment)
+	if err != nil {
+		return nil, err
+	}
 	proof := ""
-	if kube.Started(attachment) && attachment.DeletionTimestamp == nil {
+	if kube.Started(attachment) && attachment.DeletionTimestamp == nil && !off {
 		release := manifest.Release(attachment)
 		proof = release.Name
 		if attachment, err = c.addEphemeral(cluster, attachment, release); err != nil {
@@ -223,11 +229,11 @@ func (c *call) addEphemeral(cluster *kube.Client, attachment *corev1.Pod, contai
 
 // awaitRelease deletes the attachment once the container named proof has found its device free, on one
 // and the same watch, and waits until it is gone. There is no proof to wait for when the attachment's
-// container never ran, so that it has no device, or when it is on its way out: then it leaves by itself
-// when its device is free.
+// container never ran, so that it has no device; when its node is off; or when it is on its way out: then
+// it leaves by itself when its device is free.
 func (c *call) awaitRelease(cluster *kube.Client, attachment *corev1.Pod, proof string) error {
 	disk, asked := attachment.Labels[manifest.LabelDisk], attachment.DeletionTimestamp != nil
-	err := cluster.Pods.Await(c.ctx, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
+	err := c.awaitUnless(cluster, c.answers(cluster, attachment.Spec.NodeName), kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
 		if len(present) == 0 || present[0].UID != attachment.UID {
 			return true, nil
 		}
@@ -253,7 +259,7 @@ func (c *call) awaitRelease(cluster *kube.Client, attachment *corev1.Pod, proof 
 
 // awaitProof waits until the containers that prove the device free have all ended.
 func (c *call) awaitProof(cluster *kube.Client, attachment *corev1.Pod) error {
-	return cluster.Pods.Await(c.ctx, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
+	return c.awaitUnless(cluster, c.answers(cluster, attachment.Spec.NodeName), kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
 		return len(present) == 0 || present[0].DeletionTimestamp != nil || !releasing(present[0]), nil
 	})
 }

@@ -78,10 +78,7 @@ func (c *call) deleteDisk(cid apiv1.DiskCID) (any, error) {
 	if err := c.settleCopy(cluster, claim); err != nil {
 		return nil, err
 	}
-	if err := cluster.Claims.Delete(c.ctx, claim); err != nil {
-		return nil, err
-	}
-	return nil, cluster.Claims.AwaitGone(c.ctx, claim)
+	return nil, cluster.Claims.Remove(c.ctx, claim)
 }
 
 func (c *call) setDiskMetadata(cid apiv1.DiskCID, metadata map[string]any) (any, error) {

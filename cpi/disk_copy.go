@@ -139,31 +139,18 @@ func (c *call) machineFor(cluster *kube.Client, claim *corev1.PersistentVolumeCl
 
 // bringCopy makes the Pod, or answers the one that an earlier call has made. One that failed is replaced.
 func (c *call) bringCopy(cluster *kube.Client, wanted *corev1.Pod) (*corev1.Pod, error) {
-	for {
-		pod, err := cluster.Pods.Create(c.ctx, wanted)
-		if !errors.Is(err, kube.ErrExists) {
-			return pod, err
-		}
-		left, err := cluster.Pods.Get(c.ctx, wanted.Name)
+	pod, _, err := cluster.Pods.Bring(c.ctx, wanted, func(left *corev1.Pod) (bool, error) {
 		switch {
-		case errors.Is(err, kube.ErrNotFound):
-			continue
-		case err != nil:
-			return nil, err
 		case left.DeletionTimestamp != nil:
+			return false, c.awaitGone(cluster, left)
 		case !isCopy(left):
-			return nil, attached(left)
-		case left.Status.Phase != corev1.PodFailed && slices.Equal(left.OwnerReferences, wanted.OwnerReferences):
-			return left, nil
-		default:
-			if err := cluster.Pods.Delete(c.ctx, left); err != nil {
-				return nil, err
-			}
+			return false, attached(left)
+		case left.Status.Phase == corev1.PodFailed || !slices.Equal(left.OwnerReferences, wanted.OwnerReferences):
+			return false, c.endPod(cluster, left)
 		}
-		if err := cluster.Pods.AwaitGone(c.ctx, left); err != nil {
-			return nil, err
-		}
-	}
+		return true, nil
+	})
+	return pod, err
 }
 
 // awaitCopy waits until the copy has ended well. It has to start as soon as an attachment would.

@@ -89,13 +89,10 @@ func (c *call) endCopy(cluster *kube.Client, disk string) error {
 	if err != nil {
 		return err
 	}
-	if err := cluster.Pods.Delete(c.ctx, pod); err != nil {
-		return err
-	}
-	return cluster.Pods.AwaitGone(c.ctx, pod)
+	return c.endPod(cluster, pod)
 }
 
-// annotateClaim sets the annotation, or removes it. A claim that is gone needs none.
+// annotateClaim sets the annotation, or removes it.
 func (c *call) annotateClaim(cluster *kube.Client, name, key string, value *string) error {
 	return c.patchClaim(cluster, name, map[string]any{"annotations": map[string]*string{key: value}})
 }

@@ -71,6 +71,8 @@ func asBOSH(err error) *Error {
 		return &Error{kind: known.kind, retry: known.retry, err: err}
 	case errors.Is(err, kube.ErrUnreachable):
 		return typed(typeCloudError, "the Kubernetes API server cannot be reached (check kubernetes.kubeconfig and the network between): %w", err)
+	case errors.Is(err, kube.ErrNotServed):
+		return typed(typeCloudError, "what answers does not serve the Kubernetes API (check the server's URL in kubernetes.kubeconfig, and proxies before it): %w", err)
 	case errors.Is(err, kube.ErrRefused):
 		return typed(typeCloudError, "the Kubernetes API server refuses the request (check the CPI's Role, quotas and admission policies of the namespace): %w", err)
 	}

@@ -24,6 +24,15 @@ var _ = Describe("Imports", func() {
 		Entry("cpi", "cpi", "cmd", "test"),
 	)
 
+	It("of the program leave out what a call never needs and every call would pay for", func() {
+		out, err := exec.Command("go", "list", "-deps", "bosh-kubernetes-cpi/cmd/cpi").Output()
+		Expect(err).NotTo(HaveOccurred())
+		linked := strings.Split(string(out), "\n")
+		for _, name := range []string{"k8s.io/client-go/testing", "k8s.io/client-go/kubernetes", "k8s.io/client-go/discovery", "github.com/google/gnostic-models", "testing"} {
+			Expect(linked).NotTo(ContainElement(Or(Equal(name), HavePrefix(name+"/"))))
+		}
+	})
+
 	It("of the builders are free of clients", func() {
 		out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, "bosh-kubernetes-cpi/kube/manifest").Output()
 		Expect(err).NotTo(HaveOccurred())

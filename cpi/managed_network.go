@@ -66,7 +66,7 @@ func (c *call) createNetwork(wanted subnet) ([]any, error) {
 	} else {
 		cid, err = c.createReservation(cluster, network)
 	}
-	if errors.Is(err, kube.ErrNotFound) {
+	if errors.Is(err, kube.ErrNotServed) {
 		return nil, typed(typeNotSupported, "the cluster has no Calico that keeps its objects in Kubernetes: %w", err)
 	}
 	if err != nil {

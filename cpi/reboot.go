@@ -28,7 +28,13 @@ func (c *call) rebootVM(cid apiv1.VMCID) (any, error) {
 	if kube.Finished(vm) || vm.Spec.NodeName == "" || vm.DeletionTimestamp != nil {
 		return nil, typed(typeCloudError, "VM %s does not run (its Pod is %s): it cannot be rebooted, only recreated", vm.Name, vm.Status.Phase)
 	}
-	reset, err := c.bringReboot(cluster, manifest.Reboot(vm, c.director))
+	if err := c.onNode(cluster, vm); err != nil {
+		return nil, err
+	}
+	// One that a call which was cut short left makes room.
+	reset, _, err := cluster.Pods.Bring(c.ctx, manifest.Reboot(vm, c.director), func(left *corev1.Pod) (bool, error) {
+		return false, c.endPod(cluster, left)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -39,30 +45,6 @@ func (c *call) rebootVM(cid apiv1.VMCID) (any, error) {
 	detached, cancel := c.detached()
 	defer cancel()
 	return nil, errors.Join(err, cluster.Pods.Delete(detached, reset))
-}
-
-// bringReboot makes the Pod that restarts the machine, in the place of one that a call which was cut
-// short left.
-func (c *call) bringReboot(cluster *kube.Client, wanted *corev1.Pod) (*corev1.Pod, error) {
-	for {
-		reset, err := cluster.Pods.Create(c.ctx, wanted)
-		if !errors.Is(err, kube.ErrExists) {
-			return reset, err
-		}
-		left, err := cluster.Pods.Get(c.ctx, wanted.Name)
-		if errors.Is(err, kube.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if err := cluster.Pods.Delete(c.ctx, left); err != nil {
-			return nil, err
-		}
-		if err := cluster.Pods.AwaitGone(c.ctx, left); err != nil {
-			return nil, err
-		}
-	}
 }
 
 func (c *call) awaitReset(cluster *kube.Client, reset *corev1.Pod) error {

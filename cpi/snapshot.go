@@ -43,7 +43,7 @@ func (c *call) snapshotDisk(cid apiv1.DiskCID, metadata map[string]any) (string,
 	switch {
 	case errors.Is(err, kube.ErrExists): // this call's own: the name is new
 		snapshot = wanted
-	case errors.Is(err, kube.ErrNotFound):
+	case errors.Is(err, kube.ErrNotServed):
 		return "", typed(typeNotSupported, "the cluster has no VolumeSnapshots (snapshot.storage.k8s.io/v1): install a CSI driver with snapshots and the snapshot controller, or disable the director's snapshots: %w", err)
 	case err != nil:
 		return "", err
@@ -80,7 +80,7 @@ func describeSnapshot(snapshot *kube.VolumeSnapshot, metadata map[string]any) er
 	return nil
 }
 
-func (c *call) awaitSnapshot(snapshots *kube.Resource[*kube.VolumeSnapshot, *kube.VolumeSnapshotList], wanted *kube.VolumeSnapshot) error {
+func (c *call) awaitSnapshot(snapshots *kube.Resource[*kube.VolumeSnapshot, *kube.ListOf[kube.VolumeSnapshot]], wanted *kube.VolumeSnapshot) error {
 	last := "the snapshot controller has not reported anything: is it running?"
 	err := snapshots.Await(c.ctx, kube.Selection{Name: wanted.Name}, nil, func(present []*kube.VolumeSnapshot) (bool, error) {
 		if len(present) == 0 {
@@ -143,8 +143,5 @@ func (c *call) deleteSnapshot(cid apiv1.SnapshotCID) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := snapshots.Delete(c.ctx, snapshot); err != nil {
-		return nil, err
-	}
-	return nil, snapshots.AwaitGone(c.ctx, snapshot)
+	return nil, snapshots.Remove(c.ctx, snapshot)
 }

@@ -149,15 +149,37 @@ var _ = Describe("Stemcells on the wire", func() {
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
-	DescribeTable("gives errors of the registry their types", func(ctx SpecContext, method string, status int, kind string) {
-		registry.FailWith(stemcells.RefuseAll(method, status, "X"))
+	DescribeTable("tells what the registry's trouble is, what to do, and its type", func(ctx SpecContext, trouble func(), kind, says string) {
+		trouble()
 		image := filepath.Join(GinkgoT().TempDir(), "image")
 		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
-		Expect(call(ctx, "create_stemcell", "", image, properties).Error.Type).To(Equal("Bosh::Clouds::" + kind))
+		got := call(ctx, "create_stemcell", "", image, properties)
+		Expect(got.Error.Type).To(Equal("Bosh::Clouds::" + kind))
+		Expect(got.Error.Message).To(And(HavePrefix("push the stemcell's image to "+config.Stemcell.Registry.Repository+": "), ContainSubstring(says)))
+		Expect(registry.Manifests()).To(BeZero())
+		Expect(cluster.seen()).To(BeEmpty())
 	},
-		Entry("full", http.MethodPatch, 507, "NoDiskSpace"),
-		Entry("denied", http.MethodPost, 403, "CloudError"),
+		Entry("full", func() { registry.FailWith(stemcells.RefuseAll(http.MethodPatch, 507, "X")) },
+			"NoDiskSpace", "is full: free space there (delete images, run its garbage collection) and repeat"),
+		Entry("denied", func() { registry.FailWith(stemcells.RefuseAll(http.MethodPost, 403, "X")) },
+			"CloudError", "denies it: give the account of stemcell.registry the right to pull, push and delete in that repository"),
+		Entry("wrong credentials", func() { registry.Username, registry.Password = "bosh", "sesame" },
+			"CloudError", "does not accept the credentials: check stemcell.registry.username and password, or token"),
+		Entry("failing in the middle of the upload", func() { registry.FailWith(stemcells.BreakUploads(1000)) },
+			"CloudError", "breaks off, also when tried again (check the network and the proxies between, and the registry's log, and repeat)"),
+		Entry("another authority's certificate", func() {
+			registry = stemcells.New(true)
+			DeferCleanup(registry.Close)
+			stranger, _, err := stemcells.SelfSigned()
+			Expect(err).NotTo(HaveOccurred())
+			config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", CA: stranger}
+		}, "CloudError", "is not trusted: set stemcell.registry.ca to the certificate authority that signed it"),
+		Entry("no TLS", func() { config.Stemcell.Registry.Insecure = false },
+			"CloudError", "set stemcell.registry.insecure to true"),
 	)
+
+	damaged := stemcells.Jammy.Image()
+	damaged[len(damaged)/2] ^= 0xff
 
 	DescribeTable("refuses a stemcell that cannot be", func(ctx SpecContext, content []byte, more, says string) {
 		image := filepath.Join(GinkgoT().TempDir(), "image")
@@ -168,7 +190,8 @@ var _ = Describe("Stemcells on the wire", func() {
 		Expect(registry.Manifests()).To(BeZero())
 	},
 		Entry("empty, naming no image", nil, "", "cloud_properties.image_reference is missing"),
-		Entry("cut short", stemcells.Jammy.Image()[:5000], "", "is cut short"),
+		Entry("cut short", stemcells.Jammy.Image()[:5000], "", "is cut short: download the stemcell again and compare its sha1"),
+		Entry("damaged", damaged, "", "is damaged: download the stemcell again and compare its sha1"),
 		Entry("too old", stemcells.Jammy.Image(), `,"vm":{"stemcell":{"api_version":1}}`, "the stemcell has api_version 1, and this CPI needs at least 2"),
 	)
 

@@ -171,24 +171,14 @@ func digest(vm manifest.VM, settings []byte) (string, error) {
 // The Pod is answered as soon as there is one, with an error too.
 func (c *call) bringVM(cluster *kube.Client, vm manifest.VM, settings []byte) (*corev1.Pod, error) {
 	vm.Namespace = cluster.Namespace
-	pod, err := cluster.Pods.Create(c.ctx, vm.Pod())
-	for errors.Is(err, kube.ErrExists) {
-		left, getErr := cluster.Pods.Get(c.ctx, vm.Name)
-		switch {
-		case errors.Is(getErr, kube.ErrNotFound):
-		case getErr != nil:
-			return nil, getErr
-		case left.DeletionTimestamp == nil && !kube.Finished(left) && left.Annotations[manifest.AnnotationDigest] == vm.Digest:
+	pod, _, err := cluster.Pods.Bring(c.ctx, vm.Pod(), func(left *corev1.Pod) (bool, error) {
+		if left.DeletionTimestamp == nil && !kube.Finished(left) && left.Annotations[manifest.AnnotationDigest] == vm.Digest {
 			c.log.Info("adopting the Pod that an earlier try left", "pod", left.Name)
-			return left, c.bringSettings(cluster, vm, settings, left)
-		default:
-			c.log.Info("replacing the Pod that an earlier try left", "pod", left.Name)
-			if err := c.removePod(cluster, left); err != nil {
-				return nil, err
-			}
+			return true, nil
 		}
-		pod, err = cluster.Pods.Create(c.ctx, vm.Pod())
-	}
+		c.log.Info("replacing the Pod that an earlier try left", "pod", left.Name)
+		return false, c.removePod(cluster, left)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -197,25 +187,13 @@ func (c *call) bringVM(cluster *kube.Client, vm manifest.VM, settings []byte) (*
 
 // bringSettings makes the Secret, in the place of one that belonged to a former Pod.
 func (c *call) bringSettings(cluster *kube.Client, vm manifest.VM, settings []byte, pod *corev1.Pod) error {
-	wanted := vm.Settings(settings, pod)
-	for {
-		_, err := cluster.Secrets.Create(c.ctx, wanted)
-		if !errors.Is(err, kube.ErrExists) {
-			return err
+	_, _, err := cluster.Secrets.Bring(c.ctx, vm.Settings(settings, pod), func(left *corev1.Secret) (bool, error) {
+		if len(left.OwnerReferences) == 1 && left.OwnerReferences[0].UID == pod.UID {
+			return true, nil
 		}
-		left, err := cluster.Secrets.Get(c.ctx, vm.Name)
-		switch {
-		case errors.Is(err, kube.ErrNotFound):
-			continue
-		case err != nil:
-			return err
-		case len(left.OwnerReferences) == 1 && left.OwnerReferences[0].UID == pod.UID:
-			return nil
-		}
-		if err := cluster.Secrets.Delete(c.ctx, left); err != nil {
-			return err
-		}
-	}
+		return false, cluster.Secrets.Delete(c.ctx, left)
+	})
+	return err
 }
 
 // detached is a context for what has to be done after the call's own time is over.
@@ -235,10 +213,7 @@ func (c *call) undoVM(cluster *kube.Client, pod *corev1.Pod) error {
 // removePod deletes a machine's Pod, waits until its node has stopped it, and removes its Secret
 // without waiting for the garbage collector.
 func (c *call) removePod(cluster *kube.Client, pod *corev1.Pod) error {
-	if err := cluster.Pods.Delete(c.ctx, pod); err != nil {
-		return err
-	}
-	if err := cluster.Pods.AwaitGone(c.ctx, pod); err != nil {
+	if err := c.endPod(cluster, pod); err != nil {
 		return err
 	}
 	secret, err := cluster.Secrets.Get(c.ctx, pod.Name)
@@ -256,6 +231,9 @@ func (c *call) removePod(cluster *kube.Client, pod *corev1.Pod) error {
 
 // deleteVM removes the machine first, so that nothing uses its disks any more, and then their
 // attachments. The disks stay. The Secret is left to the garbage collector.
+//
+// On a node that does not answer the machine's deletion is asked for as well, and the call fails: the
+// machine is gone when the node has come back, or the operator has said that it is off.
 func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 	cluster, err := c.cluster()
 	if err != nil {
@@ -270,7 +248,7 @@ func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 		return nil, vmNotFound(cid.AsString())
 	}
 	asked := map[types.UID]bool{}
-	err = cluster.Pods.Await(c.ctx, which, &found, func(present []*corev1.Pod) (bool, error) {
+	err = c.awaitUnless(cluster, c.answers(cluster, nodeOf(found.Items)), which, &found, func(present []*corev1.Pod) (bool, error) {
 		doomed := present
 		if machine := only(manifest.RoleVM, present); len(machine) > 0 {
 			doomed = machine
@@ -300,6 +278,16 @@ func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 // ofVM selects a machine's Pod and its attachments.
 func ofVM(cid string) kube.Selection {
 	return kube.Selection{Labels: manifest.LabelVM + "=" + cid}
+}
+
+// nodeOf is the node of a machine's Pod and its attachments, or "" while they have none.
+func nodeOf(pods []*corev1.Pod) string {
+	for _, pod := range pods {
+		if pod.Spec.NodeName != "" {
+			return pod.Spec.NodeName
+		}
+	}
+	return ""
 }
 
 func only(role string, pods []*corev1.Pod) []*corev1.Pod {

@@ -55,7 +55,7 @@ func (r *Resource[T, L]) follow(ctx context.Context, which Selection, since Snap
 	options := which.options()
 	options.ResourceVersion = since.ResourceVersion
 	stream, err := retry(ctx, r.patience, func(ctx context.Context) (watch.Interface, error) {
-		return r.client.Watch(ctx, options)
+		return r.watch(ctx, options)
 	})
 	switch {
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):

@@ -29,29 +29,11 @@ type IPPoolSpec struct {
 	AllowedUses  []string `json:"allowedUses,omitempty"`
 }
 
-// IPPoolList is a list of them.
-type IPPoolList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []IPPool `json:"items"`
-}
-
 // DeepCopyObject makes it a runtime.Object.
 func (p *IPPool) DeepCopyObject() runtime.Object {
 	c := *p
 	p.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
 	c.Spec.AllowedUses = append([]string(nil), p.Spec.AllowedUses...)
-	return &c
-}
-
-// DeepCopyObject makes it a runtime.Object.
-func (l *IPPoolList) DeepCopyObject() runtime.Object {
-	c := *l
-	c.Items = make([]IPPool, len(l.Items))
-	for i := range l.Items {
-		c.Items[i] = *l.Items[i].DeepCopyObject().(*IPPool)
-	}
 	return &c
 }
 
@@ -68,14 +50,6 @@ type IPReservationSpec struct {
 	ReservedCIDRs []string `json:"reservedCIDRs"`
 }
 
-// IPReservationList is a list of them.
-type IPReservationList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []IPReservation `json:"items"`
-}
-
 // DeepCopyObject makes it a runtime.Object.
 func (r *IPReservation) DeepCopyObject() runtime.Object {
 	c := *r
@@ -84,39 +58,12 @@ func (r *IPReservation) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// DeepCopyObject makes it a runtime.Object.
-func (l *IPReservationList) DeepCopyObject() runtime.Object {
-	c := *l
-	c.Items = make([]IPReservation, len(l.Items))
-	for i := range l.Items {
-		c.Items[i] = *l.Items[i].DeepCopyObject().(*IPReservation)
-	}
-	return &c
+// IPPools are Calico's, and the cluster's.
+func (c *Client) IPPools() (*Resource[*IPPool, *ListOf[IPPool]], error) {
+	return extension[IPPool](c, "", calicoGroup, "IPPool", "ippools")
 }
 
-func (c *Client) calico(kind, list runtime.Object) (connection, error) {
-	via, err := c.connect("/apis", calicoGroup, func(scheme *runtime.Scheme) error {
-		scheme.AddKnownTypes(calicoGroup, kind, list)
-		return nil
-	})
-	via.namespace = "" // they belong to the cluster
-	return via, err
-}
-
-// IPPools are Calico's.
-func (c *Client) IPPools() (*Resource[*IPPool, *IPPoolList], error) {
-	via, err := c.calico(&IPPool{}, &IPPoolList{})
-	if err != nil {
-		return nil, err
-	}
-	return resource(via, "IPPool", "ippools", newOf[IPPool], newOf[IPPoolList]), nil
-}
-
-// IPReservations are Calico's.
-func (c *Client) IPReservations() (*Resource[*IPReservation, *IPReservationList], error) {
-	via, err := c.calico(&IPReservation{}, &IPReservationList{})
-	if err != nil {
-		return nil, err
-	}
-	return resource(via, "IPReservation", "ipreservations", newOf[IPReservation], newOf[IPReservationList]), nil
+// IPReservations are Calico's, and the cluster's.
+func (c *Client) IPReservations() (*Resource[*IPReservation, *ListOf[IPReservation]], error) {
+	return extension[IPReservation](c, "", calicoGroup, "IPReservation", "ipreservations")
 }

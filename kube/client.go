@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 )
 
@@ -22,6 +21,8 @@ type Client struct {
 	Services *Resource[*corev1.Service, *corev1.ServiceList]
 	// Volumes belong to the cluster, not to the namespace.
 	Volumes *Resource[*corev1.PersistentVolume, *corev1.PersistentVolumeList]
+	// Nodes too.
+	Nodes *Resource[*corev1.Node, *corev1.NodeList]
 
 	// Namespace is the namespace of every object.
 	Namespace string
@@ -53,6 +54,7 @@ func New(options Options, patience time.Duration) (*Client, error) {
 	client.Services = resource(via, "Service", "services", newOf[corev1.Service], newOf[corev1.ServiceList])
 	via.namespace = ""
 	client.Volumes = resource(via, "PersistentVolume", "persistentvolumes", newOf[corev1.PersistentVolume], newOf[corev1.PersistentVolumeList])
+	client.Nodes = resource(via, "Node", "nodes", newOf[corev1.Node], newOf[corev1.NodeList])
 	return client, nil
 }
 
@@ -96,7 +98,6 @@ func newOf[T any]() *T { return new(T) }
 
 func resource[T object, L runtime.Object](via connection, kind, plural string, newT func() T, newL func() L) *Resource[T, L] {
 	return &Resource[T, L]{
-		client: gentype.NewClientWithList[T, L](plural, via.client, via.codec, via.namespace, newT, newL),
-		kind:   kind, namespace: via.namespace, patience: via.patience,
+		requests: requests[T, L]{connection: via, plural: plural, newT: newT, newList: newL}, kind: kind,
 	}
 }

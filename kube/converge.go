@@ -43,3 +43,41 @@ func (r *Resource[T, L]) Converge(ctx context.Context, name string, plan func(le
 		}
 	}
 }
+
+// Bring makes the object. One of its name that is there already is for settle to judge: it either
+// keeps it, or sees to it that it goes, or waits until more is known; then it is tried again. The
+// object that is there in the end is answered; made tells that this call made it.
+func (r *Resource[T, L]) Bring(ctx context.Context, wanted T, settle func(left T) (keep bool, err error)) (there T, made bool, err error) {
+	var none T
+	for {
+		there, err := r.Create(ctx, wanted)
+		if err == nil {
+			return there, true, nil
+		}
+		if !errors.Is(err, ErrExists) {
+			return none, false, err
+		}
+		left, err := r.Get(ctx, wanted.GetName())
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return none, false, err
+		}
+		keep, err := settle(left)
+		if err != nil {
+			return none, false, err
+		}
+		if keep {
+			return left, false, nil
+		}
+	}
+}
+
+// Remove deletes exactly this object, and waits until it is gone.
+func (r *Resource[T, L]) Remove(ctx context.Context, doomed T) error {
+	if err := r.Delete(ctx, doomed); err != nil {
+		return err
+	}
+	return r.AwaitGone(ctx, doomed)
+}

@@ -12,6 +12,9 @@ import (
 var (
 	// ErrNotFound: no object has that name.
 	ErrNotFound = errors.New("not found")
+	// ErrNotServed: the API server, or a proxy before it, does not know the request's path. It serves no
+	// such kind of object, or is no API server: nothing is said of the object itself.
+	ErrNotServed = errors.New("not served")
 	// ErrExists: an object of that name is there already.
 	ErrExists = errors.New("already exists")
 	// ErrConflict: the object is not (or no longer) the one that was meant.
@@ -50,6 +53,8 @@ func translate(action string, err error) error {
 	}
 	var kind error
 	switch {
+	case apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err):
+		kind = ErrNotServed
 	case apierrors.IsNotFound(err):
 		kind = ErrNotFound
 	case apierrors.IsAlreadyExists(err):

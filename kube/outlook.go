@@ -96,3 +96,50 @@ func (c *Client) MissingClass(ctx context.Context, name string) (string, error) 
 	}
 	return said, err
 }
+
+// VolumeOutOfReach answers the scheduler's words when the Pod, which can run on one node only, waits for
+// a volume that is not to be had there, or "".
+func VolumeOutOfReach(pod *corev1.Pod) string {
+	reason := Unschedulable(pod)
+	if slices.ContainsFunc([]string{
+		"didn't match PersistentVolume's node affinity", // it is elsewhere
+		"volume node affinity conflict",                 // the same, as older schedulers say it
+		"didn't find available persistent volumes to bind",
+	}, func(words string) bool { return strings.Contains(reason, words) }) {
+		return reason
+	}
+	return ""
+}
+
+// enoughProvisions is how often a provisioner has to fail, while it is looked at, not to be just late.
+const enoughProvisions = 3
+
+// Provisioning follows the events of a claim that is to get its volume, to tell when waiting any longer
+// cannot help.
+type Provisioning struct {
+	known bool
+	past  int // failures before this one looked: the cause may be mended since
+}
+
+// Hopeless answers what the provisioner says when it fails again and again, or "". It has to see every
+// change of the claim's events.
+func (p *Provisioning) Hopeless(events []*corev1.Event) string {
+	var failures int
+	var last *corev1.Event
+	for _, event := range events {
+		if event.Reason != "ProvisioningFailed" {
+			continue
+		}
+		failures += int(max(event.Count, 1))
+		if last == nil || last.LastTimestamp.Before(&event.LastTimestamp) {
+			last = event
+		}
+	}
+	if !p.known {
+		p.known, p.past = true, failures
+	}
+	if failures-p.past >= enoughProvisions {
+		return last.Message
+	}
+	return ""
+}

@@ -3,13 +3,11 @@ package kube
 import (
 	"context"
 	"errors"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/gentype"
 )
 
 type object interface {
@@ -19,10 +17,8 @@ type object interface {
 
 // Resource is one kind of object in one namespace.
 type Resource[T object, L runtime.Object] struct {
-	client    *gentype.ClientWithList[T, L]
-	kind      string
-	namespace string
-	patience  time.Duration
+	requests[T, L]
+	kind string
 }
 
 func (r *Resource[T, L]) action(verb, name string) string {
@@ -35,7 +31,7 @@ func (r *Resource[T, L]) action(verb, name string) string {
 // Get answers the object of that name, or ErrNotFound.
 func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
-		return r.client.Get(ctx, name, metav1.GetOptions{})
+		return r.get(ctx, name)
 	})
 	return got, translate(r.action("get", name), err)
 }
@@ -44,7 +40,7 @@ func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 // object may be there although this call reports ErrExists: look at it, then decide.
 func (r *Resource[T, L]) Create(ctx context.Context, wanted T) (T, error) {
 	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
-		return r.client.Create(ctx, wanted, metav1.CreateOptions{})
+		return r.create(ctx, wanted)
 	})
 	return got, translate(r.action("create", wanted.GetName()), err)
 }
@@ -71,7 +67,7 @@ func (r *Resource[T, L]) DeleteUnchanged(ctx context.Context, doomed T) error {
 
 func (r *Resource[T, L]) delete(ctx context.Context, doomed T, when metav1.Preconditions) error {
 	_, err := retry(ctx, r.patience, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, r.client.Delete(ctx, doomed.GetName(), metav1.DeleteOptions{
+		return struct{}{}, r.requests.delete(ctx, doomed.GetName(), metav1.DeleteOptions{
 			Preconditions:     &when,
 			PropagationPolicy: new(metav1.DeletePropagationBackground),
 		})
@@ -82,7 +78,7 @@ func (r *Resource[T, L]) delete(ctx context.Context, doomed T, when metav1.Preco
 // Patch merges the patch into the object (or its subresource) and answers the result.
 func (r *Resource[T, L]) Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, subresources ...string) (T, error) {
 	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
-		return r.client.Patch(ctx, name, kind, patch, metav1.PatchOptions{}, subresources...)
+		return r.patch(ctx, name, kind, patch, subresources...)
 	})
 	return got, translate(r.action("patch", name), err)
 }
@@ -122,7 +118,7 @@ type Snapshot[T object] struct {
 // List answers the selected objects as they are now.
 func (r *Resource[T, L]) List(ctx context.Context, which Selection) (Snapshot[T], error) {
 	list, err := retry(ctx, r.patience, func(ctx context.Context) (L, error) {
-		return r.client.List(ctx, which.options())
+		return r.list(ctx, which.options())
 	})
 	if err != nil {
 		return Snapshot[T]{}, translate(r.action("list", which.String()), err)

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -41,9 +42,12 @@ func transient(err error) bool {
 	case isTransport(err):
 		return true
 	}
+	if apierrors.IsUnexpectedServerError(err) { // its body is not of Kubernetes: a proxy's, for example
+		var answer apierrors.APIStatus
+		return errors.As(err, &answer) && answer.Status().Code >= http.StatusInternalServerError
+	}
 	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err) ||
-		apierrors.IsUnexpectedServerError(err)
+		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err)
 }
 
 // backoff spaces the attempts: quick at first, since most outages are a restarted API server.

@@ -53,14 +53,6 @@ type VolumeSnapshotError struct {
 	Message *string `json:"message,omitempty"`
 }
 
-// VolumeSnapshotList is a list of them.
-type VolumeSnapshotList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []VolumeSnapshot `json:"items"`
-}
-
 // DeepCopyObject makes it a runtime.Object.
 func (s *VolumeSnapshot) DeepCopyObject() runtime.Object {
 	c := *s
@@ -72,26 +64,9 @@ func (s *VolumeSnapshot) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// DeepCopyObject makes it a runtime.Object.
-func (l *VolumeSnapshotList) DeepCopyObject() runtime.Object {
-	c := *l
-	c.Items = make([]VolumeSnapshot, len(l.Items))
-	for i := range l.Items {
-		c.Items[i] = *l.Items[i].DeepCopyObject().(*VolumeSnapshot)
-	}
-	return &c
-}
-
 // Snapshots are the namespace's.
-func (c *Client) Snapshots() (*Resource[*VolumeSnapshot, *VolumeSnapshotList], error) {
-	via, err := c.connect("/apis", snapshotGroup, func(scheme *runtime.Scheme) error {
-		scheme.AddKnownTypes(snapshotGroup, &VolumeSnapshot{}, &VolumeSnapshotList{})
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return resource(via, "VolumeSnapshot", "volumesnapshots", newOf[VolumeSnapshot], newOf[VolumeSnapshotList]), nil
+func (c *Client) Snapshots() (*Resource[*VolumeSnapshot, *ListOf[VolumeSnapshot]], error) {
+	return extension[VolumeSnapshot](c, c.Namespace, snapshotGroup, "VolumeSnapshot", "volumesnapshots")
 }
 
 // Bound reports whether the claim has its volume.

@@ -6,8 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
+	"syscall"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
@@ -70,6 +73,9 @@ func explain(action, registry string, err error) error {
 	case errors.Is(err, errPlainHTTP):
 		return say(ErrUntrusted, "registry "+registry+" can only be reached, or sends its clients on, by plain HTTP: correct its address or its own configuration, or set stemcell.registry.insecure to true")
 	}
+	if lost(err) {
+		return fmt.Errorf("%s: the connection to registry %s breaks off, also when tried again (check the network and the proxies between, and the registry's log, and repeat): %w", action, registry, err)
+	}
 	return fmt.Errorf("%s: registry %s does not answer as one (check its address and the network between): %w", action, registry, err)
 }
 
@@ -100,6 +106,16 @@ func untrusted(err error) bool {
 	var certificate x509.CertificateInvalidError
 	var verification *tls.CertificateVerificationError
 	return errors.As(err, &authority) || errors.As(err, &hostname) || errors.As(err, &certificate) || errors.As(err, &verification)
+}
+
+// lost reports whether a connection ended before the registry had answered.
+func lost(err error) bool {
+	for _, each := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET, net.ErrClosed} {
+		if errors.Is(err, each) {
+			return true
+		}
+	}
+	return false
 }
 
 // speaksNoTLS recognises a server that answers a TLS handshake in plain HTTP. net/http has no type for

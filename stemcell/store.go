@@ -6,11 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"syscall"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -59,13 +56,8 @@ func transient(err error) bool {
 	if errors.Is(err, ErrInvalid) {
 		return false
 	}
-	for _, lost := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET, net.ErrClosed} {
-		if errors.Is(err, lost) {
-			return true
-		}
-	}
 	var temporary interface{ Temporary() bool }
-	return errors.As(err, &temporary) && temporary.Temporary()
+	return lost(err) || errors.As(err, &temporary) && temporary.Temporary()
 }
 
 func (r Registry) authentication() remote.Option {

@@ -19,7 +19,9 @@ fail() { echo "$*" >&2; exit 1; }
 # exclusively DEVICE [PATH]: opens the device as a mount would. That fails while any filesystem,
 # mounted in whatever namespace, is on it. PATH is removed while the device is held.
 exclusively() {
-  perl -e 'use Fcntl; sysopen(my $f, $ARGV[0], O_RDWR | O_EXCL) or exit 1; !$ARGV[1] or unlink($ARGV[1]) or exit 1' "$@"
+  perl -e 'use Fcntl; use Errno;
+    sysopen(my $f, $ARGV[0], O_RDWR | O_EXCL) or $!{EBUSY} || warn("$ARGV[0] cannot be opened: $!\n"), exit 1;
+    !$ARGV[1] or unlink($ARGV[1]) or exit 1' "$@"
 }
 
 # users DEVICE: who has it mounted, one process per mount namespace; or holds it open.
@@ -52,8 +54,18 @@ within() {
   done
 }
 
-# used_by_others DEVICE: succeeds when the device is in use, and not by this VM alone. The VM's
-# processes are known by the mount of its own device folder.
+# ours PROCESS: succeeds for the VM's processes. Those see the mount of its own device folder, or descend
+# from one that does: the containers that a job makes have other mounts.
+ours() {
+  local process=$1
+  while [[ -n $process && $process != 0 ]]; do
+    ! grep -qs "/$VM /dev/bosh " "/proc/$process/mountinfo" || return 0
+    process=$(awk '/^PPid:/ { print $2 }' "/proc/$process/status" 2>/dev/null) || return 1
+  done
+  return 1
+}
+
+# used_by_others DEVICE: succeeds when the device is in use, and not by this VM alone.
 used_by_others() {
   ! exclusively "$1" || return 1
   local numbers process mounted=no
@@ -61,7 +73,7 @@ used_by_others() {
   for process in /proc/[0-9]*; do
     grep -qs "^[^ ]* [^ ]* $numbers " "$process/mountinfo" || continue
     mounted=yes
-    grep -qs "/$VM /dev/bosh " "$process/mountinfo" || return 0
+    ours "${process#/proc/}" || return 0
   done
   [[ $mounted == no ]]
 }
@@ -89,8 +101,9 @@ make_loop() {
   while ((tries++ < 50)); do
     name=$(losetup --find 2>/dev/null) || { [[ -c /dev/loop-control ]] || mknod /dev/loop-control c 10 237; continue; }
     loop_node "$(basename "$name")"
-    # Another attachment may take the same free device first.
-    if losetup --direct-io=on "$name" "$image" 2>/dev/null || losetup "$name" "$image" 2>/dev/null; then
+    # Another attachment may take the same free device first. Not every filesystem can do direct I/O.
+    if losetup "$name" "$image" 2>/dev/null; then
+      losetup --direct-io=on "$name" 2>/dev/null || true
       echo "$name"
       return
     fi
@@ -102,17 +115,23 @@ make_loop() {
 make_filesystem() {
   case $FILESYSTEM in
     ext4) mkfs.ext4 -q -F -m 1 -E lazy_itable_init=1,lazy_journal_init=1 "$1" ;;
-    xfs) mkfs.xfs -q -f "$1" ;;
+    xfs) mkfs.xfs -q -f -m uuid="${DISK#disk-}" "$1" ;;
     *) fail "disk $DISK: filesystem $FILESYSTEM is not known" ;;
   esac
 }
 
+# check_room IMAGE: an image that could outgrow its volume would lose what is written to it.
+check_room() {
+  local room
+  room=$(df --output=avail --block-size=1M /volume | tail -n 1)
+  [[ ! -e $1 ]] || room=$((room + $(stat -c '%b * %B' "$1") / 1048576))
+  ((room >= SIZE_MIB)) || fail "disk $DISK: the volume has room for $((room)) MiB, the disk needs $SIZE_MIB"
+}
+
 # The image is formatted under another name, so that one that exists is whole.
 make_image() {
-  local free
   rm -f "$image.new"
-  free=$(df --output=avail --block-size=1M /volume | tail -n 1)
-  ((free >= SIZE_MIB)) || fail "disk $DISK: the volume has room for $((free)) MiB, the disk needs $SIZE_MIB"
+  check_room "$image"
   truncate -s "${SIZE_MIB}M" "$image.new"
   make_filesystem "$image.new"
   sync "$image.new"
@@ -135,6 +154,7 @@ find_device() {
   fi
   [[ -e $image ]] || make_image
   if (($(stat -c %s "$image") < SIZE_MIB * 1048576)); then
+    check_room "$image"
     truncate -s "${SIZE_MIB}M" "$image"
   fi
   device=$(find_loop)
@@ -160,11 +180,22 @@ grow() {
       blocks=$(xfs_db -r -c 'sb 0' -c 'print dblocks blocksize' "$device" | awk '{ p = p ? p * $3 : $3 } END { printf "%.0f", p }')
       if ((size - blocks >= 1048576)); then
         mkdir -p /mnt/grow
-        mount "$device" /mnt/grow
+        mount -o nouuid "$device" /mnt/grow
         xfs_growfs /mnt/grow >&2
         umount /mnt/grow
       fi ;;
   esac
+}
+
+# XFS does not mount two filesystems with the same UUID, and a disk that was made from a snapshot has that
+# of its source. Only one whose journal is played back can be given another.
+distinguish() {
+  [[ $(blkid -p -o value -s TYPE "$device") == xfs && $(blkid -p -o value -s UUID "$device") != "${DISK#disk-}" ]] || return 0
+  exclusively "$device" || return 0
+  mkdir -p /mnt/play-back
+  mount -o nouuid "$device" /mnt/play-back
+  umount /mnt/play-back
+  xfs_admin -U "${DISK#disk-}" "$device" >&2
 }
 
 publish() {
@@ -178,30 +209,56 @@ prepare() {
   if used_by_others "$device"; then
     fail "disk $DISK is still in use outside of VM $VM: $(users "$device")"
   fi
+  distinguish
   grow
   publish
+}
+
+# A loop device that outlives its attachment would hold the volume.
+free_loop() {
+  [[ ${device:-} != /dev/loop* ]] || ! exclusively "$device" || losetup --detach "$device"
+}
+
+# ended COMMAND: what hold does whenever it ends but by a kill. The CPI takes status 1 for a failure with a
+# reason.
+ended() {
+  local status=$?
+  free_loop
+  ((status <= 1)) || fail "disk $DISK: status $status of $1"
 }
 
 # Leaves when the device is free. Until then nobody else may have the disk.
 leave() {
   local told=no
-  until exclusively "$device" "$node"; do
-    [[ -b $node ]] || ! exclusively "$device" || break
+  until exclusively "$device" "$node" 2>/dev/null; do
+    [[ -b $node ]] || ! exclusively "$device" 2>/dev/null || break
     [[ $told == yes ]] || { echo "disk $DISK stays until it is free: $(users "$device")" >&2; told=yes; }
     pause 0.2
   done
-  [[ $device != /dev/loop* ]] || losetup --detach "$device"
   rm -f "$node" "$lock"
-  exit 0
+  exit 0 # and free the loop device
 }
 
 # pause SECONDS, without a child process that would be left behind.
 pause() { read -r -t "$1" <> <(:) || true; }
 
+# open_elsewhere makes a node in this container's own /dev, $device, beside the one in the machine's folder.
+open_elsewhere() {
+  local major minor
+  major=$((0x$(stat -c %t "$node"))) minor=$((0x$(stat -c %T "$node")))
+  device=/dev/disk
+  ((major != 7)) || device=/dev/loop$minor
+  [[ -b $device ]] || mknod "$device" b "$major" "$minor"
+}
+
+# held: succeeds while hold has published the node. It then also frees the loop device.
+held() { [[ -e $lock ]] && ! flock --nonblock --shared "$lock" true; }
+
 case $1 in
   hold)
     ending=no
     trap 'ending=yes' TERM
+    trap 'ended "$BASH_COMMAND"' EXIT
     rm -f "$lock"
     prepare
     trap leave TERM
@@ -210,8 +267,11 @@ case $1 in
     flock 9
     while :; do pause 3600; done ;;
   await)
-    until [[ -e $lock ]] && ! flock --nonblock --shared "$lock" true; do pause 0.02; done ;;
+    until held; do pause 0.02; done ;;
   release)
     [[ -b $node ]] || exit 0 # taken away by an earlier try
-    exclusively "$node" "$node" || fail "$(users "$node")" ;;
+    # The machine's folder may lie on a filesystem mounted nodev: the device is opened by a node elsewhere.
+    open_elsewhere
+    exclusively "$device" "$node" || fail "$(users "$device")"
+    held || free_loop ;;
 esac

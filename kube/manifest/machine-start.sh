@@ -24,6 +24,16 @@ release_etc() {
   done
 }
 
+# With resolvconf the agent makes resolv.conf anew of its networks' name servers. Where they name none, the
+# machine keeps those of its Pod; prepare_systemd does the same for systemd. On a machine /run is empty at
+# boot; in an image it may hold the name servers of the place where the stemcell was built.
+keep_name_servers() {
+  local tail=/etc/resolvconf/resolv.conf.d/tail
+  [[ -d ${tail%/*} ]] || return 0
+  rm -f /run/resolvconf/interface/* "$tail"
+  grep -qE '"dns": *\[ *"' "$settings" || cp /etc/resolv.conf "$tail"
+}
+
 # The machine's own writable state lives on the Pod's volume, seeded from the image once. The copy is
 # renamed into place, so that a start that was cut short is begun again.
 bring_vcap() {
@@ -44,13 +54,15 @@ bring_vcap() {
 bring_certificates() {
   local trusted=/usr/local/share/ca-certificates
   command -v update-ca-certificates >/dev/null || return 0
+  mkdir -p "$trusted"
   if [[ -d $volume/ca-certificates ]]; then
     mount --bind "$volume/ca-certificates" "$trusted"
     update-ca-certificates >/dev/null 2>&1 || say "cannot renew the trusted certificates"
     return 0
   fi
-  mkdir -p "$trusted" "$volume/ca-certificates"
-  cp -a "$trusted/." "$volume/ca-certificates/"
+  rm -rf "$volume/ca-certificates.new"
+  cp -a "$trusted" "$volume/ca-certificates.new"
+  mv -T "$volume/ca-certificates.new" "$volume/ca-certificates"
   mount --bind "$volume/ca-certificates" "$trusted"
 }
 
@@ -63,7 +75,7 @@ bring_monit_state() {
 # devices, nothing is partitioned, and the settings come as a file. Only these keys are set.
 configure_agent() {
   local target
-  perl -0777 -i -pe '
+  perl -0777 -pe '
     my %want = (UsePreformattedPersistentDisk => "true", BindMountPersistentDisk => "false",
                 SkipDiskSetup => "true", UseDefaultTmpDir => "true");
     for my $key (sort keys %want) {
@@ -76,7 +88,8 @@ configure_agent() {
       s/("Sources"\s*:\s*)\[.*?\]/$1\[$file\]/s
         or s/^(\s*\{)/$1"Infrastructure": {"Settings": {"Sources": [$file]}},/;
     }
-  ' "$bosh/agent.json"
+  ' "$bosh/agent.json" >"$bosh/agent.json.new"
+  mv -T "$bosh/agent.json.new" "$bosh/agent.json"
   target=$(perl -0777 -ne 'print $1 if /"SettingsPath"\s*:\s*"([^"]+)"/' "$bosh/agent.json")
   [[ $target == /* ]] || target=$bosh/$target
   install -D -m 0600 "$settings" "$target"
@@ -97,23 +110,25 @@ known_disks() {
 # The agent writes down which disk it mounted last, but mounts it again after a boot only when it is
 # partitioned, which no disk of this CPI is. So it is done here, before any job can start.
 restore_store() {
-  local record=$bosh/managed_disk_settings.json hints=$bosh/persistent_disk_hints.json cid waited=0
+  local record=$bosh/managed_disk_settings.json hints=$bosh/persistent_disk_hints.json cid waited=0 trouble="" options
   [[ -s $record ]] || return 0
   cid=$(<"$record")
-  if ! grep -qF "\"$cid\"" "$hints" 2>/dev/null; then
+  options=$(perl -0777 -ne 'print join ",", $1 =~ /"([^"]+)"/g if /"persistent_disk_mount_options"\s*:\s*\[([^\]]*)\]/' "$settings")
+  # Without hints, as when they are on a tmpfs, the disk may well be attached.
+  if [[ -e $hints ]] && ! grep -qF "\"$cid\"" "$hints"; then
     say "disk $cid was taken from this machine: forgetting that it was mounted"
     rm -f "$record"
     return 0
   fi
   # In the middle of a migration from one disk to another. The agent's record does not tell which of
   # them is the one to work on, and the agent refuses to boot. The director knows, and tells a new VM.
-  if [[ $(known_disks "$hints") == *$'\n'* ]]; then
+  if [[ -e $hints && $(known_disks "$hints") == *$'\n'* ]]; then
     say "the machine ended in the middle of a migration between its disks; the VM has to be recreated, which loses nothing on them"
     exit 1
   fi
-  until fresh "$cid" && mount "$devices/$cid" /var/vcap/store; do
+  until fresh "$cid" && trouble=$(mount ${options:+-o "$options"} "$devices/$cid" /var/vcap/store 2>&1); do
     if ((waited++ % 150 == 0)); then
-      say "waiting for disk $cid to be attached before any job may start"
+      say "waiting for disk $cid to be attached before any job may start${trouble:+: $trouble}"
     fi
     sleep 0.2
   done
@@ -192,6 +207,7 @@ init=$(find_init "${1:-}")
 [[ -f $bosh/agent.json ]] || { say "the image is no BOSH stemcell: it has no $bosh/agent.json"; exit 1; }
 
 release_etc
+keep_name_servers
 bring_vcap
 bring_certificates
 bring_monit_state

@@ -3,6 +3,7 @@ package manifest
 import (
 	_ "embed"
 	"path"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,9 +18,19 @@ const RoleReboot = "reboot"
 // RebootName is the name of the Pod that restarts this machine.
 func RebootName(vm string) string { return vm + "-reboot" }
 
+// containerID is the runtime's own id of the machine's container, without the runtime's name.
+func containerID(vm *corev1.Pod) string {
+	for _, status := range vm.Status.ContainerStatuses {
+		if _, id, found := strings.Cut(status.ContainerID, "://"); found {
+			return id
+		}
+	}
+	return ""
+}
+
 // Reboot is a Pod on the machine's node that ends the machine's init program, as its own reset button:
 // the kubelet then starts the container again in the same Pod, with the same address and volumes. It
-// runs once, and belongs to the machine.
+// runs once, belongs to the machine, and leaves a container alone that is not the one of the request.
 func Reboot(vm *corev1.Pod, director string) *corev1.Pod {
 	meta := owned(RebootName(vm.Name), vm.Namespace, director, RoleReboot)
 	meta.OwnerReferences = []metav1.OwnerReference{ownedBy(vm)}
@@ -31,7 +42,10 @@ func Reboot(vm *corev1.Pod, director string) *corev1.Pod {
 				Image:                    vm.Spec.Containers[0].Image,
 				ImagePullPolicy:          corev1.PullIfNotPresent,
 				Command:                  []string{"/bin/bash", "-c", rebootScript},
-				Env:                      []corev1.EnvVar{{Name: "VM", Value: path.Join(vm.Namespace, vm.Name)}},
+				Env: []corev1.EnvVar{
+					{Name: "VM", Value: path.Join(vm.Namespace, vm.Name)},
+					{Name: "CONTAINER", Value: containerID(vm)},
+				},
 				SecurityContext:          &corev1.SecurityContext{Privileged: new(true)},
 				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			}},

@@ -1,18 +1,20 @@
 # Restarts one machine: asks its init program to reboot, and kills it when that takes too long.
 #
-# Environment: VM (namespace/name).
+# Environment: VM (namespace/name), CONTAINER (the id of the container that is to be restarted).
 set -euo pipefail
 
-# The machine's init: PID 1 of a PID namespace, with the machine's own folder of device nodes mounted.
+# The machine's init: PID 1 of a PID namespace, with the machine's own folder of device nodes mounted. A
+# process in the machine may have made a PID namespace within, and be PID 1 there.
 find_init() {
-  local process
+  local process depth number found="" least
   for process in /proc/[0-9]*; do
     grep -qs "/$VM /dev/bosh " "$process/mountinfo" || continue
-    if [[ $(awk '/^NSpid:/ { print $NF }' "$process/status" 2>/dev/null) == 1 ]]; then
-      echo "${process#/proc/}"
-      return
+    read -r depth number < <(awk '/^NSpid:/ { print NF, $NF }' "$process/status" 2>/dev/null) || continue
+    if ((number == 1)) && [[ -z $found || $depth -lt $least ]]; then
+      found=${process#/proc/} least=$depth
     fi
   done
+  echo "$found"
 }
 
 # others: the machine's processes but for its init and those that supervise services.
@@ -44,6 +46,8 @@ end_services() {
 
 init=$(find_init)
 [[ -n $init ]] || { echo "the machine's init program does not run on this node" >&2; exit 1; }
+# The request may be old: its node did not answer, for example.
+grep -qF "$CONTAINER" "/proc/$init/cgroup" || { echo "the machine has restarted since the request" >&2; exit 0; }
 case $(cat "/proc/$init/comm") in
   systemd | init) kill -s RTMIN+5 "$init" ;; # systemd(1): reboot.target
   bash) kill -s KILL "$init" ;;              # the start script, which has nothing to end

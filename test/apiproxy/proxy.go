@@ -174,6 +174,14 @@ func Unavailable(n int) Fault {
 	})
 }
 
+// Foreign answers every request with the code and a text that is not of Kubernetes, as a proxy does that
+// has lost its API server.
+func Foreign(code int) Fault {
+	return func(_ int, w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		http.Error(w, "no such backend", code)
+	}
+}
+
 // ResetBefore breaks the connection instead of passing request n on.
 func ResetBefore(n int) Fault {
 	return at(n, func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) })

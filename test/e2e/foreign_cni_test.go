@@ -15,7 +15,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/test/embedded"
 )
@@ -26,12 +25,10 @@ import (
 var _ = Describe("A network plugin that ignores annotations", Label("networks"), Ordered, func() {
 	var (
 		w      *world
-		dir    string
 		subnet = foreignSubnet + ".0/24"
 	)
 	BeforeAll(func(ctx context.Context) {
 		w = newWorld(ctx)
-		dir = w.embedded.Nodes[0].Dir
 		w.useForeignCNI(ctx)
 	}, NodeTimeout(longTest))
 
@@ -46,8 +43,9 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 		Expect(left).To(BeEmpty())
 	}, NodeTimeout(longTest))
 
-	It("honours them with the shim before it: machines get their addresses and talk", func(ctx context.Context) {
-		w.installShim(ctx, "../../bin/cni-shim", filepath.Join(dir, "cni"), filepath.Join(dir, "plugins"), subnet)
+	It("honours them with the shim of the DaemonSet before it: machines get their addresses and talk", func(ctx context.Context) {
+		shim := w.shimManifests(subnet)
+		shim.install(ctx)
 		Eventually(w.probe).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".77").WithContext(ctx).Should(Equal(foreignSubnet + ".77"))
 		var machines []*machine
 		for i, address := range []string{foreignSubnet + ".101", foreignSubnet + ".102"} {
@@ -61,6 +59,15 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 		for _, m := range machines { // before the node's own network is back
 			w.must(ctx, "delete_vm", m.cid)
 		}
+
+		By("upgrading it, during which the node always has its network")
+		Expect(shim.upgrade(ctx)).To(BeZero(), "moments without a file")
+		Expect(w.probe(ctx, "bosh.cloudfoundry.org/ip-address", foreignSubnet+".78")).To(Equal(foreignSubnet + ".78"))
+
+		By("removing it, after which Pods start as before")
+		shim.uninstall(ctx)
+		Eventually(w.probe).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".79").WithContext(ctx).
+			Should(SatisfyAll(HavePrefix(foreignSubnet), Not(Equal(foreignSubnet+".79"))))
 	}, NodeTimeout(longTest))
 })
 
@@ -91,35 +98,6 @@ func (w *world) useForeignCNI(ctx context.Context) {
 	Expect(os.WriteFile(path+".new", raw, 0o644)).To(Succeed())
 	Expect(os.Rename(path+".new", path)).To(Succeed())
 	Eventually(w.probe).WithArguments("", "").WithContext(ctx).Should(HavePrefix(foreignSubnet), "containerd has seen the other network")
-}
-
-// installShim does by hand what the shim's DaemonSet does, with the rights of its manifest.
-func (w *world) installShim(ctx context.Context, program, networks, plugins, subnet string) {
-	GinkgoHelper()
-	plane := w.embedded.ControlPlane
-	manifest, err := os.ReadFile("../../docs/cni-shim/daemonset.yaml")
-	Expect(err).NotTo(HaveOccurred())
-	rights, _, found := strings.Cut(string(manifest), "apiVersion: apps/v1")
-	Expect(found).To(BeTrue())
-	Expect(plane.Apply(ctx, strings.TrimSuffix(strings.TrimSpace(rights), "---"))).To(Succeed())
-	account := GinkgoT().TempDir()
-	token, err := plane.Kubectl(ctx, "create", "token", "-n", "bosh-cni-shim", "bosh-cni-shim")
-	Expect(err).NotTo(HaveOccurred())
-	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
-	Expect(err).NotTo(HaveOccurred())
-	Expect(os.WriteFile(filepath.Join(account, "token"), []byte(strings.TrimSpace(token)), 0o600)).To(Succeed())
-	Expect(os.WriteFile(filepath.Join(account, "ca.crt"), config.CAData, 0o600)).To(Succeed())
-
-	where := []string{"-bin-dir", plugins, "-conf-dir", networks}
-	DeferCleanup(func(ctx context.Context) {
-		_, err := embedded.Run(ctx, program, append([]string{"uninstall"}, where...)...)
-		Expect(err).NotTo(HaveOccurred())
-		_, err = plane.Kubectl(ctx, "delete", "namespace/bosh-cni-shim", "clusterrole/bosh-cni-shim", "clusterrolebinding/bosh-cni-shim")
-		Expect(err).NotTo(HaveOccurred())
-	})
-	_, err = embedded.Run(ctx, program, append(append([]string{"install"}, where...),
-		"-server", plane.URL(), "-service-account", account, "-subnets", subnet)...)
-	Expect(err).NotTo(HaveOccurred())
 }
 
 // probe starts a Pod, ends it, and answers the address that it had.

@@ -40,7 +40,7 @@ var _ = Describe("A machine's address", Label("networks"), func() {
 	}, NodeTimeout(longTest))
 
 	It("of a dynamic network stays through them, too", func(ctx context.Context) {
-		m := w.createDynamicMachine(ctx)
+		m := w.createMachineOn(ctx, dynamic())
 		m.keepsAddress(ctx, m.killContainer)
 		m.keepsAddress(ctx, m.killSandbox)
 	}, NodeTimeout(longTest))
@@ -109,21 +109,6 @@ func (w *world) holder(ctx context.Context, address string) string {
 
 func dynamic() map[string]any {
 	return map[string]any{"default": map[string]any{"type": "dynamic", "dns": []string{}, "default": []string{"dns", "gateway"}, "cloud_properties": map[string]any{}}}
-}
-
-// createDynamicMachine makes a VM on a dynamic network and waits until its agent answers.
-func (w *world) createDynamicMachine(ctx context.Context) *machine {
-	GinkgoHelper()
-	env, err := director.AgentEnv()
-	Expect(err).NotTo(HaveOccurred())
-	w.machines++
-	agent := fmt.Sprintf("%s-%d", w.namespace, w.machines)
-	w.must(ctx, "create_vm", agent, w.stemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, dynamic(), []string{}, env)
-	m := &machine{w: w, cid: "agent-" + agent}
-	m.address = m.pod(ctx).Status.PodIP
-	m.agent = director.Agent{Address: m.address}
-	m.awaitAgent(ctx)
-	return m
 }
 
 // seenBy opens a TCP connection to the other machine's address and answers the address that the other

@@ -4,11 +4,13 @@ package e2e
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,11 +66,19 @@ func newWorld(ctx context.Context) *world {
 // directorVia is a director whose CPI uses this kubeconfig.
 func (w *world) directorVia(kubeconfig string) *director.Director {
 	GinkgoHelper()
-	config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
-	Expect(director.WriteConfig(config, kubeconfig, w.namespace, map[string]any{
+	return w.directorWith(kubeconfig, nil)
+}
+
+// directorWith is a director whose CPI uses this kubeconfig, and this configuration beside the usual one.
+func (w *world) directorWith(kubeconfig string, more map[string]any) *director.Director {
+	GinkgoHelper()
+	configuration := map[string]any{
 		"agent":    map[string]any{"mbus": director.AgentMbus, "blobstore": map[string]any{"provider": "local", "options": map[string]any{"blobstore_path": "/var/vcap/data/blobs"}}},
 		"timeouts": map[string]any{"create_vm": "3m", "attach_disk": "2m", "detach_disk": "1m", "delete_vm": "2m"},
-	})).To(Succeed())
+	}
+	maps.Copy(configuration, more)
+	config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
+	Expect(director.WriteConfig(config, kubeconfig, w.namespace, configuration)).To(Succeed())
 	program, err := filepath.Abs("../../bin/cpi")
 	Expect(err).NotTo(HaveOccurred())
 	return &director.Director{CPI: program, Config: config}
@@ -167,39 +177,58 @@ func manual(address string) map[string]any {
 		"gateway": embedded.BOSHGateway, "dns": []string{}, "default": []string{"dns", "gateway"}, "cloud_properties": map[string]any{}}}
 }
 
+// wanted is a VM to make; what is not set is the default of the suite.
+type wanted struct {
+	stemcell, stemcellCID string // the path of a light stemcell's tarball, or what create_stemcell answered
+	group                 string
+	properties, networks  map[string]any
+	disks                 []string
+}
+
 // createMachine makes a VM on a manual network and waits until its agent answers.
 func (w *world) createMachine(ctx context.Context) *machine {
 	GinkgoHelper()
-	return w.createMachineWith(ctx, map[string]any{})
-}
-
-func (w *world) createMachineWith(ctx context.Context, properties map[string]any) *machine {
-	GinkgoHelper()
-	return w.bringMachine(ctx, os.Getenv("E2E_STEMCELL"), "", properties)
+	return w.bringMachine(ctx, wanted{})
 }
 
 // createMachineFrom makes the VM from the stemcell in this tarball.
 func (w *world) createMachineFrom(ctx context.Context, stemcell string, properties map[string]any) *machine {
 	GinkgoHelper()
-	return w.bringMachine(ctx, stemcell, "", properties)
+	return w.bringMachine(ctx, wanted{stemcell: stemcell, properties: properties})
 }
 
 // createMachineIn makes the VM in an instance group.
 func (w *world) createMachineIn(ctx context.Context, group string, properties map[string]any) *machine {
 	GinkgoHelper()
-	return w.bringMachine(ctx, os.Getenv("E2E_STEMCELL"), group, properties)
+	return w.bringMachine(ctx, wanted{group: group, properties: properties})
 }
 
-func (w *world) bringMachine(ctx context.Context, stemcell, group string, properties map[string]any) *machine {
+// createMachineOn makes the VM on these networks.
+func (w *world) createMachineOn(ctx context.Context, networks map[string]any) *machine {
+	GinkgoHelper()
+	return w.bringMachine(ctx, wanted{networks: networks})
+}
+
+func (w *world) bringMachine(ctx context.Context, vm wanted) *machine {
 	GinkgoHelper()
 	env, err := director.AgentEnv()
 	Expect(err).NotTo(HaveOccurred())
-	env["bosh"].(map[string]any)["group"] = group
+	env["bosh"].(map[string]any)["group"] = vm.group
 	w.machines++
-	address := newAddress()
 	agent := fmt.Sprintf("%s-%d", w.namespace, w.machines)
-	w.must(ctx, "create_vm", agent, w.stemcell(ctx, stemcell), properties, manual(address), []string{}, env)
-	m := &machine{w: w, cid: "agent-" + agent, address: address, agent: director.Agent{Address: address}}
+	if vm.networks == nil {
+		vm.networks = manual(newAddress())
+	}
+	if vm.properties == nil {
+		vm.properties = map[string]any{}
+	}
+	if vm.stemcellCID == "" {
+		vm.stemcellCID = w.stemcell(ctx, cmp.Or(vm.stemcell, os.Getenv("E2E_STEMCELL")))
+	}
+	w.must(ctx, "create_vm", agent, vm.stemcellCID, vm.properties, vm.networks, append([]string{}, vm.disks...), env)
+	m := &machine{w: w, cid: "agent-" + agent}
+	m.address = m.pod(ctx).Status.PodIP
+	m.agent = director.Agent{Address: m.address}
 	m.awaitAgent(ctx)
 	return m
 }

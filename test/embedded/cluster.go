@@ -33,11 +33,7 @@ func NewCluster(dir string, nodes int) *Cluster {
 }
 
 func (c *Cluster) registry() Process {
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	return Process{Name: "registry", Dir: c.Dir, Args: []string{self, "registry",
+	return Process{Name: "registry", Dir: c.Dir, Args: []string{"embedded", "registry",
 		"-port", strconv.Itoa(registryPort), "-dir", filepath.Join(c.Dir, "registry")}}
 }
 
@@ -52,6 +48,7 @@ func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
 		{"Calico's resources and address pools", c.installCalico},
 		{"container registry", func(context.Context) error { return c.registry().Start() }},
 		{"nodes: containerd, kubelet", c.startNodes},
+		{"cluster DNS", func(context.Context) error { return c.startDNS() }},
 		{"provisioner and default storage class", c.startProvisioner},
 		{"CSI driver, its sidecars and classes", c.startCSI},
 	}
@@ -94,6 +91,28 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 	return nil
 }
 
+// AddNode starts one more node of those that a cluster can have, and waits until it can have volumes.
+func (c *Cluster) AddNode(ctx context.Context, node *Node) error {
+	if err := node.Start(ctx); err != nil {
+		return err
+	}
+	return node.awaitCSI(ctx)
+}
+
+// RemoveNode ends the node at once, and removes what the cluster and this machine know of it.
+func (c *Cluster) RemoveNode(ctx context.Context, node *Node) error {
+	if err := node.PowerOff(ctx); err != nil {
+		return err
+	}
+	if _, err := c.ControlPlane.Kubectl(ctx, "delete", "node", node.Name); err != nil {
+		return err
+	}
+	if err := node.leaveNetwork(ctx); err != nil {
+		return err
+	}
+	return os.RemoveAll(node.Dir)
+}
+
 // Down ends every Pod, so that what they mounted is unmounted in order, then every process, and
 // removes the cluster's folder.
 func (c *Cluster) Down(ctx context.Context, tell func(string)) error {
@@ -115,6 +134,9 @@ func (c *Cluster) Down(ctx context.Context, tell func(string)) error {
 		return err
 	}
 	if err := c.stopCSI(); err != nil {
+		return err
+	}
+	if err := c.dns().Stop(); err != nil {
 		return err
 	}
 	for _, node := range c.Nodes {
@@ -204,7 +226,11 @@ func (c *Cluster) provisioner() Process {
 
 // startProvisioner starts the provisioner of the default class, which makes folders on the node.
 func (c *Cluster) startProvisioner(ctx context.Context) error {
-	config := fmt.Sprintf(`{"nodePathMap":[{"node":"DEFAULT_PATH_FOR_NON_LISTED_NODES","paths":[%q]}]}`, filepath.Join(c.Dir, "volumes"))
+	var paths []string
+	for _, node := range NewCluster(c.Dir, len(NodeNames)).Nodes {
+		paths = append(paths, fmt.Sprintf(`{"node":%q,"paths":[%q]}`, node.Name, node.volumes()))
+	}
+	config := `{"nodePathMap":[` + strings.Join(paths, ",") + `]}`
 	for name, content := range map[string]string{"local-path.json": config, "local-path-helper.yaml": helperPod} {
 		if err := os.WriteFile(filepath.Join(c.Dir, name), []byte(content), 0o644); err != nil {
 			return err

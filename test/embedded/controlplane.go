@@ -33,6 +33,7 @@ var users = [][]string{
 	{"system:kube-proxy"},
 	{"provisioner", "system:masters"},
 	{"cni", "system:masters"},
+	{"dns", "system:masters"},
 	{"csi", "system:masters"},
 }
 

@@ -12,11 +12,12 @@ import (
 )
 
 // Storage classes of the cluster beside the default one, and the class of volume snapshots. Their volumes
-// are on one node each, and can be of either volume mode.
+// can be of either volume mode, and are on one node each but for those that can move.
 const (
-	CSIClass         = "csi"       // can be expanded; with ext4 in Filesystem mode
-	CSIXFSClass      = "csi-xfs"   // can be expanded; with xfs, which grows while it is mounted on any machine
-	CSIFixedClass    = "csi-fixed" // cannot
+	CSIMovableClass  = "csi-movable" // usable on one node at a time, and on any
+	CSIClass         = "csi"         // can be expanded; with ext4 in Filesystem mode
+	CSIXFSClass      = "csi-xfs"     // can be expanded; with xfs, which grows while it is mounted on any machine
+	CSIFixedClass    = "csi-fixed"   // cannot
 	CSISnapshotClass = "csi"
 )
 
@@ -72,7 +73,7 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	if _, err := c.ControlPlane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"); err != nil {
 		return err
 	}
-	if err := c.ControlPlane.Apply(ctx, fmt.Sprintf(csiResources, driver.Name, CSIClass, CSIXFSClass, CSIFixedClass, CSISnapshotClass)); err != nil {
+	if err := c.ControlPlane.Apply(ctx, fmt.Sprintf(csiResources, driver.Name, CSIClass, CSIXFSClass, CSIFixedClass, CSISnapshotClass, CSIMovableClass)); err != nil {
 		return err
 	}
 	if err := c.startSidecars(); err != nil {
@@ -164,6 +165,15 @@ metadata: {name: %[4]s}
 provisioner: %[1]s
 volumeBindingMode: WaitForFirstConsumer
 allowVolumeExpansion: false
+reclaimPolicy: Delete
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: %[6]s}
+provisioner: %[1]s
+parameters: {reach: any-node}
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
 reclaimPolicy: Delete
 ---
 apiVersion: snapshot.storage.k8s.io/v1

@@ -12,7 +12,7 @@ import (
 var (
 	instance = func() int {
 		number, err := strconv.Atoi(os.Getenv("BOSH_KUBERNETES_CPI_INSTANCE"))
-		if err != nil || number < 0 || number > 7 {
+		if err != nil || number < 0 || number > 5 {
 			return 0
 		}
 		return number

@@ -77,11 +77,7 @@ func (n *Node) leaveNetwork(ctx context.Context) error {
 
 // bridge is the process that joins the node's network namespace to this machine.
 func (n *Node) bridge() Process {
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	return Process{Name: "bridge", Dir: n.Dir, Args: []string{self, "bridge", "-dir", n.ControlPlane.Dir, "-node", n.Name}}
+	return Process{Name: "bridge", Dir: n.Dir, Args: []string{"embedded", "bridge", "-dir", n.ControlPlane.Dir, "-node", n.Name}}
 }
 
 // ServeBridge forwards the cluster's loopback ports into the node's network namespace, and keeps

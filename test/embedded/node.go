@@ -39,6 +39,9 @@ func (n *Node) file(name string) string { return filepath.Join(n.Dir, name) }
 // KubeletRoot is the kubelet's folder, with the Pods' volumes.
 func (n *Node) KubeletRoot() string { return n.file("kubelet") }
 
+// volumes is the folder of the default class's volumes.
+func (n *Node) volumes() string { return n.file("volumes") }
+
 func (n *Node) socket() string { return n.file("containerd.sock") }
 
 // namespaces is the process that keeps the node's mount namespace.
@@ -86,22 +89,7 @@ func (n *Node) Start(ctx context.Context) error {
 	if err := n.configure(); err != nil {
 		return err
 	}
-	if err := n.joinNetwork(ctx); err != nil {
-		return err
-	}
-	if n.Network != "" {
-		if err := n.bridge().Start(); err != nil {
-			return err
-		}
-	}
-	if err := n.namespaces().Start(); err != nil {
-		return err
-	}
-	err := Eventually(ctx, 5*time.Second, n.Name+"'s mount namespace", func(ctx context.Context) (bool, error) {
-		out, err := n.Exec(ctx, "findmnt", "--noheadings", "--output", "PROPAGATION", "/")
-		return strings.TrimSpace(out) == "shared", err
-	})
-	if err != nil {
+	if err := n.startNamespaces(ctx); err != nil {
 		return err
 	}
 	if err := n.StartContainerd(ctx); err != nil {
@@ -116,6 +104,25 @@ func (n *Node) Start(ctx context.Context) error {
 		}
 	}
 	return n.StartKubelet(ctx)
+}
+
+// startNamespaces makes what the node's processes live in.
+func (n *Node) startNamespaces(ctx context.Context) error {
+	if err := n.joinNetwork(ctx); err != nil {
+		return err
+	}
+	if n.Network != "" {
+		if err := n.bridge().Start(); err != nil {
+			return err
+		}
+	}
+	if err := n.namespaces().Start(); err != nil {
+		return err
+	}
+	return Eventually(ctx, 5*time.Second, n.Name+"'s mount namespace", func(ctx context.Context) (bool, error) {
+		out, err := n.Exec(ctx, "findmnt", "--noheadings", "--output", "PROPAGATION", "/")
+		return strings.TrimSpace(out) == "shared", err
+	})
 }
 
 // StartContainerd starts the runtime and waits until it answers.
@@ -135,10 +142,10 @@ func (n *Node) StartContainerd(ctx context.Context) error {
 
 // StartKubelet starts the kubelet and waits until the node is ready.
 func (n *Node) StartKubelet(ctx context.Context) error {
-	if err := n.Kubelet().Start(); err != nil {
-		return err
-	}
 	err := Eventually(ctx, 2*time.Minute, n.Name+" to be ready", func(ctx context.Context) (bool, error) {
+		if err := n.Kubelet().Start(); err != nil { // again, when it ended
+			return false, err
+		}
 		// The node's last report may be a former kubelet's: this one has to answer, too.
 		if _, err := n.ControlPlane.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+n.Name+"/proxy/healthz"); err != nil {
 			return false, err
@@ -245,8 +252,8 @@ func (n *Node) configure() error {
 	}
 	for name, content := range map[string]string{
 		"containerd.toml":        fmt.Sprintf(containerdConfig, n.Dir, n.socket(), plugins, runc, PauseImage),
-		"kubelet.yaml":           fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pki("ca.crt"), n.Address, n.file("resolv.conf")),
-		"resolv.conf":            "nameserver 127.0.0.1\n",
+		"kubelet.yaml":           fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pki("ca.crt"), n.Address, n.file("resolv.conf"), ClusterDNS),
+		"resolv.conf":            "nameserver " + ClusterDNS + "\n",
 		"cni/10-calico.conflist": fmt.Sprintf(calicoConfig, n.Name, n.ControlPlane.Kubeconfig("cni"), n.file("calico.log")),
 	} {
 		if err := os.WriteFile(n.file(name), []byte(content), 0o644); err != nil {
@@ -292,6 +299,8 @@ state = "%[1]s/containerd-state"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
       BinaryName = "%[4]s"
       SystemdCgroup = false
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = "%[1]s/registries"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = "%[5]s"
 `
@@ -312,12 +321,15 @@ enforceNodeAllocatable: []
 localStorageCapacityIsolation: false
 failSwapOn: false
 resolvConf: %[6]s
+clusterDNS: [%[7]s]
+clusterDomain: cluster.local
 evictionHard: {memory.available: 100Mi}
 imageGCHighThresholdPercent: 100
 maxPods: 110
 shutdownGracePeriod: 0s
 syncFrequency: 10s
 volumeStatsAggPeriod: 0s
+crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 `
 
 const calicoConfig = `{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -146,6 +147,22 @@ var _ = Describe("A fault of the API server", func() {
 		"an answer that is lost on the way back": apiproxy.ResetAfter,
 		"an answer that breaks off":              apiproxy.CutShort,
 	}
+	It("that is a proxy's own answer does not mean that a VM or disk is gone", func(ctx context.Context) {
+		w := newWorld(ctx)
+		vm, disk := w.createVM(ctx, "one"), w.createDisk(ctx)
+		for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
+			proxy.Reset(apiproxy.Foreign(code))
+			for method, arguments := range map[string][]any{
+				"has_vm": {vm}, "has_disk": {disk}, "delete_vm": {vm}, "delete_disk": {disk}, "attach_disk": {vm, disk},
+			} {
+				Expect(w.fails(ctx, method, arguments...).Type).To(Equal("Bosh::Clouds::CloudError"), "%s met by a %d", method, code)
+			}
+			proxy.Reset(nil)
+		}
+		Expect(w.must(ctx, "has_vm", vm).Result).To(MatchJSON("true"))
+		Expect(w.must(ctx, "has_disk", disk).Result).To(MatchJSON("true"))
+	})
+
 	for name, fault := range faults {
 		It(name+", at any request, does not make a call fail or change its outcome", func(ctx context.Context) {
 			w := newWorld(ctx)

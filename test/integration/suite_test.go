@@ -99,14 +99,15 @@ kind: Node
 metadata: {name: node-b, labels: {topology.kubernetes.io/zone: b, test/name: node-b}}
 `
 
-// endPods does what a kubelet does last with a deleted Pod: it removes exactly that one.
+// endPods does what a kubelet does last with a deleted Pod: it removes exactly that one, unless it is
+// annotated test/stays.
 func endPods(ctx context.Context, cluster kubernetes.Interface) {
 	defer GinkgoRecover()
 	pods, err := cluster.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	defer pods.Stop()
 	for event := range pods.ResultChan() {
-		if pod, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Modified && pod.DeletionTimestamp != nil {
+		if pod, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Modified && pod.DeletionTimestamp != nil && pod.Annotations["test/stays"] == "" {
 			_ = cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 				GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 			})

@@ -86,8 +86,11 @@ func Tarball(path string, image []byte, changes map[string]string) {
 			fmt.Fprintf(&manifest, "%s: %s\n", field, value)
 		}
 	}
-	var archive bytes.Buffer
-	writer := tar.NewWriter(&archive)
+	file, err := os.Create(path)
+	must(err)
+	zipped, err := gzip.NewWriterLevel(file, gzip.BestSpeed)
+	must(err)
+	writer := tar.NewWriter(zipped)
 	for _, part := range []struct {
 		name    string
 		content []byte
@@ -97,7 +100,20 @@ func Tarball(path string, image []byte, changes map[string]string) {
 		must(err)
 	}
 	must(writer.Close())
-	must(os.WriteFile(path, zip(archive.Bytes()), 0o600))
+	must(zipped.Close())
+	must(file.Close())
+}
+
+// Marked is the image (a gzipped root filesystem) with one file more in it, so that it is another image
+// than any before. A gzipped archive may consist of parts: https://www.rfc-editor.org/rfc/rfc1952#section-2.2
+func Marked(image []byte, name, content string) []byte {
+	var part bytes.Buffer
+	writer := tar.NewWriter(&part)
+	must(writer.WriteHeader(&tar.Header{Name: "./" + name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content))}))
+	_, err := writer.Write([]byte(content))
+	must(err)
+	must(writer.Flush())
+	return append(zip(part.Bytes()), image...)
 }
 
 func zip(content []byte) []byte {
@@ -110,7 +126,7 @@ func zip(content []byte) []byte {
 	return zipped.Bytes()
 }
 
-// must is for what cannot fail in memory.
+// must is for what cannot fail in memory and in a test's own folder.
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -83,7 +83,7 @@ func fits(volume store.Volume, request *csi.CreateVolumeRequest) error {
 		return status.Errorf(codes.AlreadyExists, "volume %s exists with %d bytes", volume.Name, volume.Capacity)
 	case source.GetVolume().GetVolumeId() != volume.SourceVolume || source.GetSnapshot().GetSnapshotId() != volume.SourceSnapshot:
 		return status.Errorf(codes.AlreadyExists, "volume %s exists with content of another source", volume.Name)
-	case !reachable(request.GetAccessibilityRequirements(), volume.Node):
+	case volume.Node != "" && !reachable(request.GetAccessibilityRequirements(), volume.Node):
 		return status.Errorf(codes.AlreadyExists, "volume %s exists on node %s", volume.Name, volume.Node)
 	}
 	return nil
@@ -100,8 +100,14 @@ func (c controller) create(ctx context.Context, request *csi.CreateVolumeRequest
 	if volume.Capacity, err = size(request.GetCapacityRange(), origin.size); err != nil {
 		return volume, err
 	}
-	if volume.Node, err = c.place(request.GetAccessibilityRequirements(), origin.node); err != nil {
+	everywhere, err := movable(request.GetParameters())
+	if err != nil {
 		return volume, err
+	}
+	if !everywhere {
+		if volume.Node, err = c.place(request.GetAccessibilityRequirements(), origin.node); err != nil {
+			return volume, err
+		}
 	}
 	image := c.store.VolumeImage(volume.ID)
 	if origin.copy == nil {
@@ -191,12 +197,28 @@ func reachable(requirement *csi.TopologyRequirement, node string) bool {
 	})
 }
 
+// movable says whether the volume is to be as one of a network storage: usable on any node, on one at a
+// time. Without the parameter it is on one node, for good.
+func movable(parameters map[string]string) (bool, error) {
+	switch reach := parameters[ReachParameter]; reach {
+	case "":
+		return false, nil
+	case "any-node":
+		return true, nil
+	default:
+		return false, status.Errorf(codes.InvalidArgument, "the class's parameter %s is %q, not any-node", ReachParameter, reach)
+	}
+}
+
 func topology(node string) *csi.Topology {
 	return &csi.Topology{Segments: map[string]string{TopologyKey: node}}
 }
 
 func describe(volume store.Volume) *csi.Volume {
-	answer := &csi.Volume{VolumeId: volume.ID, CapacityBytes: volume.Capacity, AccessibleTopology: []*csi.Topology{topology(volume.Node)}}
+	answer := &csi.Volume{VolumeId: volume.ID, CapacityBytes: volume.Capacity}
+	if volume.Node != "" {
+		answer.AccessibleTopology = []*csi.Topology{topology(volume.Node)}
+	}
 	switch {
 	case volume.SourceVolume != "":
 		answer.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{

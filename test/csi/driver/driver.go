@@ -1,7 +1,8 @@
 // Package driver answers the calls of the CSI spec (https://github.com/container-storage-interface/spec,
 // spec.md) with image files on loop devices. A process can serve the controller for all nodes, one node, or
 // both. The errors are the gRPC codes that the spec names for each call. It refuses several nodes for a
-// volume: the volumes are as those of a machine's own disks, usable on one node alone.
+// volume at once: the volumes are as those of a machine's own disks, usable on one node alone, or, with
+// ReachParameter, as those of a network storage, which can go from node to node.
 package driver
 
 import (
@@ -28,6 +29,10 @@ const Name = "embedded.csi"
 
 // TopologyKey is the label that says on which node a volume is.
 const TopologyKey = "topology." + Name + "/node"
+
+// ReachParameter is the StorageClass's parameter that says from where its volumes can be used: any-node,
+// or, without it, the node that they are made on.
+const ReachParameter = "reach"
 
 const version = "1.0.0"
 

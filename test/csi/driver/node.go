@@ -172,7 +172,8 @@ func (n node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVol
 	if err := device.Unmount(ctx, path); err != nil {
 		return nil, failed(err)
 	}
-	if volume.Node != n.options.Node {
+	// Not another node's loop device, which a node that comes back has lost long ago.
+	if volume.Node != n.options.Node && volume.Published != n.options.Node {
 		return &csi.NodeUnstageVolumeResponse{}, nil
 	}
 	if err := device.Detach(ctx, n.store.VolumeImage(volume.ID)); err != nil {

@@ -40,7 +40,7 @@ func (c controller) ControllerPublishVolume(ctx context.Context, request *csi.Co
 		return nil, status.Errorf(codes.NotFound, "node %s is not known", request.GetNodeId())
 	case volume.Published != "" && volume.Published != request.GetNodeId():
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s, and can be attached to one only", volume.ID, volume.Published)
-	case volume.Node != request.GetNodeId():
+	case volume.Node != "" && volume.Node != request.GetNodeId():
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is on node %s, not on %s", volume.ID, volume.Node, request.GetNodeId())
 	case volume.Published != "" && volume.ReadOnly != readOnly:
 		return nil, status.Errorf(codes.AlreadyExists, "volume %s is attached to node %s with read-only %t", volume.ID, volume.Published, volume.ReadOnly)

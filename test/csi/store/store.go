@@ -23,7 +23,7 @@ type Volume struct {
 	ID       string `json:"id"`
 	Name     string `json:"name"`
 	Capacity int64  `json:"capacity"`
-	// Node is the only one that the volume can be used on.
+	// Node is the only one that the volume can be used on; any when empty.
 	Node string `json:"node"`
 	// SourceVolume and SourceSnapshot say whose content the volume began with.
 	SourceVolume   string `json:"sourceVolume,omitempty"`

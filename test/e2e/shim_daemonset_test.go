@@ -1,0 +1,104 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+// shimManifests are those of docs/cni-shim, with what docs/networks.md tells an operator to set in them.
+type shimManifests struct {
+	plane             *embedded.ControlPlane
+	daemonset, remove string
+	files             []string // what an installed shim has on the node
+}
+
+func (w *world) shimManifests(subnet string) shimManifests {
+	GinkgoHelper()
+	node := w.embedded.Nodes[0]
+	plugins, networks := filepath.Join(node.Dir, "plugins"), filepath.Join(node.Dir, "cni")
+	set := strings.NewReplacer(
+		"registry.example.org/bosh-cni-shim:1", os.Getenv("E2E_CNI_SHIM"),
+		"/opt/cni/bin", plugins, "/etc/cni/net.d", networks,
+		// The embedded cluster has no kube-proxy, by which a Pod's own variables would be right.
+		"            - -watch\n", "            - -watch\n            - -server="+w.embedded.ControlPlane.URL()+"\n",
+		"                - verify\n", "                - verify\n                - -server="+w.embedded.ControlPlane.URL()+"\n                - -subnets="+subnet+"\n",
+		"# - -subnets=10.244.9.0/24", "- -subnets="+subnet,
+	)
+	read := func(name string) string {
+		raw, err := os.ReadFile(filepath.Join("../../docs/cni-shim", name))
+		Expect(err).NotTo(HaveOccurred())
+		return set.Replace(string(raw))
+	}
+	return shimManifests{
+		plane: w.embedded.ControlPlane, daemonset: read("daemonset.yaml"), remove: read("uninstall.yaml"),
+		files: []string{filepath.Join(plugins, "bosh-cni-shim"), filepath.Join(networks, "00-bosh-cni-shim.conflist"), filepath.Join(networks, "bosh-cni-shim.kubeconfig")},
+	}
+}
+
+func (s shimManifests) install(ctx context.Context) {
+	GinkgoHelper()
+	DeferCleanup(s.uninstall)
+	s.apply(ctx, s.daemonset)
+	for _, file := range s.files {
+		Expect(file).To(BeAnExistingFile())
+	}
+}
+
+// upgrade rolls out another version, and answers how often one of the node's files was not there meanwhile.
+func (s shimManifests) upgrade(ctx context.Context) int64 {
+	GinkgoHelper()
+	var missing atomic.Int64
+	watching, done := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for watching.Err() == nil {
+			for _, file := range s.files {
+				if _, err := os.Stat(file); err != nil {
+					missing.Add(1)
+				}
+			}
+		}
+	}()
+	s.apply(ctx, strings.Replace(s.daemonset, "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 4", 1))
+	done()
+	<-ended
+	return missing.Load()
+}
+
+// uninstall does nothing when nothing is installed.
+func (s shimManifests) uninstall(ctx context.Context) {
+	GinkgoHelper()
+	if there, err := s.plane.Kubectl(ctx, "get", "namespace/bosh-cni-shim", "--ignore-not-found", "-o", "name"); err != nil || there == "" {
+		Expect(err).NotTo(HaveOccurred())
+		return
+	}
+	s.apply(ctx, s.remove)
+	for _, file := range s.files {
+		Expect(file).NotTo(BeAnExistingFile())
+	}
+	_, err := embedded.RunInput(ctx, s.daemonset, "kubectl", "--kubeconfig", s.plane.Kubeconfig("admin"), "delete", "-f", "-")
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// apply waits until the DaemonSet is rolled out.
+func (s shimManifests) apply(ctx context.Context, manifests string) {
+	GinkgoHelper()
+	Expect(s.plane.Apply(ctx, manifests)).To(Succeed())
+	_, err := s.plane.Kubectl(ctx, "rollout", "status", "-n", "bosh-cni-shim", "daemonset/bosh-cni-shim", "--timeout=2m")
+	Expect(err).NotTo(HaveOccurred(), func() string {
+		pods, _ := s.plane.Kubectl(ctx, "describe", "pods", "-n", "bosh-cni-shim")
+		logs, _ := s.plane.Kubectl(ctx, "logs", "-n", "bosh-cni-shim", "-l", "app.kubernetes.io/name=bosh-cni-shim", "--all-containers")
+		return pods + logs
+	})
+}

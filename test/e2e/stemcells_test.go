@@ -1,0 +1,130 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/test/stemcells"
+)
+
+// registry is one that runs, with TLS and basic authentication.
+type registry interface {
+	Host() string
+	CA() string
+	Requests() []string
+	Close()
+}
+
+func gosRegistry(context.Context) (registry, error) {
+	r := stemcells.New(true)
+	r.Username, r.Password = stemcells.DebianUsername, stemcells.DebianPassword
+	return r, nil
+}
+
+func debiansRegistry(ctx context.Context) (registry, error) {
+	return stemcells.StartDebian(ctx, GinkgoT().TempDir(), true)
+}
+
+// pushTo gives the world's CPI a registry for heavy stemcells, which the node reaches by another name
+// when there is one.
+func (w *world) pushTo(r registry, pullName string) {
+	GinkgoHelper()
+	configured := map[string]any{
+		"repository": r.Host() + "/bosh/stemcells", "ca": r.CA(),
+		"username": stemcells.DebianUsername, "password": stemcells.DebianPassword,
+		"pull_secret": map[string]any{"name": "bosh-stemcells"},
+	}
+	name := r.Host()
+	if pullName != "" {
+		name = pullName
+		configured["pull_repository"] = pullName + "/bosh/stemcells"
+	}
+	Expect(w.embedded.Nodes[0].TrustRegistry(name, r.Host(), r.CA())).To(Succeed())
+	w.Director = w.directorWith(w.kubeconfig, map[string]any{"stemcell": map[string]any{"registry": configured}})
+}
+
+// heavyStemcell is a warden stemcell's tarball with this root filesystem, which holds the mark. It is
+// unpacked as the director does, which answers the image's path and the cloud_properties.
+func heavyStemcell(rootfs, mark string) (string, stemcell.Properties) {
+	GinkgoHelper()
+	folder := GinkgoT().TempDir()
+	content, err := os.ReadFile(rootfs)
+	Expect(err).NotTo(HaveOccurred())
+	tarball := filepath.Join(folder, "stemcell.tgz")
+	stemcells.Tarball(tarball, stemcells.Marked(content, "etc/stemcell-mark", mark), nil)
+	manifest, image, err := stemcell.Extract(tarball, folder)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(manifest.StemcellFormats).To(ContainElement("warden-tar"))
+	return image, manifest.CloudProperties
+}
+
+// written counts the requests that send something to the registry, by method.
+func written(r registry) map[string]int {
+	count := map[string]int{}
+	for _, request := range r.Requests() {
+		method, _, _ := strings.Cut(request, " ")
+		if method != "GET" && method != "HEAD" {
+			count[method]++
+		}
+	}
+	return count
+}
+
+var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
+	DescribeTable("is pushed to the registry once, pulled by the node, boots, and is deleted when no VM uses it",
+		func(ctx context.Context, start func(context.Context) (registry, error), rootfs, pullName string) {
+			w := newWorld(ctx)
+			r, err := start(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			DeferCleanup(r.Close)
+			w.pushTo(r, pullName)
+			mark := fmt.Sprintf("%s at %s", w.namespace, time.Now())
+			image, properties := heavyStemcell(os.Getenv(rootfs), mark)
+
+			By("create_stemcell, twice")
+			uploaded := w.must(ctx, "create_stemcell", image, properties)
+			cid := uploaded.Text()
+			Expect(cid).To(HavePrefix("heavy://" + r.Host() + "/bosh/stemcells@sha256:"))
+			Expect(uploaded.Stderr).To(ContainSubstring("percent=100"))
+			// A layer and a configuration, each begun, sent and completed; the manifest by digest and by tag.
+			once := map[string]int{"POST": 2, "PATCH": 2, "PUT": 4}
+			Eventually(func() map[string]int { return written(r) }).WithContext(ctx).Should(Equal(once))
+			Expect(w.must(ctx, "create_stemcell", image, properties).Text()).To(Equal(cid))
+
+			By("create_vm")
+			m := w.bringMachine(ctx, wanted{stemcellCID: cid})
+			Expect(m.run(ctx, "cat /etc/stemcell-mark")).To(Equal(mark))
+			Expect(written(r)).To(Equal(once))
+			Expect(r.Requests()).To(ContainElement(HavePrefix("GET /v2/bosh/stemcells/blobs/sha256:")))
+			name := r.Host()
+			if pullName != "" {
+				name = pullName
+			}
+			Expect(m.pod(ctx).Spec.Containers[0].Image).To(HavePrefix(name + "/bosh/stemcells@sha256:"))
+			secret, err := w.cluster.CoreV1().Secrets(w.namespace).Get(ctx, "bosh-stemcells", metav1.GetOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(secret.Type).To(Equal(corev1.SecretTypeDockerConfigJson))
+
+			By("delete_stemcell")
+			Expect(w.fails(ctx, "delete_stemcell", cid).Message).To(ContainSubstring("in use by VM " + m.cid))
+			w.must(ctx, "delete_vm", m.cid)
+			w.must(ctx, "delete_stemcell", cid)
+			Eventually(r.Requests).WithContext(ctx).Should(ContainElement(HavePrefix("DELETE /v2/bosh/stemcells/manifests/sha256:")))
+			Expect(w.must(ctx, "create_stemcell", image, properties).Text()).To(Equal(cid))
+		},
+		Entry("with runit, from go-containerregistry's", gosRegistry, "E2E_ROOTFS", "", NodeTimeout(longTest)),
+		Entry("with systemd, from Debian's, by the node's own name for it", debiansRegistry, "E2E_ROOTFS_SYSTEMD", "stemcells.bosh.test", NodeTimeout(longTest)),
+	)
+})

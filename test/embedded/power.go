@@ -1,0 +1,142 @@
+package embedded
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"bosh-kubernetes-cpi/test/csi/device"
+	"bosh-kubernetes-cpi/test/csi/store"
+)
+
+// PowerOff ends the node as a power cut does: nothing is stopped in order, and what only the kernel knew
+// is gone: processes, mounts, network interfaces and loop devices.
+func (n *Node) PowerOff(ctx context.Context) error {
+	if err := n.Stop(ctx); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(n.file("containerd-state")); err != nil { // on a normal host it is in /run
+		return err
+	}
+	return n.loseLoops(ctx)
+}
+
+// PowerOn boots the node again, with its kubelet first or its container runtime first, and waits until it
+// is ready.
+func (n *Node) PowerOn(ctx context.Context, kubeletFirst bool) error {
+	if err := n.startNamespaces(ctx); err != nil {
+		return err
+	}
+	if kubeletFirst {
+		if err := n.Kubelet().Start(); err != nil {
+			return err
+		}
+	}
+	if err := n.StartContainerd(ctx); err != nil {
+		return err
+	}
+	if err := n.CSIDriver().Start(); err != nil {
+		return err
+	}
+	return n.StartKubelet(ctx)
+}
+
+// loseLoops frees the node's loop devices, once the kernel has taken down what was mounted from them.
+func (n *Node) loseLoops(ctx context.Context) error {
+	return Eventually(ctx, 30*time.Second, n.Name+"'s loop devices to be free", func(ctx context.Context) (bool, error) {
+		loops, err := n.Loops(ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, loop := range loops {
+			if _, err := Run(ctx, "losetup", "--detach", loop); err != nil {
+				return false, err
+			}
+		}
+		return len(loops) == 0, nil
+	})
+}
+
+// Loops are the loop devices of the node's volumes, each after those that are on it.
+func (n *Node) Loops(ctx context.Context) ([]string, error) {
+	images, err := n.images()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, image := range images {
+		loops, err := loopsOf(ctx, image)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, loops...)
+	}
+	return found, nil
+}
+
+// images are the files behind the node's volumes: those of the default class, which are on the node, and
+// the CSI volumes that it has attached.
+func (n *Node) images() ([]string, error) {
+	images, err := filepath.Glob(filepath.Join(n.volumes(), "*", "disk.img"))
+	if err != nil {
+		return nil, err
+	}
+	folder, err := store.Open(n.CSI)
+	if err != nil {
+		return nil, err
+	}
+	volumes, err := folder.Volumes()
+	if err != nil {
+		return nil, err
+	}
+	for _, volume := range volumes {
+		if volume.Published == n.Name || volume.Node == n.Name {
+			images = append(images, folder.VolumeImage(volume.ID))
+		}
+	}
+	return images, nil
+}
+
+// loopsOf answers the file's loop devices, and before each those on it: of an image file on its
+// filesystem, and of its device node, by which a kubelet holds a Block volume.
+func loopsOf(ctx context.Context, file string) ([]string, error) {
+	var found []string
+	loops, err := device.Loops(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	for _, loop := range loops {
+		inside, err := loopsInside(ctx, loop)
+		if err != nil {
+			return nil, err
+		}
+		above, err := loopsOf(ctx, loop)
+		if err != nil {
+			return nil, err
+		}
+		found = append(append(append(found, inside...), above...), loop)
+	}
+	return found, nil
+}
+
+// loopsInside answers the loop devices of files on this device's filesystem.
+func loopsInside(ctx context.Context, loop string) ([]string, error) {
+	number, err := device.Number(loop)
+	if err != nil {
+		return nil, err
+	}
+	list, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,BACK-MAJ:MIN")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for line := range strings.Lines(list) {
+		fields := strings.Fields(line)
+		if len(fields) == 2 && fields[1] == number {
+			found = append(found, fields[0])
+		}
+	}
+	return found, nil
+}

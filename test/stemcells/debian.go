@@ -1,0 +1,176 @@
+package stemcells
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
+)
+
+// DebianProgram is the registry that operators are most likely to have: Docker's, as Debian packages it.
+const DebianProgram = "docker-registry"
+
+// The account that Debian's registry knows, and its line in the htpasswd file.
+const (
+	DebianUsername = "bosh"
+	DebianPassword = "sesame"
+	debianAccount  = "bosh:$2b$05$abcdefghijklmnopqrstuuKcS.CYWVYVaLiiCKrrc0A5s3mGesJ9O\n"
+)
+
+// Debian is Debian's registry with TLS and basic authentication, a process on loopback.
+type Debian struct {
+	host, ca string
+	program  *exec.Cmd
+	log      locked
+}
+
+// StartDebian starts the registry with its files in the folder, and waits until it answers. The caller
+// closes it.
+func StartDebian(ctx context.Context, folder string, deletes bool) (*Debian, error) {
+	certificate, key, err := SelfSigned()
+	if err != nil {
+		return nil, err
+	}
+	host, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	registry := &Debian{host: host, ca: certificate}
+	for name, content := range map[string]string{
+		"crt.pem": certificate, "key.pem": key, "htpasswd": debianAccount,
+		"config.yml": fmt.Sprintf(debianConfig, folder, deletes, host),
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	registry.program = exec.Command(DebianProgram, "serve", filepath.Join(folder, "config.yml"))
+	registry.program.Stdout, registry.program.Stderr = &registry.log, &registry.log
+	if err := registry.program.Start(); err != nil {
+		return nil, err
+	}
+	if err := registry.await(ctx); err != nil {
+		registry.Close()
+		return nil, err
+	}
+	return registry, nil
+}
+
+const debianConfig = `
+version: 0.1
+log: {accesslog: {disabled: false}, level: info}
+storage: {filesystem: {rootdirectory: %[1]s}, delete: {enabled: %[2]t}}
+http: {addr: %[3]s, secret: x, tls: {certificate: %[1]s/crt.pem, key: %[1]s/key.pem}}
+auth: {htpasswd: {realm: stemcells, path: %[1]s/htpasswd}}
+`
+
+// freeAddress is one on loopback that nothing listens on.
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return listener.Addr().String(), listener.Close()
+}
+
+func (d *Debian) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(d.ca))
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+d.host+"/v2/", nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err == nil {
+			return response.Body.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not answer: %w; its log:\n%s", DebianProgram, err, d.log.String())
+		case <-ticker.C:
+		}
+	}
+}
+
+// Close ends the process.
+func (d *Debian) Close() {
+	_ = d.program.Process.Kill()
+	_ = d.program.Wait()
+}
+
+// Host is the registry's address as it begins an image's name.
+func (d *Debian) Host() string { return d.host }
+
+// CA is the registry's certificate, as PEM.
+func (d *Debian) CA() string { return d.ca }
+
+var accessLine = regexp.MustCompile(`"(GET|HEAD|POST|PATCH|PUT|DELETE) (/v2/[^ ?"]*)[^"]* HTTP/`)
+
+// Requests are the methods and paths of all requests so far, as Registry's are. The registry notes a
+// request when it has answered it, so that the last may come a moment later.
+func (d *Debian) Requests() []string {
+	var all []string
+	for _, found := range accessLine.FindAllStringSubmatch(d.log.String(), -1) {
+		all = append(all, found[1]+" "+found[2])
+	}
+	return all
+}
+
+// SelfSigned is a certificate for 127.0.0.1 and its key, as PEM.
+func SelfSigned() (certificate, key string, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", "", err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "stemcells"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		return "", "", err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})), err
+}
+
+// locked is a buffer that a process may write while a test reads.
+type locked struct {
+	mutex  sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.buffer.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.buffer.String()
+}
