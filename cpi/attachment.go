@@ -3,6 +3,7 @@ package cpi
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,10 +30,7 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	if err != nil {
 		return hint, err
 	}
-	machine, err := cluster.Pods.Get(c.ctx, vm)
-	if errors.Is(err, kube.ErrNotFound) {
-		return hint, vmNotFound(vm)
-	}
+	machine, attached, err := c.withAttachments(cluster, vm)
 	if err != nil {
 		return hint, err
 	}
@@ -56,6 +54,9 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	if err != nil {
 		return hint, err
 	}
+	if err := migratable(wanted, attached); err != nil {
+		return hint, err
+	}
 	attachment, mine, err := c.bringAttachment(cluster, wanted.Pod())
 	if err != nil {
 		return hint, err
@@ -70,6 +71,33 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	return hint, nil
 }
 
+// withAttachments answers the machine's Pod and those of its disks.
+func (c *call) withAttachments(cluster *kube.Client, vm string) (machine *corev1.Pod, attachments []*corev1.Pod, err error) {
+	found, err := cluster.Pods.List(c.ctx, ofVM(vm))
+	if err != nil {
+		return nil, nil, err
+	}
+	machines := only(manifest.RoleVM, found.Items)
+	if len(machines) == 0 {
+		return nil, nil, vmNotFound(vm)
+	}
+	return machines[0], only(manifest.RoleAttachment, found.Items), nil
+}
+
+// migratable refuses a second disk where one of the two is a directory: the director attaches two to
+// move the data from one to the other, and the agent fails at that only after it has begun.
+func migratable(wanted manifest.Attachment, attached []*corev1.Pod) error {
+	for _, other := range attached {
+		disk := other.Labels[manifest.LabelDisk]
+		if disk != wanted.Disk && (wanted.Bind || manifest.IsDirectory(other)) {
+			return typed(typeNotSupported, "disk %s cannot be attached to VM %s beside disk %s: one of them has attach: bind, "+
+				"and the agent cannot migrate data from or to such a disk. Leave the instance group's disk as it is, or move the data yourself",
+				wanted.Disk, wanted.VM.Name, disk)
+		}
+	}
+	return nil
+}
+
 // attachmentOf reads from the claim what create_disk wrote there.
 func attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, director string) (manifest.Attachment, error) {
 	size, err := strconv.ParseInt(claim.Annotations[manifest.AnnotationSize], 10, 64)
@@ -82,7 +110,7 @@ func attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, dire
 		mode = *claim.Spec.VolumeMode
 	}
 	return manifest.Attachment{
-		Disk: claim.Name, SizeMiB: size, Mode: mode, VM: machine, Director: director,
+		Disk: claim.Name, SizeMiB: size, Mode: mode, Bind: manifest.IsDirectory(claim), VM: machine, Director: director,
 		Filesystem: claim.Annotations[manifest.AnnotationFilesystem],
 	}, nil
 }
@@ -93,7 +121,9 @@ func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attach
 	return cluster.Pods.Bring(c.ctx, wanted, func(left *corev1.Pod) (bool, error) {
 		switch {
 		case left.DeletionTimestamp != nil:
-			return false, c.awaitGone(cluster, left)
+			err := c.awaitGone(cluster, left)
+			return false, c.explainTimeout(cluster, left, err, fmt.Sprintf("disk %s stays with VM %s, which it is being detached from, until nothing there uses it",
+				left.Labels[manifest.LabelDisk], left.Labels[manifest.LabelVM]))
 		case isCopy(left):
 			return false, copying(left)
 		case left.Labels[manifest.LabelVM] != wanted.Labels[manifest.LabelVM]:
@@ -151,10 +181,8 @@ func failure(attachment *corev1.Pod) string {
 // undoAttachment removes what a failed attach_disk made. On a node that does not answer it stays behind,
 // to be removed with its VM: the call's error says so already.
 func (c *call) undoAttachment(cluster *kube.Client, attachment *corev1.Pod) error {
-	detached, cancel := c.detached()
+	undo, cancel := c.detached()
 	defer cancel()
-	undo := *c
-	undo.ctx = detached
 	if err := undo.endPod(cluster, attachment); !errors.Is(err, errNodeSilent) {
 		return err
 	}
@@ -180,6 +208,13 @@ func (c *call) detachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (any, error)
 		return nil, err
 	}
 	if kube.Finished(attachment) {
+		machine, err := cluster.Pods.Get(c.ctx, vm)
+		if errors.Is(err, kube.ErrNotFound) || err == nil && kube.Finished(machine) {
+			return nil, c.endPod(cluster, attachment) // what has ended uses nothing
+		}
+		if err != nil {
+			return nil, err
+		}
 		// It was evicted, and the machine may use the device still: only an attachment that runs can tell.
 		if _, err := c.attachDisk(vmCID, diskCID); err != nil {
 			return nil, err

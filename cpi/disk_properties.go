@@ -1,6 +1,7 @@
 package cpi
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -17,7 +18,9 @@ type DiskProperties struct {
 	VolumeMode corev1.PersistentVolumeMode `json:"volume_mode"`
 	// AccessModes are the claim's; ReadWriteOnce by default.
 	AccessModes []corev1.PersistentVolumeAccessMode `json:"access_modes"`
-	// Filesystem is what a blank disk gets: ext4 or xfs.
+	// Attach is device, or bind for a disk that appears as a directory: see manifest.AnnotationAttach.
+	Attach string `json:"attach"`
+	// Filesystem is what a blank disk gets: ext4 (the default) or xfs.
 	Filesystem  string            `json:"filesystem"`
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
@@ -29,7 +32,7 @@ func parseDiskProperties(raw json.RawMessage) (DiskProperties, error) {
 	properties := DiskProperties{
 		VolumeMode:  corev1.PersistentVolumeFilesystem,
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Filesystem:  "ext4",
+		Attach:      attachDevice,
 	}
 	if err := decodeStrict("cloud_properties", raw, &properties); err != nil {
 		return properties, invalid("%w", err)
@@ -37,7 +40,10 @@ func parseDiskProperties(raw json.RawMessage) (DiskProperties, error) {
 	if !slices.Contains([]corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock}, properties.VolumeMode) {
 		return properties, invalid("cloud_properties.volume_mode %q is neither Filesystem nor Block", properties.VolumeMode)
 	}
-	if !slices.Contains([]string{"ext4", "xfs"}, properties.Filesystem) {
+	if err := properties.checkAttach(); err != nil {
+		return properties, err
+	}
+	if properties.Attach == attachDevice && !slices.Contains([]string{"ext4", "xfs"}, properties.Filesystem) {
 		return properties, invalid("cloud_properties.filesystem %q is neither ext4 nor xfs", properties.Filesystem)
 	}
 	for _, mode := range properties.AccessModes {
@@ -49,10 +55,31 @@ func parseDiskProperties(raw json.RawMessage) (DiskProperties, error) {
 	return properties, validateLabels(properties.Labels, properties.Annotations)
 }
 
+// attachDevice is the default of attach.
+const attachDevice = "device"
+
+// checkAttach refuses what has no meaning for a disk that appears as a directory; one that is a device
+// has a filesystem.
+func (p *DiskProperties) checkAttach() error {
+	switch {
+	case p.Attach == attachDevice:
+		p.Filesystem = cmp.Or(p.Filesystem, "ext4")
+		return nil
+	case p.Attach != manifest.AttachBind:
+		return invalid("cloud_properties.attach %q is neither device nor bind", p.Attach)
+	case p.VolumeMode == corev1.PersistentVolumeBlock:
+		return invalid("cloud_properties.volume_mode Block cannot be attached as a directory: leave out attach: bind, or use volume_mode Filesystem")
+	case p.Filesystem != "":
+		return invalid("cloud_properties.filesystem %s has no meaning with attach: bind, where the volume's own filesystem is used: leave out one of them", p.Filesystem)
+	}
+	return nil
+}
+
 func (p DiskProperties) disk(name, director string, sizeMiB int64) manifest.Disk {
 	disk := manifest.Disk{
 		Name: name, Director: director, SizeMiB: sizeMiB,
 		Mode: p.VolumeMode, AccessModes: p.AccessModes, Filesystem: p.Filesystem,
+		Bind:   p.Attach == manifest.AttachBind,
 		Labels: p.Labels, Annotations: p.Annotations, Snapshot: p.Snapshot,
 	}
 	if p.StorageClass != "" {

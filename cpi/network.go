@@ -1,14 +1,12 @@
 package cpi
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
-	"text/template"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -37,8 +35,8 @@ type NetworkOptions struct {
 type AddressAnnotation struct {
 	// Name is the annotation's name.
 	Name string `json:"name"`
-	// Value is a text/template of the annotation's value. It sees .IPs, the addresses, and the
-	// functions json and join.
+	// Value is the annotation's value, with {{json .IPs}}, {{join .IPs ","}} and {{index .IPs 0}} for the
+	// addresses.
 	Value string `json:"value"`
 }
 
@@ -53,7 +51,7 @@ func DefaultNetworkOptions() NetworkOptions {
 	}
 }
 
-// Validate tries every template.
+// Validate tries every annotation.
 func (o NetworkOptions) Validate() error {
 	_, err := o.annotations([]string{"192.0.2.1"})
 	return err
@@ -64,24 +62,19 @@ func (o NetworkOptions) annotations(addresses []string) (map[string]string, erro
 	if len(addresses) == 0 {
 		return nil, nil
 	}
-	functions := template.FuncMap{
-		"json": func(v any) (string, error) { raw, err := json.Marshal(v); return string(raw), err },
-		"join": func(list []string, separator string) string { return strings.Join(list, separator) },
-	}
 	annotations := make(map[string]string, len(o.AddressAnnotations))
 	for i, annotation := range o.AddressAnnotations {
 		if len(validation.IsQualifiedName(annotation.Name)) > 0 {
 			return nil, fmt.Errorf("network.address_annotations[%d].name %q is not an annotation's name", i, annotation.Name)
 		}
-		parsed, err := template.New("value").Funcs(functions).Parse(annotation.Value)
-		if err != nil {
-			return nil, fmt.Errorf("network.address_annotations[%d].value is not a template: %w", i, err)
+		if annotation.Value == "" {
+			return nil, fmt.Errorf("network.address_annotations[%d].value is missing: it is where the addresses are to stand", i)
 		}
-		var value bytes.Buffer
-		if err := parsed.Execute(&value, struct{ IPs []string }{addresses}); err != nil {
+		value, err := addressText(annotation.Value, addresses)
+		if err != nil {
 			return nil, fmt.Errorf("network.address_annotations[%d].value: %w", i, err)
 		}
-		annotations[annotation.Name] = value.String()
+		annotations[annotation.Name] = value
 	}
 	return annotations, nil
 }

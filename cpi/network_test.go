@@ -87,7 +87,7 @@ var _ = Describe("network.address_annotations", func() {
 		Entry("as a JSON list", `{{json .IPs}}`, `["10.0.0.7","fd00::7"]`),
 		Entry("joined", `{{join .IPs ","}}`, "10.0.0.7,fd00::7"),
 		Entry("the first", `{{index .IPs 0}}/24`, "10.0.0.7/24"),
-		Entry("one after the other", `{{range $i, $ip := .IPs}}{{if $i}} {{end}}{{$ip}}{{end}}`, "10.0.0.7 fd00::7"),
+		Entry("joined by what is quoted", `{{ join .IPs "\", \"" }}`, `10.0.0.7", "fd00::7`),
 		Entry("in JSON of one's own", `[{"name":"default","ips":{{json .IPs}}}]`, `[{"name":"default","ips":["10.0.0.7","fd00::7"]}]`),
 	)
 
@@ -96,8 +96,10 @@ var _ = Describe("network.address_annotations", func() {
 		Expect(options.Validate()).To(MatchError(ContainSubstring(says)))
 	},
 		Entry("a name that is none", "a b", "x", "address_annotations[0].name"),
-		Entry("a template that is none", "a", "{{", "address_annotations[0].value"),
-		Entry("a field that is not there", "a", "{{.IP}}", "address_annotations[0].value"),
+		Entry("a template that is none", "a", "{{", "address_annotations[0].value: {{ has no }}"),
+		Entry("an action that is not known", "a", "{{.IP}}", `address_annotations[0].value: {{.IP}}: not known; there are {{json .IPs}}, {{join .IPs ","}} and {{index .IPs 0}}`),
+		Entry("no separator", "a", "{{join .IPs ,}}", `"," is no separator in quotes`),
+		Entry("an address that is not there", "a", "{{index .IPs 1}}", `there is no address "1"`),
 	)
 })
 

@@ -87,6 +87,7 @@ func (c *call) changesInPlace(cluster *kube.Client, claim *corev1.PersistentVolu
 	case wanted.StorageClass != "" && (class == nil || *class != wanted.StorageClass),
 		wanted.VolumeMode != manifest.VolumeMode(claim),
 		!sameModes(wanted.AccessModes, claim.Spec.AccessModes),
+		(wanted.Attach == manifest.AttachBind) != manifest.IsDirectory(claim),
 		wanted.Filesystem != claim.Annotations[manifest.AnnotationFilesystem],
 		sizeMiB < has:
 		return false, nil

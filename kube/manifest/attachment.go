@@ -14,6 +14,9 @@ import (
 //go:embed attachment.sh
 var attachmentScript string
 
+//go:embed directory.sh
+var directoryScript string
+
 // attachmentGrace is how long a deleted attachment may keep its device while something still uses
 // it. It is long on purpose: an attachment leaves as soon as its device is free, and one that left
 // earlier would let the disk be attached elsewhere while a machine still writes to it.
@@ -25,6 +28,7 @@ type Attachment struct {
 	SizeMiB    int64
 	Filesystem string // made on a blank disk: ext4 or xfs
 	Mode       corev1.PersistentVolumeMode
+	Bind       bool // as a directory, see AnnotationAttach
 	VM         *corev1.Pod
 	Director   string
 }
@@ -32,9 +36,9 @@ type Attachment struct {
 // Pod is the attachment. It runs on the VM's node from the VM's image, needs no address, and belongs
 // to the VM's Pod.
 //
-// Its one container prepares the device and its node, holds them, and lets go on SIGTERM once the
-// device is free. The kubelet reports it running after its postStart hook, which waits for the node:
-// the Pod is ready when the device is there. (A readiness probe would say the same up to a second
+// Its one container prepares the device and its node, holds them, and when it is told to end lets go
+// once the device is free. The kubelet reports it running after its postStart hook, which waits for the
+// node: the Pod is ready when the device is there. (A readiness probe would say the same up to a second
 // later, an init container up to two.)
 func (a Attachment) Pod() *corev1.Pod {
 	meta := owned(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
@@ -42,6 +46,9 @@ func (a Attachment) Pod() *corev1.Pod {
 	meta.Labels[LabelDisk] = a.Disk
 	if group := a.VM.Labels[LabelGroup]; group != "" {
 		meta.Labels[LabelGroup] = group // see DiskBudget
+	}
+	if a.Bind {
+		meta.Annotations = map[string]string{AnnotationAttach: AttachBind}
 	}
 	meta.OwnerReferences = []metav1.OwnerReference{ownedBy(a.VM)}
 	return &corev1.Pod{
@@ -107,9 +114,13 @@ func (a Attachment) container() corev1.Container {
 		ImagePullPolicy:          corev1.PullIfNotPresent,
 		VolumeMounts:             []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}},
 	}
-	if a.Mode == corev1.PersistentVolumeBlock {
+	switch {
+	case a.Bind:
+		container.Command = directoryCommand("hold-directory")
+		container.VolumeMounts = directoryMounts
+	case a.Mode == corev1.PersistentVolumeBlock:
 		container.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/volume"}}
-	} else {
+	default:
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "disk", MountPath: "/volume"})
 	}
 	return container
@@ -117,6 +128,22 @@ func (a Attachment) container() corev1.Container {
 
 func attachmentCommand(mode string) []string {
 	return []string{"/bin/bash", "-c", attachmentScript, "attachment", mode}
+}
+
+func directoryCommand(mode string) []string {
+	return []string{"/bin/bash", "-c", attachmentScript + directoryScript, "attachment", mode}
+}
+
+// directoryMounts are those of an attachment that makes a directory appear: what it mounts in the
+// machine's folder reaches the node, and from there the machine.
+var directoryMounts = []corev1.VolumeMount{
+	{Name: "devices", MountPath: "/devices", MountPropagation: new(corev1.MountPropagationBidirectional)},
+	{Name: "disk", MountPath: "/volume"},
+}
+
+// IsDirectory reports whether the disk, or the attachment, is one that appears as a directory.
+func IsDirectory(object metav1.Object) bool {
+	return object.GetAnnotations()[AnnotationAttach] == AttachBind
 }
 
 // Names of the containers that run once in an attachment begin with these.
@@ -127,8 +154,13 @@ const (
 
 // Release is an ephemeral container for the attachment that proves that nothing uses the device, and
 // takes its node away in the same moment. It exits with 0 when it did, and with 1 when the device is
-// in use; its termination message then names the users.
+// in use; its termination message then names the users. A directory likewise.
 func Release(attachment *corev1.Pod) corev1.EphemeralContainer {
+	if IsDirectory(attachment) {
+		release := once(attachment, releasePrefix, directoryCommand("release-directory"))
+		release.VolumeMounts = directoryMounts
+		return release
+	}
 	return once(attachment, releasePrefix, attachmentCommand("release"))
 }
 

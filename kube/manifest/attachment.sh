@@ -1,7 +1,8 @@
 # Makes one disk appear as a device in one machine, holds it there, and lets it go.
 #
 #   hold      make the filesystem on a blank disk, grow one that has room, publish the device node (a
-#             restart finds everything done), then wait; on SIGTERM leave once nothing uses the device
+#             restart finds everything done), then wait; when told to end, leave once nothing uses the
+#             device
 #   await     wait until hold has published the node
 #   release   prove that nothing uses the device, and take its node away in the same moment
 #
@@ -14,6 +15,9 @@ node=/devices/$DISK
 lock=/devices/.$DISK.lock
 image=/volume/disk.img
 
+# How a container is told to end is up to its image: where that is made for systemd, with SIGRTMIN+3.
+end_signals=(TERM INT QUIT RTMIN+3)
+
 fail() { echo "$*" >&2; exit 1; }
 
 # exclusively DEVICE [PATH]: opens the device as a mount would. That fails while any filesystem,
@@ -24,7 +28,7 @@ exclusively() {
     !$ARGV[1] or unlink($ARGV[1]) or exit 1' "$@"
 }
 
-# users DEVICE: who has it mounted, one process per mount namespace; or holds it open.
+# users DEVICE: who has it mounted, one process per mount namespace, and who holds it.
 users() {
   local numbers process seen=" " namespace mount
   numbers=$((0x$(stat -Lc %t "$1"))):$((0x$(stat -Lc %T "$1")))
@@ -35,23 +39,24 @@ users() {
     [[ $seen != *" $namespace "* ]] || continue
     seen+="$namespace "
     echo "process ${process#/proc/} ($(cat "$process/comm" 2>/dev/null)) has it mounted at $mount"
-    within "$process" "$numbers" "$mount"
   done
+  holders "$1"
 }
 
-# within PROCESS MAJOR:MINOR MOUNT: which processes of its mount namespace work below the mount.
-within() {
-  local namespace process link
-  namespace=$(readlink "$1/ns/mnt" 2>/dev/null) || return 0
-  for process in /proc/[0-9]*; do
-    [[ $(readlink "$process/ns/mnt" 2>/dev/null) == "$namespace" ]] || continue
-    for link in "$process/cwd" "$process/root" "$process"/fd/*; do
-      if [[ $(readlink "$link" 2>/dev/null) == "$3"/* || $(readlink "$link" 2>/dev/null) == "$3" ]]; then
-        echo "process ${process#/proc/} ($(cat "$process/comm" 2>/dev/null)) uses $(readlink "$link")"
-        break
-      fi
-    done
-  done
+# holders DEVICE: which processes have it open, or work in its filesystem, be that mounted nowhere any more.
+holders() {
+  perl -e '
+    my $device = (stat $ARGV[0])[6];
+    for my $process (glob "/proc/[0-9]*") {
+      for my $link ("$process/cwd", "$process/root", glob "$process/fd/*") {
+        my @file = stat $link or next;
+        next unless $file[0] == $device || ($file[2] & 0170000) == 0060000 && $file[6] == $device;
+        open(my $comm, "<", "$process/comm") or last;
+        chomp(my $name = <$comm> // "");
+        printf "process %s (%s) uses %s\n", $process =~ s{.*/}{}r, $name, readlink($link) // "a file";
+        last;
+      }
+    }' "$1"
 }
 
 # ours PROCESS: succeeds for the VM's processes. Those see the mount of its own device folder, or descend
@@ -246,7 +251,7 @@ pause() { read -r -t "$1" <> <(:) || true; }
 open_elsewhere() {
   local major minor
   major=$((0x$(stat -c %t "$node"))) minor=$((0x$(stat -c %T "$node")))
-  device=/dev/disk
+  device=/dev/bosh-disk
   ((major != 7)) || device=/dev/loop$minor
   [[ -b $device ]] || mknod "$device" b "$major" "$minor"
 }
@@ -257,11 +262,11 @@ held() { [[ -e $lock ]] && ! flock --nonblock --shared "$lock" true; }
 case $1 in
   hold)
     ending=no
-    trap 'ending=yes' TERM
+    trap 'ending=yes' "${end_signals[@]}"
     trap 'ended "$BASH_COMMAND"' EXIT
     rm -f "$lock"
     prepare
-    trap leave TERM
+    trap leave "${end_signals[@]}"
     [[ $ending == no ]] || leave
     exec 9>"$lock"
     flock 9

@@ -14,6 +14,7 @@ type Disk struct {
 	SizeMiB      int64
 	StorageClass *string // nil: the cluster's default class
 	Mode         corev1.PersistentVolumeMode
+	Bind         bool // it appears as a directory, see AnnotationAttach
 	AccessModes  []corev1.PersistentVolumeAccessMode
 	Labels       map[string]string
 	Annotations  map[string]string
@@ -30,9 +31,11 @@ func (d Disk) Claim() *corev1.PersistentVolumeClaim {
 			meta.Labels[key] = value
 		}
 	}
-	meta.Annotations = map[string]string{
-		AnnotationSize:       strconv.FormatInt(d.SizeMiB, 10),
-		AnnotationFilesystem: d.Filesystem,
+	meta.Annotations = map[string]string{AnnotationSize: strconv.FormatInt(d.SizeMiB, 10)}
+	if d.Bind {
+		meta.Annotations[AnnotationAttach] = AttachBind
+	} else {
+		meta.Annotations[AnnotationFilesystem] = d.Filesystem
 	}
 	for key, value := range d.Annotations {
 		if _, own := meta.Annotations[key]; !own {
@@ -46,7 +49,7 @@ func (d Disk) Claim() *corev1.PersistentVolumeClaim {
 			StorageClassName: d.StorageClass,
 			VolumeMode:       new(d.Mode),
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceStorage: mebibytes(ClaimMiB(d.SizeMiB, d.Mode)),
+				corev1.ResourceStorage: mebibytes(d.claimMiB()),
 			}},
 		},
 	}
@@ -64,6 +67,14 @@ func VolumeMode(claim *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode
 		return corev1.PersistentVolumeFilesystem
 	}
 	return *claim.Spec.VolumeMode
+}
+
+// claimMiB is what the claim asks for. A directory needs nothing on top.
+func (d Disk) claimMiB() int64 {
+	if d.Bind {
+		return d.SizeMiB
+	}
+	return ClaimMiB(d.SizeMiB, d.Mode)
 }
 
 // ClaimMiB is how much a claim asks for, in MiB, so that the disk in it has exactly its size. An

@@ -95,10 +95,39 @@ configure_agent() {
   install -D -m 0600 "$settings" "$target"
 }
 
+# A disk with `attach: bind` is a directory, mounted at $devices/CID. The agent would mount it as a
+# device, and unmount it there instead of where it has bound it: its own option for that is for all
+# disks of a machine. So a program comes before mount(8) and umount(8) in its path, which does with such
+# a directory what the agent means, and nothing else with anything else.
+bring_directories() {
+  mkdir -p /usr/local/sbin
+  {
+    echo '#!/bin/bash'
+    cat <<'PROGRAM'
+# mount(8), or by another name umount(8): a disk that is a directory is mounted by binding it, and
+# unmounted where it is bound.
+program=${0##*/}
+if [[ ${1:-} != /dev/bosh/* ]] || ! mountpoint -q "$1"; then
+  exec "/bin/$program" "$@"
+fi
+[[ $program != mount ]] || exec /bin/mount --bind "$@"
+mapfile -t bound < <(awk -v at="$1" '
+  { volume[NR] = $3 " " $4; place[NR] = $5 }
+  $5 == at { wanted = $3 " " $4 }
+  END { for (i = NR; i; i--) if (volume[i] == wanted && place[i] != at) print place[i] }' /proc/self/mountinfo)
+((${#bound[@]} == 0)) || exec /bin/umount "${bound[@]}"
+PROGRAM
+  } >/usr/local/sbin/mount
+  chmod 0755 /usr/local/sbin/mount
+  ln -sf mount /usr/local/sbin/umount
+  hash -r # this shell remembers where the others are
+}
+
 # A held lock is the sign that the attachment of this very moment made the device node: the kernel
 # drops it when the attachment's process dies, and a node's reboot drops all of them.
 fresh() {
-  [[ -b $devices/$1 && -e $devices/.$1.lock ]] || return 1
+  [[ -b $devices/$1 ]] || mountpoint -q "$devices/$1" || return 1
+  [[ -e $devices/.$1.lock ]] || return 1
   ! flock --nonblock --shared "$devices/.$1.lock" true
 }
 
@@ -126,7 +155,7 @@ restore_store() {
     say "the machine ended in the middle of a migration between its disks; the VM has to be recreated, which loses nothing on them"
     exit 1
   fi
-  until fresh "$cid" && trouble=$(mount ${options:+-o "$options"} "$devices/$cid" /var/vcap/store 2>&1); do
+  until fresh "$cid" && trouble=$(mount "$devices/$cid" /var/vcap/store ${options:+-o "$options"} 2>&1); do
     if ((waited++ % 150 == 0)); then
       say "waiting for disk $cid to be attached before any job may start${trouble:+: $trouble}"
     fi
@@ -212,6 +241,7 @@ bring_vcap
 bring_certificates
 bring_monit_state
 configure_agent
+bring_directories
 # A node's directory may lie on a filesystem mounted nodev.
 mount -o remount,bind,dev,rw "$devices"
 mkdir -p /var/vcap/store

@@ -115,7 +115,8 @@ func (vm VM) Pod() *corev1.Pod {
 				VolumeMounts: []corev1.VolumeMount{
 					{Name: "machine", MountPath: machineVolume},
 					{Name: "settings", MountPath: machineSecret, ReadOnly: true},
-					{Name: "devices", MountPath: machineDevices},
+					// Propagated for the disks that appear as directories.
+					{Name: "devices", MountPath: machineDevices, MountPropagation: new(corev1.MountPropagationHostToContainer)},
 				},
 			}},
 			Volumes: []corev1.Volume{

@@ -106,6 +106,13 @@ var _ = Describe("A disk", func() {
 		}.Claim())
 	})
 
+	It("that appears as a directory asks for its exact size, and has no filesystem of its own", func() {
+		golden("claim-bind", manifest.Disk{
+			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, Bind: true,
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+		}.Claim())
+	})
+
 	It("on a Block claim asks for its exact size", func() {
 		golden("claim-block", manifest.Disk{
 			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock, StorageClass: new("fast"),
@@ -126,6 +133,16 @@ var _ = Describe("A disk", func() {
 		golden("attachment-block", withoutScripts(manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 1024, Filesystem: "xfs", Mode: corev1.PersistentVolumeBlock, VM: running(machine()), Director: "d1",
 		}.Pod()))
+	})
+
+	It("that appears as a directory is mounted in the machine's folder, and proven free there", func() {
+		attachment := manifest.Attachment{
+			Disk: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, Bind: true, VM: running(machine()), Director: "d1",
+		}.Pod()
+		golden("attachment-bind", withoutScripts(attachment))
+		release := manifest.Release(attachment)
+		Expect(release.Command[len(release.Command)-1]).To(Equal("release-directory"))
+		Expect(release.VolumeMounts).To(Equal(attachment.Spec.Containers[0].VolumeMounts))
 	})
 
 	It("is proven free by a container that runs once, with a name of its own for each try", func() {

@@ -47,6 +47,12 @@ const AnnotationAddress = Prefix + "ip-address"
 // AnnotationFilesystem names the filesystem that a blank disk gets.
 const AnnotationFilesystem = Prefix + "filesystem"
 
+// AnnotationAttach says on a disk and on its attachment that it appears as a directory: AttachBind.
+const AnnotationAttach = Prefix + "attach"
+
+// AttachBind is the value of AnnotationAttach.
+const AttachBind = "bind"
+
 // AnnotationMetadata holds all metadata of a VM or disk as it came, as JSON, so that nothing is
 // dropped where Kubernetes does not allow a key or value.
 const AnnotationMetadata = Prefix + "metadata"
@@ -55,7 +61,7 @@ const AnnotationMetadata = Prefix + "metadata"
 func Reserved(name string) bool {
 	switch name {
 	case LabelDirector, LabelRole, LabelVM, LabelDisk, AnnotationDigest, AnnotationSize,
-		AnnotationStemcell, AnnotationAddress, AnnotationFilesystem, AnnotationMetadata, LabelGroup, AnnotationBudget, AnnotationKeep,
+		AnnotationStemcell, AnnotationAddress, AnnotationFilesystem, AnnotationAttach, AnnotationMetadata, LabelGroup, AnnotationBudget, AnnotationKeep,
 		LabelCopy, AnnotationCopyOf, AnnotationCopiedTo:
 		return true
 	}

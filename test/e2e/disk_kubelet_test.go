@@ -20,6 +20,8 @@ func survivesTheKubelet(s *subject) {
 		GinkgoHelper()
 		Expect(s.node().Kubelet().Stop()).To(Succeed())
 		Expect(s.node().StartKubelet(ctx)).To(Succeed())
+		// It is healthy before it has heard of its Pods.
+		Eventually(func() error { _, err := s.m.try(ctx, "true"); return err }).WithContext(ctx).Should(Succeed())
 	}
 	// once restarts the kubelet as soon as the attachment is as told.
 	once := func(ctx context.Context, is func(*corev1.Pod) bool) {
@@ -41,7 +43,7 @@ func survivesTheKubelet(s *subject) {
 	It("comes when the kubelet restarts while it is being attached", func(ctx context.Context) {
 		before := s.m.identity(ctx)
 		s.m.detach(ctx, s.disk)
-		s.atOnce(ctx, func() { s.must(ctx, "attach_disk", s.m.cid, s.disk) }, func() { once(ctx, func(*corev1.Pod) bool { return true }) })
+		atOnce(func() { s.must(ctx, "attach_disk", s.m.cid, s.disk) }, func() { once(ctx, func(*corev1.Pod) bool { return true }) })
 		s.m.attach(ctx, s.disk)
 		Expect(s.m.identity(ctx)).To(Equal(before))
 		s.intact(ctx)
@@ -51,7 +53,7 @@ func survivesTheKubelet(s *subject) {
 		before, disk := s.m.identity(ctx), s.disk
 		s.m.tell(ctx, "unmount_disk", disk)
 		s.m.tell(ctx, "remove_persistent_disk", disk)
-		s.atOnce(ctx, func() { s.must(ctx, "detach_disk", s.m.cid, disk) }, func() {
+		atOnce(func() { s.must(ctx, "detach_disk", s.m.cid, disk) }, func() {
 			once(ctx, func(attachment *corev1.Pod) bool { return len(attachment.Spec.EphemeralContainers) > 0 })
 		})
 		s.m.attach(ctx, disk)

@@ -4,12 +4,12 @@ package e2e
 
 import (
 	"context"
-	"sync"
+	"path/filepath"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/director"
 )
 
 // subject is a disk with a large file, attached to a machine: one for many scenarios, each of which has
@@ -21,8 +21,10 @@ type subject struct {
 	checksum string // of the large file
 }
 
-// The large file is read from the disk, and not from what the node remembers of it.
+// The large file, with the size of a disk for it. It is read from the disk, and not from what the node
+// remembers of it.
 const (
+	largeDisk  = 1280 // MiB
 	fillLarge  = `dd if=/dev/urandom of=/var/vcap/store/data bs=4M count=256 conv=fsync status=none && ` + checkLarge
 	checkLarge = `mountpoint -q /var/vcap/store && dd if=/var/vcap/store/data bs=4M iflag=direct status=none | b2sum`
 )
@@ -31,7 +33,7 @@ func (s *subject) prepare(ctx context.Context, properties map[string]any) {
 	GinkgoHelper()
 	s.world = newWorld(ctx)
 	s.m = s.createMachine(ctx)
-	s.disk = s.createDisk(ctx, 1280, properties)
+	s.disk = s.createDisk(ctx, largeDisk, properties)
 	s.m.attach(ctx, s.disk)
 	s.checksum = s.m.run(ctx, fillLarge)
 	s.m.run(ctx, "echo "+s.disk+" >/var/vcap/store/mark")
@@ -46,25 +48,11 @@ func (s *subject) intact(ctx context.Context) {
 	Expect(s.m.run(ctx, "cat /var/vcap/store/mark")).To(Equal(s.disk))
 }
 
-// atOnce does all of it at the same time.
-func (s *subject) atOnce(ctx context.Context, actions ...func()) {
-	var all sync.WaitGroup
-	for _, act := range actions {
-		all.Go(func() {
-			defer GinkgoRecover()
-			act()
-		})
-	}
-	all.Wait()
-}
-
-// node is the one that the machine runs on.
-func (s *subject) node() *embedded.Node { return s.embedded.Nodes[0] }
-
-// devices are the loop devices of the node's volumes.
-func (s *subject) devices(ctx context.Context) []string {
+// impatient is a director that does not wait for an attachment for long.
+func (s *subject) impatient() *director.Director {
 	GinkgoHelper()
-	loops, err := s.node().Loops(ctx)
-	Expect(err).NotTo(HaveOccurred())
-	return loops
+	d := *s.Director
+	d.Config = filepath.Join(GinkgoT().TempDir(), "impatient.json")
+	Expect(director.WriteConfig(d.Config, s.kubeconfig, s.namespace, map[string]any{"timeouts": map[string]any{"attach_disk": "3s"}})).To(Succeed())
+	return &d
 }

@@ -10,6 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -127,4 +132,43 @@ var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
 		Entry("with runit, from go-containerregistry's", gosRegistry, "E2E_ROOTFS", "", NodeTimeout(longTest)),
 		Entry("with systemd, from Debian's, by the node's own name for it", debiansRegistry, "E2E_ROOTFS_SYSTEMD", "stemcells.bosh.test", NodeTimeout(longTest)),
 	)
+})
+
+// olderAgentConfig is the agent.json of the Kubernetes stemcells of 2018.
+const olderAgentConfig = `{
+  "Platform": {"Linux": {"CreatePartitionIfNoEphemeralDisk": false, "SkipDiskSetup": true}},
+  "Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": "/var/vcap/bosh/instance_settings.json"}]}}
+}`
+
+// olderStemcell pushes an image like those of older Kubernetes stemcells, made of this light stemcell's,
+// and answers its tag, and its reference by digest.
+func olderStemcell(ctx context.Context, tarball, tag string) (string, string) {
+	GinkgoHelper()
+	properties, err := stemcellProperties(tarball)
+	Expect(err).NotTo(HaveOccurred())
+	repository, err := name.NewRepository(properties["image_reference"].(string), name.Insecure)
+	Expect(err).NotTo(HaveOccurred())
+	base, err := remote.Image(repository.Digest(properties["digest"].(string)), remote.WithContext(ctx))
+	Expect(err).NotTo(HaveOccurred())
+	layer := static.NewLayer(stemcells.File("var/vcap/bosh/agent.json", olderAgentConfig), types.OCIUncompressedLayer)
+	image, err := mutate.AppendLayers(base, layer)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(remote.Write(repository.Tag(tag), image, remote.WithContext(ctx))).To(Succeed())
+	digest, err := image.Digest()
+	Expect(err).NotTo(HaveOccurred())
+	return repository.Tag(tag).Name(), repository.Digest(digest.String()).Name()
+}
+
+var _ = Describe("An older Kubernetes stemcell", Label("stemcells"), func() {
+	It("is pinned by its tag's digest, and finds its settings where its agent.json looks", func(ctx context.Context) {
+		w := newWorld(ctx)
+		tag, pinned := olderStemcell(ctx, os.Getenv("E2E_STEMCELL"), "older-"+w.namespace)
+		cid := w.must(ctx, "create_stemcell", "image", map[string]any{"image": tag}).Text()
+		Expect(cid).To(Equal(pinned))
+		m := w.bringMachine(ctx, wanted{stemcellCID: cid})
+		m.run(ctx, "test -s /var/vcap/bosh/instance_settings.json && test ! -e /var/vcap/bosh/warden-cpi-agent-env.json")
+		w.must(ctx, "delete_vm", m.cid)
+		w.must(ctx, "delete_stemcell", cid)
+		Expect(w.must(ctx, "create_stemcell", "image", map[string]any{"image": tag}).Text()).To(Equal(pinned), "its registry is left alone")
+	}, NodeTimeout(longTest))
 })

@@ -251,8 +251,9 @@ func (n *Node) configure() error {
 		return err
 	}
 	for name, content := range map[string]string{
-		"containerd.toml":        fmt.Sprintf(containerdConfig, n.Dir, n.socket(), plugins, runc, PauseImage),
-		"kubelet.yaml":           fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pki("ca.crt"), n.Address, n.file("resolv.conf"), ClusterDNS),
+		"containerd.toml": fmt.Sprintf(containerdConfig, n.Dir, n.socket(), plugins, runc, PauseImage),
+		"kubelet.yaml": fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pki("ca.crt"), n.Address, n.file("resolv.conf"),
+			n.file("logs"), ClusterDNS),
 		"resolv.conf":            "nameserver " + ClusterDNS + "\n",
 		"cni/10-calico.conflist": fmt.Sprintf(calicoConfig, n.Name, n.ControlPlane.Kubeconfig("cni"), n.file("calico.log")),
 	} {
@@ -321,7 +322,7 @@ enforceNodeAllocatable: []
 localStorageCapacityIsolation: false
 failSwapOn: false
 resolvConf: %[6]s
-clusterDNS: [%[7]s]
+clusterDNS: [%[8]s]
 clusterDomain: cluster.local
 evictionHard: {memory.available: 100Mi}
 imageGCHighThresholdPercent: 100
@@ -330,6 +331,8 @@ shutdownGracePeriod: 0s
 syncFrequency: 10s
 volumeStatsAggPeriod: 0s
 crashLoopBackOff: {maxContainerRestartPeriod: 1s}
+# Kubelets that share a folder remove each other's logs.
+podLogsDir: %[7]s
 `
 
 const calicoConfig = `{

@@ -57,8 +57,12 @@ var _ = Describe("Bad input", func() {
 		Entry("a context that is a list", `{"method":"has_vm","arguments":["vm"],"context":[]}`, cpiError, "context"),
 		Entry("an unknown VM property", createVM(`{"memry":1}`, `{}`), cpiError, `did you mean "memory"?`),
 		Entry("an unknown key inside a native structure", createVM(`{"affinity":{"nodeAfinity":{}}}`, `{}`), cpiError, `did you mean "nodeAffinity"?`),
+		Entry("memory in bytes, by a forgotten unit", createVM(`{"memory":"1024"}`, `{}`), cpiError, "cloud_properties.memory 1024 is less than 1 MiB"),
 		Entry("memory of a wrong type", createVM(`{"memory":[]}`, `{}`), cpiError, "memory [] is neither a whole number"),
 		Entry("memory below 0", createVM(`{"memory":-1}`, `{}`), cpiError, "memory must be greater than 0"),
+		Entry("an unknown way to attach", createDisk(`{"attach":"mount"}`), cpiError, `cloud_properties.attach "mount" is neither device nor bind`),
+		Entry("a Block claim as a directory", createDisk(`{"attach":"bind","volume_mode":"Block"}`), cpiError, "cloud_properties.volume_mode Block cannot be attached as a directory"),
+		Entry("a filesystem for a directory", createDisk(`{"attach":"bind","filesystem":"xfs"}`), cpiError, "cloud_properties.filesystem xfs has no meaning with attach: bind"),
 		Entry("a label that Kubernetes refuses", createVM(`{"labels":{"a":"b c"}}`, `{}`), cpiError, "labels.a"),
 		Entry("a Service without ports", createVM(`{"services":[{}]}`, `{}`), cpiError, `cloud_properties.services[0].ports is missing`),
 		Entry("a Service of a type that is not supported", createVM(`{"services":[{"type":"ExternalName","ports":[1]}]}`, `{}`), cpiError, `services[0].type "ExternalName" is none of`),
@@ -104,6 +108,10 @@ var _ = Describe("Bad input", func() {
 		Expect(response.Error.Type).To(Equal(cpiError))
 	})
 })
+
+func createDisk(properties string) string {
+	return fmt.Sprintf(`{"method":"create_disk","arguments":[64,%s,null],"api_version":2}`, properties)
+}
 
 func createVM(properties, networks string) string {
 	return fmt.Sprintf(`{"method":"create_vm","arguments":["a","i:1",%s,%s,[],{}],"api_version":2}`, properties, networks)

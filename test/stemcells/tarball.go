@@ -107,13 +107,18 @@ func Tarball(path string, image []byte, changes map[string]string) {
 // Marked is the image (a gzipped root filesystem) with one file more in it, so that it is another image
 // than any before. A gzipped archive may consist of parts: https://www.rfc-editor.org/rfc/rfc1952#section-2.2
 func Marked(image []byte, name, content string) []byte {
-	var part bytes.Buffer
-	writer := tar.NewWriter(&part)
-	must(writer.WriteHeader(&tar.Header{Name: "./" + name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content))}))
+	return append(zip(File(name, content)), image...)
+}
+
+// File is an archive of one file, without an archive's end.
+func File(name, content string) []byte {
+	var archive bytes.Buffer
+	writer := tar.NewWriter(&archive)
+	must(writer.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content))}))
 	_, err := writer.Write([]byte(content))
 	must(err)
 	must(writer.Flush())
-	return append(zip(part.Bytes()), image...)
+	return archive.Bytes()
 }
 
 func zip(content []byte) []byte {

@@ -1,0 +1,77 @@
+package kube_test
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/kube"
+)
+
+func TestKube(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "kube")
+}
+
+var _ = Describe("A node", func() {
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	node := func(ready corev1.ConditionStatus, taints ...string) *corev1.Node {
+		n := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeDiskPressure, Status: corev1.ConditionUnknown},
+			{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(since)},
+		}}}
+		for _, key := range taints {
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key})
+		}
+		return n
+	}
+
+	It("is silent when nothing is heard of it, and not when it says that it is not ready", func() {
+		at, silent := kube.Silent(node(corev1.ConditionUnknown))
+		Expect(silent).To(BeTrue())
+		Expect(at).To(Equal(since))
+		for _, ready := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
+			_, silent := kube.Silent(node(ready))
+			Expect(silent).To(BeFalse())
+		}
+		_, silent = kube.Silent(&corev1.Node{})
+		Expect(silent).To(BeFalse())
+	})
+
+	It("is out of service when the operator says so, unless it is ready all the same", func() {
+		Expect(kube.OutOfService(node(corev1.ConditionUnknown, corev1.TaintNodeOutOfService))).To(BeTrue())
+		Expect(kube.OutOfService(node(corev1.ConditionFalse, corev1.TaintNodeOutOfService))).To(BeTrue())
+		Expect(kube.OutOfService(node(corev1.ConditionTrue, corev1.TaintNodeOutOfService))).To(BeFalse())
+		Expect(kube.OutOfService(node(corev1.ConditionUnknown, corev1.TaintNodeUnreachable))).To(BeFalse())
+	})
+})
+
+var _ = Describe("The provisioning of a volume", func() {
+	failed := func(count int32, message string) *corev1.Event {
+		return &corev1.Event{Reason: "ProvisioningFailed", Message: message, Count: count, LastTimestamp: metav1.NewTime(time.Unix(int64(count), 0))}
+	}
+
+	It("is hopeless when it fails three times while it is looked at, in the last words", func() {
+		var outlook kube.Provisioning
+		Expect(outlook.Hopeless([]*corev1.Event{failed(7, "mended since")})).To(BeEmpty())
+		Expect(outlook.Hopeless([]*corev1.Event{failed(7, "mended since"), failed(2, "quota")})).To(BeEmpty())
+		Expect(outlook.Hopeless([]*corev1.Event{failed(8, "no zone"), failed(2, "quota"), {Reason: "Provisioning", Count: 9}})).To(Equal("no zone"))
+	})
+})
+
+var _ = Describe("A Pod that waits for a volume", func() {
+	waits := func(message string) *corev1.Pod {
+		return &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: message}}}}
+	}
+
+	It("waits in vain when its node cannot have the volume, and not for want of room", func() {
+		elsewhere := "0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, 1 node(s) didn't match Pod's node affinity/selector."
+		Expect(kube.VolumeOutOfReach(waits(elsewhere))).To(Equal(elsewhere))
+		Expect(kube.VolumeOutOfReach(waits("0/1 nodes are available: 1 Insufficient memory."))).To(BeEmpty())
+		Expect(kube.VolumeOutOfReach(&corev1.Pod{})).To(BeEmpty())
+	})
+})
