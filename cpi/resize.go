@@ -50,7 +50,11 @@ func (c *call) unattached(cluster *kube.Client, disk string) error {
 	case isCopy(attachment):
 		return copying(attachment)
 	}
-	return typed(typeCloudError, "disk %s is attached to VM %s: detach it first", disk, attachment.Labels[manifest.LabelVM])
+	return attached(attachment)
+}
+
+func attached(attachment *corev1.Pod) error {
+	return typed(typeCloudError, "disk %s is attached to VM %s: detach it first", attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM])
 }
 
 // sizeOf answers the size of a disk in MiB as BOSH asked for it.

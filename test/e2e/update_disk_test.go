@@ -15,15 +15,14 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
+// The large file, and files with all that a filesystem can say of one beside its content.
 const (
-	// A file of 1 GiB that no copy can make smaller, and all that a filesystem can say of a file beside
-	// its content.
-	fillGiB = `cd /var/vcap/store && head -c 1073741824 /dev/urandom > data && mkdir -p tree/empty &&
-		echo x > tree/file && ln tree/file tree/hardlink && ln -s file tree/symlink && mkfifo tree/fifo && mknod tree/device c 1 3 &&
-		truncate -s 64M tree/sparse && echo end >> tree/sparse && install -m 4750 -o vcap -g vcap /bin/true tree/suid &&
-		touch -d 2001-02-03 tree/old && touch "tree/$(printf 'odd\nname')" && sync -f . && ` + checkGiB
-	checkGiB = `mountpoint -q /var/vcap/store && cd /var/vcap/store && sha256sum < data &&
-		stat --format='%N %F %a %U:%G %Y %t:%T %h' data tree tree/* | sha256sum && sha256sum < tree/sparse`
+	fillGiB = `(cd /var/vcap/store && mkdir -p tree/empty && echo x > tree/file && ln tree/file tree/hardlink && ln -s file tree/symlink &&
+		mkfifo tree/fifo && mknod tree/device c 1 3 && truncate -s 64M tree/sparse && echo end >> tree/sparse &&
+		install -m 4750 -o vcap -g vcap /bin/true tree/suid && touch -d 2001-02-03 tree/old && touch "tree/$(printf 'odd\nname')" && sync -f .) && ` +
+		fillLarge + ` && ` + checkTree
+	checkGiB  = checkLarge + ` && ` + checkTree
+	checkTree = `(cd /var/vcap/store && stat --format='%N %F %a %U:%G %Y %t:%T %h' data tree tree/* | sha256sum && sha256sum < tree/sparse)`
 )
 
 // claims are the names of the world's disks.

@@ -223,6 +223,21 @@ var _ = Describe("update_disk", func() {
 			Expect(w.disks(ctx)).To(ConsistOf(disk))
 		})
 
+		It("says so for a disk whose device is not free yet, whoever deleted its attachment", func(ctx context.Context) {
+			disk := w.createDisk(ctx)
+			w.must(ctx, "attach_disk", vm, disk)
+			hold := func(finalizers string) {
+				_, err := cluster.CoreV1().Pods(w.namespace).Patch(ctx, disk+"-attachment", types.MergePatchType, []byte(`{"metadata":{"finalizers":`+finalizers+`}}`), metav1.PatchOptions{})
+				Expect(err).NotTo(HaveOccurred())
+			}
+			hold(`["test/busy"]`)
+			Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
+			Expect(w.fails(ctx, "update_disk", disk, 64, toBlock).Message).To(ContainSubstring("still being released in VM " + vm))
+			hold("null")
+			w.must(ctx, "attach_disk", vm, disk)
+			Expect(w.disks(ctx)).To(ConsistOf(disk))
+		})
+
 		It("names a class that does not exist, and a disk that is not there", func(ctx context.Context) {
 			disk := w.usedDisk(ctx, vm, map[string]any{})
 			before := w.claim(ctx, disk).ResourceVersion
