@@ -41,7 +41,7 @@ func (c *call) explainAddresses(cluster *kube.Client, pod *corev1.Pod, networks 
 	case errors.Is(err, errAddress):
 		detached, cancel := c.detached()
 		defer cancel()
-		return fmt.Errorf("%w; reported of Pod %s: %s", err, pod.Name, cluster.Explain(detached, pod))
+		return fmt.Errorf("%w; reported of Pod %s: %s", err, pod.Name, cluster.Explain(detached.ctx, pod))
 	case errors.Is(err, kube.ErrTimeout) && pod.Spec.NodeName != "" && len(pod.Status.PodIPs) == 0:
 		if asked := networks.asked(); asked != "" {
 			return fmt.Errorf("%w; until then the Pod had no address, and it asked for %s", err, asked)

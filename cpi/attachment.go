@@ -181,10 +181,8 @@ func failure(attachment *corev1.Pod) string {
 // undoAttachment removes what a failed attach_disk made. On a node that does not answer it stays behind,
 // to be removed with its VM: the call's error says so already.
 func (c *call) undoAttachment(cluster *kube.Client, attachment *corev1.Pod) error {
-	detached, cancel := c.detached()
+	undo, cancel := c.detached()
 	defer cancel()
-	undo := *c
-	undo.ctx = detached
 	if err := undo.endPod(cluster, attachment); !errors.Is(err, errNodeSilent) {
 		return err
 	}
@@ -210,6 +208,13 @@ func (c *call) detachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (any, error)
 		return nil, err
 	}
 	if kube.Finished(attachment) {
+		machine, err := cluster.Pods.Get(c.ctx, vm)
+		if errors.Is(err, kube.ErrNotFound) || err == nil && kube.Finished(machine) {
+			return nil, c.endPod(cluster, attachment) // what has ended uses nothing
+		}
+		if err != nil {
+			return nil, err
+		}
 		// It was evicted, and the machine may use the device still: only an attachment that runs can tell.
 		if _, err := c.attachDisk(vmCID, diskCID); err != nil {
 			return nil, err

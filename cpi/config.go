@@ -82,6 +82,10 @@ func LoadConfig(path string) (Config, error) {
 		return Config{}, fmt.Errorf("the CPI's configuration cannot be read (give its path with -configPath): %w", err)
 	}
 	config := DefaultConfig()
+	var given overrides
+	if json.Unmarshal(raw, &given) == nil { // what is wrong with it is told below
+		config.forget(given)
+	}
 	if err := decodeStrict(path, raw, &config); err != nil {
 		return Config{}, err
 	}
@@ -175,6 +179,7 @@ func (c Config) with(context json.RawMessage) (Config, error) {
 	if given.Stemcell != nil {
 		c.Stemcell = stemcell.Options{} // nor does its registry
 	}
+	c.forget(given)
 	for _, part := range []struct {
 		name string
 		raw  json.RawMessage
@@ -191,4 +196,19 @@ func (c Config) with(context json.RawMessage) (Config, error) {
 		}
 	}
 	return c, c.Validate()
+}
+
+// forget clears what is given anew as a whole: decoding would fill in what it leaves out.
+func (c *Config) forget(given overrides) {
+	if gives(given.Agent, "blobstore") {
+		c.Agent.Blobstore = agentsettings.Blobstore{}
+	}
+	if gives(given.Network, "address_annotations") {
+		c.Network.AddressAnnotations = nil
+	}
+}
+
+func gives(part json.RawMessage, key string) bool {
+	var keys map[string]json.RawMessage
+	return json.Unmarshal(part, &keys) == nil && keys[key] != nil
 }

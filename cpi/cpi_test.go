@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
+	"bosh-kubernetes-cpi/agentsettings"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/manifest"
 )
@@ -137,5 +138,25 @@ var _ = Describe("A VM's cloud_properties", func() {
 	It("give a machine without special wishes all privileges", func() {
 		Expect(build(`{}`).SecurityContext).To(BeNil())
 		Expect(*build(`{"security":{"privileged":false,"capabilities":{"add":["SYS_ADMIN"]}}}`).SecurityContext.Privileged).To(BeFalse())
+	})
+})
+
+var _ = Describe("A cpi-config", func() {
+	It("replaces a blobstore and a list as a whole", func() {
+		config := DefaultConfig()
+		config.Agent.Blobstore = agentsettings.Blobstore{Provider: "dav", Options: map[string]any{"password": "secret"}}
+		changed, err := config.with([]byte(`{"agent": {"blobstore": {"provider": "s3", "options": {"bucket_name": "b"}}}}`))
+		Expect(err).To(MatchError(ContainSubstring("agent.mbus")), "it is checked as a whole")
+		Expect(changed.Agent.Blobstore.Options).To(Equal(map[string]any{"bucket_name": "b"}))
+		_, err = config.with([]byte(`{"network": {"address_annotations": [{"name": "example.org/address"}]}}`))
+		Expect(err).To(HaveOccurred())
+	})
+	It("leaves what it does not name", func() {
+		config := DefaultConfig()
+		config.Agent = agentsettings.Options{Mbus: "nats://10.0.0.6:4222", Blobstore: agentsettings.Blobstore{Provider: "local"}}
+		changed, err := config.with([]byte(`{"agent": {"ntp": ["10.0.0.1"]}, "network": {"keep_dynamic_addresses": false}}`))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(changed.Agent.Blobstore).To(Equal(config.Agent.Blobstore))
+		Expect(changed.Network.AddressAnnotations).To(Equal(config.Network.AddressAnnotations))
 	})
 })

@@ -41,10 +41,15 @@ func (c *call) claim(cluster *kube.Client, cid string) (*corev1.PersistentVolume
 	if errors.Is(err, kube.ErrNotFound) {
 		return nil, diskNotFound(cid)
 	}
-	if err == nil && claim.DeletionTimestamp != nil {
+	if err == nil && (claim.DeletionTimestamp != nil || !isDisk(claim)) {
 		return nil, diskNotFound(cid)
 	}
 	return claim, err
+}
+
+// isDisk tells what create_disk has made from the cluster's other claims.
+func isDisk(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Labels[manifest.LabelRole] == manifest.RoleDisk
 }
 
 func (c *call) hasDisk(cid apiv1.DiskCID) (bool, error) {
@@ -66,7 +71,7 @@ func (c *call) deleteDisk(cid apiv1.DiskCID) (any, error) {
 		return nil, err
 	}
 	claim, err := cluster.Claims.Get(c.ctx, cid.AsString())
-	if errors.Is(err, kube.ErrNotFound) {
+	if errors.Is(err, kube.ErrNotFound) || err == nil && !isDisk(claim) {
 		return nil, diskNotFound(cid.AsString())
 	}
 	if err != nil {

@@ -39,10 +39,8 @@ func (c *call) copyDisk(cluster *kube.Client, claim *corev1.PersistentVolumeClai
 		err = c.fillSuccessor(cluster, claim, successor)
 	}
 	if err != nil {
-		detached, cancel := c.detached()
+		undo, cancel := c.detached()
 		defer cancel()
-		undo := *c
-		undo.ctx = detached
 		return errors.Join(err, undo.undoCopy(cluster, claim, wanted.Name))
 	}
 	return c.endCopy(cluster, claim.Name)

@@ -96,5 +96,5 @@ func (c *call) explainTimeout(cluster *kube.Client, pod *corev1.Pod, err error, 
 	}
 	detached, cancel := c.detached()
 	defer cancel()
-	return &explained{err, words + ": " + cluster.Explain(detached, pod)}
+	return &explained{err, words + ": " + cluster.Explain(detached.ctx, pod)}
 }

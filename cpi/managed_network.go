@@ -223,7 +223,7 @@ func removeNetwork[T interface {
 		return networkNotFound(cid)
 	case err != nil:
 		return err
-	case found.GetLabels()[manifest.LabelManagedBy] != manifest.ManagedBy:
+	case !manifest.Belongs(found, c.director):
 		return networkNotFound(cid)
 	}
 	return among.Delete(c.ctx, found)

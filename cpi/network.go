@@ -67,6 +67,9 @@ func (o NetworkOptions) annotations(addresses []string) (map[string]string, erro
 		if len(validation.IsQualifiedName(annotation.Name)) > 0 {
 			return nil, fmt.Errorf("network.address_annotations[%d].name %q is not an annotation's name", i, annotation.Name)
 		}
+		if annotation.Value == "" {
+			return nil, fmt.Errorf("network.address_annotations[%d].value is missing: it is where the addresses are to stand", i)
+		}
 		value, err := addressText(annotation.Value, addresses)
 		if err != nil {
 			return nil, fmt.Errorf("network.address_annotations[%d].value: %w", i, err)

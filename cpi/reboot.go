@@ -19,7 +19,7 @@ func (c *call) rebootVM(cid apiv1.VMCID) (any, error) {
 		return nil, err
 	}
 	vm, err := cluster.Pods.Get(c.ctx, cid.AsString())
-	if errors.Is(err, kube.ErrNotFound) {
+	if errors.Is(err, kube.ErrNotFound) || err == nil && vm.Labels[manifest.LabelRole] != manifest.RoleVM {
 		return nil, vmNotFound(cid.AsString())
 	}
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *call) rebootVM(cid apiv1.VMCID) (any, error) {
 	}
 	detached, cancel := c.detached()
 	defer cancel()
-	return nil, errors.Join(err, cluster.Pods.Delete(detached, reset))
+	return nil, errors.Join(err, cluster.Pods.Delete(detached.ctx, reset))
 }
 
 func (c *call) awaitReset(cluster *kube.Client, reset *corev1.Pod) error {

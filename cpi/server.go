@@ -63,7 +63,7 @@ func (d *dispatcher) Dispatch(raw []byte) (response []byte) {
 	if asked.Context.RequestID != "" {
 		log = log.With("request_id", asked.Context.RequestID)
 	}
-	log.Debug("request", "json", redact(raw))
+	log.Debug("request", "json", redacting(raw))
 
 	factory := &actions{ctx: d.ctx, config: d.server.Config, log: log}
 	call := &caller{inner: rpc.NewJSONCaller()}
@@ -77,7 +77,7 @@ func (d *dispatcher) Dispatch(raw []byte) (response []byte) {
 	} else {
 		log.Info("done", "took", took)
 	}
-	log.Debug("response", "json", redact(response))
+	log.Debug("response", "json", redacting(response))
 	return response
 }
 
@@ -101,6 +101,12 @@ func failure500(message string) []byte {
 	}
 	return raw
 }
+
+// redacting is a JSON document that is redacted when it is logged, and only then.
+type redacting []byte
+
+// LogValue is the document without its secrets.
+func (d redacting) LogValue() slog.Value { return slog.StringValue(redact(d)) }
 
 // redact answers the document without what must not be in a log: agents' environments, credentials
 // and keys, whatever is below a key that names one.

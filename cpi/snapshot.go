@@ -51,7 +51,7 @@ func (c *call) snapshotDisk(cid apiv1.DiskCID, metadata map[string]any) (string,
 	if err := c.awaitSnapshot(snapshots, snapshot); err != nil {
 		detached, cancel := c.detached()
 		defer cancel()
-		return "", errors.Join(err, snapshots.Delete(detached, snapshot))
+		return "", errors.Join(err, snapshots.Delete(detached.ctx, snapshot))
 	}
 	return snapshot.Name, nil
 }

@@ -196,17 +196,18 @@ func (c *call) bringSettings(cluster *kube.Client, vm manifest.VM, settings []by
 	return err
 }
 
-// detached is a context for what has to be done after the call's own time is over.
-func (c *call) detached() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(c.ctx), cleanupTime)
+// detached is the call with time of its own, for what has to be done after the call's is over.
+func (c *call) detached() (*call, context.CancelFunc) {
+	detached := *c
+	var cancel context.CancelFunc
+	detached.ctx, cancel = context.WithTimeout(context.WithoutCancel(c.ctx), cleanupTime)
+	return &detached, cancel
 }
 
 // undoVM removes what a failed create_vm made.
 func (c *call) undoVM(cluster *kube.Client, pod *corev1.Pod) error {
-	detached, cancel := c.detached()
+	undo, cancel := c.detached()
 	defer cancel()
-	undo := *c
-	undo.ctx = detached
 	return errors.Join(undo.removePod(cluster, pod), undo.leaveBudget(cluster, pod))
 }
 
@@ -247,8 +248,9 @@ func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 	if len(found.Items) == 0 {
 		return nil, vmNotFound(cid.AsString())
 	}
-	asked := map[types.UID]bool{}
+	asked, left := map[types.UID]bool{}, found.Items
 	err = c.awaitUnless(cluster, c.answers(cluster, nodeOf(found.Items)), which, &found, func(present []*corev1.Pod) (bool, error) {
+		left = present
 		doomed := present
 		if machine := only(manifest.RoleVM, present); len(machine) > 0 {
 			doomed = machine
@@ -265,13 +267,12 @@ func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 				return false, err
 			}
 		}
-		found.Items = present
 		return len(present) == 0, nil
 	})
-	if len(found.Items) == 0 {
+	if len(left) == 0 {
 		return nil, err
 	}
-	stuck := found.Items[0]
+	stuck := left[0]
 	return nil, c.explainTimeout(cluster, stuck, err, "Pod "+stuck.Name+" does not end on node "+stuck.Spec.NodeName)
 }
 
@@ -305,11 +306,11 @@ func (c *call) hasVM(cid apiv1.VMCID) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, err = cluster.Pods.Get(c.ctx, cid.AsString())
+	pod, err := cluster.Pods.Get(c.ctx, cid.AsString())
 	if errors.Is(err, kube.ErrNotFound) {
 		return false, nil
 	}
-	return err == nil, err
+	return err == nil && pod.Labels[manifest.LabelRole] == manifest.RoleVM, err
 }
 
 func (c *call) setVMMetadata(cid apiv1.VMCID, metadata map[string]any) (any, error) {

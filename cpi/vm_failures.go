@@ -34,7 +34,7 @@ func (c *call) awaitVM(cluster *kube.Client, pod *corev1.Pod, networks Networks)
 		if errors.Is(err, each.cause) {
 			detached, cancel := c.detached()
 			defer cancel()
-			return &Error{kind: typeVMFailed, retry: each.retry, err: &explained{err, "VM " + pod.Name + " did not come up: " + cluster.Explain(detached, pod)}}
+			return &Error{kind: typeVMFailed, retry: each.retry, err: &explained{err, "VM " + pod.Name + " did not come up: " + cluster.Explain(detached.ctx, pod)}}
 		}
 	}
 	return err
@@ -62,7 +62,7 @@ func (c *call) awaitBoot(cluster *kube.Client, pod *corev1.Pod) error {
 				return fmt.Errorf("%w: %s", errPodStuck, why)
 			}
 		}
-		ctx, cancel := context.WithCancel(c.ctx)
+		ctx, cancel := c.ctx, func() {}
 		waiting := limit != nil && kube.NoNode(pod)
 		if waiting {
 			ctx, cancel = context.WithTimeout(c.ctx, limit.Duration)

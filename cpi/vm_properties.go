@@ -119,6 +119,9 @@ func (q Quantity) in(key string, unit int64) (resource.Quantity, error) {
 	if parsed.Sign() <= 0 {
 		return parsed, invalid("cloud_properties.%s must be greater than 0", key)
 	}
+	if unit == mebibyte && parsed.Value() < mebibyte {
+		return parsed, invalid("cloud_properties.%s %s is less than 1 MiB: give a number of MiB, or a quantity with its unit like \"2Gi\"", key, parsed.String())
+	}
 	return parsed, nil
 }
 

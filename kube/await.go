@@ -41,14 +41,15 @@ func (r *Resource[T, L]) Await(ctx context.Context, which Selection, since *Snap
 		since = nil
 		select {
 		case <-ctx.Done():
-			return r.timeout(which)
+			return r.interrupted(ctx, which)
 		case <-time.After(pause.Step()):
 		}
 	}
 }
 
-func (r *Resource[T, L]) timeout(which Selection) error {
-	return &Error{Action: r.action("wait for", which.String()), Kind: ErrTimeout, Err: context.DeadlineExceeded}
+// interrupted is the error of a wait whose context has ended.
+func (r *Resource[T, L]) interrupted(ctx context.Context, which Selection) error {
+	return translate(r.action("wait for", which.String()), ctx.Err())
 }
 
 func (r *Resource[T, L]) follow(ctx context.Context, which Selection, since Snapshot[T], settled func([]T) (bool, error)) error {
@@ -61,7 +62,7 @@ func (r *Resource[T, L]) follow(ctx context.Context, which Selection, since Snap
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return errRelist
 	case ctx.Err() != nil:
-		return r.timeout(which)
+		return r.interrupted(ctx, which)
 	case err != nil:
 		return translate(r.action("watch", which.String()), err)
 	}
@@ -71,7 +72,7 @@ func (r *Resource[T, L]) follow(ctx context.Context, which Selection, since Snap
 	for {
 		select {
 		case <-ctx.Done():
-			return r.timeout(which)
+			return r.interrupted(ctx, which)
 		case event, open := <-stream.ResultChan():
 			if !open || event.Type == watch.Error {
 				return errRelist

@@ -24,6 +24,8 @@ var (
 	ErrRefused = errors.New("refused by the API server")
 	// ErrUnreachable: the API server did not answer, or kept answering that it cannot serve now.
 	ErrUnreachable = errors.New("API server unreachable")
+	// ErrCanceled: the call was told to end before it was done.
+	ErrCanceled = errors.New("canceled")
 	// ErrTimeout: the object did not reach the wanted state before the deadline.
 	ErrTimeout = errors.New("timed out")
 )
@@ -53,6 +55,8 @@ func translate(action string, err error) error {
 	}
 	var kind error
 	switch {
+	case errors.Is(err, context.Canceled):
+		kind = ErrCanceled
 	case apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err):
 		kind = ErrNotServed
 	case apierrors.IsNotFound(err):

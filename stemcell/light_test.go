@@ -63,6 +63,14 @@ var _ = Describe("A light stemcell", func() {
 		Expect(log.String()).To(ContainSubstring("level=WARN"))
 	})
 
+	It("is taken as it is, with a warning, when the registry does not answer at all", func(ctx SpecContext) {
+		store, log := storeAt(registry)
+		reference := registry.Host() + "/ubuntu-jammy-stemcell@" + digest
+		registry.Close()
+		Expect(store.Pin(ctx, stemcell.Properties{Image: reference})).To(Equal(reference))
+		Expect(log.String()).To(And(ContainSubstring("level=WARN"), ContainSubstring("could not be asked")))
+	})
+
 	It("comes from the mirror, and keeps its own name in the CID", func(ctx SpecContext) {
 		store, _ := storeAt(registry)
 		store.RegistryMirrors = map[string]string{"ghcr.io/cloudfoundry": registry.Host()}

@@ -29,6 +29,7 @@ func (s Store) Push(ctx context.Context, file string, properties Properties, lab
 	if err != nil {
 		return "", err
 	}
+	releaseStartPages()
 	pinned, err := s.push(ctx, repository, file, properties, func(found *contents, base v1.Layer) (v1.Image, error) {
 		return image(found, v1.Config{Labels: labels(properties.Name, properties.Version, labelled)}, base)
 	})

@@ -98,7 +98,7 @@ func (fs *rootfs) scan(ctx context.Context) (*contents, error) {
 		return nil, err
 	}
 	defer file.Close()
-	var plain io.Reader = bufio.NewReaderSize(contextReader{ctx, file}, 128<<10)
+	var plain io.Reader = bufio.NewReaderSize(contextReader{ctx, file}, 32<<10)
 	if fs.zipped {
 		unzipped, err := gzip.NewReader(plain)
 		if err != nil {

@@ -142,7 +142,8 @@ func (in inputs) store(env func(string) string, log io.Writer) (stemcell.Store, 
 
 // inFlags says a problem in the command's words instead of those of the CPI's configuration.
 func inFlags(err error) string {
-	return strings.NewReplacer("stemcell.registry.username and password, or token", "-username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN",
+	return strings.NewReplacer("set stemcell.registry.insecure to true", "give -insecure", "set stemcell.registry.ca to", "give in -ca a file with",
+		"stemcell.registry.username and password, or token", "-username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN",
 		"stemcell.registry.password", "$REGISTRY_PASSWORD", "stemcell.registry.token", "$REGISTRY_TOKEN",
 		"the account of stemcell.registry", "the account", "stemcell.registry.", "-").Replace(err.Error())
 }

@@ -117,6 +117,15 @@ var _ = Describe("build-stemcell", func() {
 		Expect(err).NotTo(HaveOccurred())
 	})
 
+	It("says what to do about a registry's identity in its own words", func(ctx SpecContext) {
+		_, err := run(ctx, []string{"-stemcell", warden, "-repository", registry.Host() + "/a"}, os.Getenv, log)
+		Expect(inFlags(err)).To(ContainSubstring("or give -insecure when the network to it is trusted"))
+		secure := stemcells.New(true)
+		DeferCleanup(secure.Close)
+		_, err = run(ctx, []string{"-stemcell", warden, "-repository", secure.Host() + "/a"}, os.Getenv, log)
+		Expect(inFlags(err)).To(ContainSubstring("give in -ca a file with the certificate authority that signed it"))
+	})
+
 	It("leaves no stemcell behind when it fails", func(ctx SpecContext) {
 		old := filepath.Join(folder, "old.tgz")
 		stemcells.Tarball(old, stemcells.Jammy.Image(), map[string]string{"api_version": "1"})

@@ -57,6 +57,7 @@ var _ = Describe("Bad input", func() {
 		Entry("a context that is a list", `{"method":"has_vm","arguments":["vm"],"context":[]}`, cpiError, "context"),
 		Entry("an unknown VM property", createVM(`{"memry":1}`, `{}`), cpiError, `did you mean "memory"?`),
 		Entry("an unknown key inside a native structure", createVM(`{"affinity":{"nodeAfinity":{}}}`, `{}`), cpiError, `did you mean "nodeAffinity"?`),
+		Entry("memory in bytes, by a forgotten unit", createVM(`{"memory":"1024"}`, `{}`), cpiError, "cloud_properties.memory 1024 is less than 1 MiB"),
 		Entry("memory of a wrong type", createVM(`{"memory":[]}`, `{}`), cpiError, "memory [] is neither a whole number"),
 		Entry("memory below 0", createVM(`{"memory":-1}`, `{}`), cpiError, "memory must be greater than 0"),
 		Entry("an unknown way to attach", createDisk(`{"attach":"mount"}`), cpiError, `cloud_properties.attach "mount" is neither device nor bind`),
