@@ -38,10 +38,10 @@ func Reboot(vm *corev1.Pod, director string) *corev1.Pod {
 		ObjectMeta: meta,
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{
-				Name:                     "reboot",
-				Image:                    vm.Spec.Containers[0].Image,
-				ImagePullPolicy:          corev1.PullIfNotPresent,
-				Command:                  []string{"/bin/bash", "-c", rebootScript},
+				Name:            "reboot",
+				Image:           vm.Spec.Containers[0].Image,
+				ImagePullPolicy: corev1.PullIfNotPresent,
+				Command:         []string{"/bin/bash", "-c", rebootScript},
 				Env: []corev1.EnvVar{
 					{Name: "VM", Value: path.Join(vm.Namespace, vm.Name)},
 					{Name: "CONTAINER", Value: containerID(vm)},
