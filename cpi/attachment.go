@@ -91,7 +91,7 @@ func migratable(wanted manifest.Attachment, attached []*corev1.Pod) error {
 		disk := other.Labels[manifest.LabelDisk]
 		if disk != wanted.Disk && (wanted.Bind || manifest.IsDirectory(other)) {
 			return typed(typeNotSupported, "disk %s cannot be attached to VM %s beside disk %s: one of them has attach: bind, "+
-				"and the agent cannot migrate data from or to such a disk. Leave the instance group's disk as it is, or move the data yourself",
+				"and the agent cannot migrate data from or to such a disk. Let the CPI do it (director.enable_cpi_update_disk)",
 				wanted.Disk, wanted.VM.Name, disk)
 		}
 	}

@@ -44,12 +44,8 @@ func (c *call) copyDisk(cluster *kube.Client, claim *corev1.PersistentVolumeClai
 	return c.endCopy(cluster, claim.Name)
 }
 
-// copyable refuses, before anything is changed, a disk that is attached or a directory, and a class that
-// does not exist.
+// copyable refuses, before anything is changed, a disk that is attached, and a class that does not exist.
 func (c *call) copyable(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, wanted manifest.Disk) error {
-	if wanted.Bind || manifest.IsDirectory(claim) {
-		return typed(typeNotSupported, "disk %s cannot become what is asked for in place, and is not copied: disks with attach: bind are not", claim.Name)
-	}
 	holder, err := cluster.Pods.Get(c.ctx, manifest.AttachmentName(claim.Name))
 	switch {
 	case errors.Is(err, kube.ErrNotFound):

@@ -101,7 +101,9 @@ func (c Copy) container() corev1.Container {
 			{Name: "DISK", Value: c.New.Name},
 			{Name: "SIZE_MIB", Value: c.New.Annotations[AnnotationSize]},
 			{Name: "FILESYSTEM", Value: c.New.Annotations[AnnotationFilesystem]},
+			{Name: "ATTACH", Value: c.New.Annotations[AnnotationAttach]},
 			{Name: "OLD", Value: c.Old.Name},
+			{Name: "OLD_ATTACH", Value: c.Old.Annotations[AnnotationAttach]},
 		},
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 			corev1.ResourceCPU:    resource.MustParse("100m"),

@@ -1,16 +1,19 @@
 # Copies a disk to a new one, with all attributes, and proves the copy. It goes on where attachment.sh
 # ends, and uses its functions.
 #
-# Environment: that of the new disk's attachment, and OLD (the CID of the old disk).
+# Environment: that of the new disk's attachment, ATTACH (how the new disk is attached), and OLD (the CID
+# of the old disk) and OLD_ATTACH (how that one is).
 # The new disk's claim is where its attachment has it, at /dev/volume or /volume; the old one's is at
-# /dev/old or /old.
+# /dev/old or /old. A disk with `attach: bind` is the claim's directory itself.
 # Status 28 (ENOSPC) says that the data does not fit.
 # shellcheck shell=bash disable=SC2154 # $image and $device are attachment.sh's
 
-# Answers the old disk's device in $old; an empty one stands for a disk that has never been attached.
+# Answers the old disk's device, or directory, in $old; an empty one stands for a disk that has never been attached.
 find_old() {
   old=
-  if [[ -b /dev/old ]]; then
+  if [[ $OLD_ATTACH == bind ]]; then
+    old=/old
+  elif [[ -b /dev/old ]]; then
     if blkid -p /dev/old >/dev/null 2>&1; then
       old=/dev/old
     else
@@ -27,6 +30,10 @@ find_old() {
 
 # What an earlier try has left on the new disk is no copy: it begins anew.
 make_new() {
+  if [[ $ATTACH == bind ]]; then
+    find /volume -mindepth 1 -delete
+    return
+  fi
   if [[ -b /dev/volume ]]; then
     make_filesystem /dev/volume
     return
@@ -41,6 +48,10 @@ make_new() {
 }
 
 mount_new() { # options
+  if [[ $ATTACH == bind ]]; then
+    mount --bind "$@" /volume /mnt/new
+    return
+  fi
   find_device
   mount "$@" "$device" /mnt/new
   until_unmounted "$device"
@@ -79,6 +90,7 @@ fingerprint() {
 # prove compares what is on the new disk, and not what is in memory for it, with the original.
 prove() {
   local is
+  sync --file-system /mnt/new
   umount /mnt/new
   mount_new -o ro
   fingerprint /mnt/old >/tmp/was &
@@ -90,12 +102,16 @@ prove() {
 
 find_old
 [[ -n $old ]] || exit 0 # the new disk's first attachment makes its filesystem
-exclusively "$old" || fail "disk $OLD is in use: $(users "$old")"
+[[ -d $old ]] || exclusively "$old" || fail "disk $OLD is in use: $(users "$old")"
 make_new
 mkdir -p /mnt/old /mnt/new
-# Only a journal is written to the old disk, as by any mount after a machine that did not end well.
-mount -o ro "$old" /mnt/old
-until_unmounted "$old"
+if [[ -d $old ]]; then
+  mount --bind -o ro "$old" /mnt/old
+else
+  # Only a journal is written to it, as by any mount after a machine that did not end well.
+  mount -o ro "$old" /mnt/old
+  until_unmounted "$old"
+fi
 mount_new
 copy
 prove
