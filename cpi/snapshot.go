@@ -120,7 +120,8 @@ func (c *call) flush(cluster *kube.Client, disk string) error {
 	if err != nil {
 		return err
 	}
-	err = cluster.Pods.Await(c.ctx, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
+	depends := append(c.answers(cluster, attachment.Spec.NodeName), c.starts(cluster, attachment.Name, flusher.Name))
+	err = c.awaitUnless(cluster, depends, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
 		return len(present) == 0 || present[0].DeletionTimestamp != nil || manifest.Ended(present[0], flusher.Name) != nil, nil
 	})
 	return c.explainTimeout(cluster, attachment, err, "disk "+disk+" could not be flushed")

@@ -135,6 +135,16 @@ func Release(attachment *corev1.Pod) corev1.EphemeralContainer {
 // IsRelease reports whether the ephemeral container of this name proves the device free.
 func IsRelease(name string) bool { return strings.HasPrefix(name, releasePrefix) }
 
+// LastRelease is the name of the last container that was to prove the device free, or "".
+func LastRelease(attachment *corev1.Pod) (last string) {
+	for _, container := range attachment.Spec.EphemeralContainers {
+		if IsRelease(container.Name) {
+			last = container.Name
+		}
+	}
+	return last
+}
+
 // Flush is an ephemeral container that writes out all that the node's filesystems hold in memory:
 // sync(2) knows no namespaces.
 func Flush(attachment *corev1.Pod) corev1.EphemeralContainer {
@@ -164,4 +174,14 @@ func Ended(attachment *corev1.Pod, name string) *corev1.ContainerStateTerminated
 		}
 	}
 	return nil
+}
+
+// Unstarted reports that the ephemeral container of this name was made and does not run.
+func Unstarted(attachment *corev1.Pod, name string) bool {
+	for _, status := range attachment.Status.EphemeralContainerStatuses {
+		if status.Name == name {
+			return status.ContainerID != "" && status.State.Waiting != nil
+		}
+	}
+	return false
 }
