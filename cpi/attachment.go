@@ -131,7 +131,11 @@ func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attach
 				wanted.Labels[manifest.LabelDisk], left.Labels[manifest.LabelVM])
 		case releasing(left) && !kube.Finished(left):
 			// A detach_disk is, or was, at it: what its proof finds decides.
-			return false, c.awaitProof(cluster, left)
+			err := c.awaitProof(cluster, left)
+			if errors.Is(err, errNeverStarts) {
+				return true, nil
+			}
+			return false, err
 		case released(left) || kube.Finished(left):
 			// A detach_disk that was cut short, or an eviction: finish the former before a new one.
 			return false, c.endPod(cluster, left)
@@ -227,15 +231,19 @@ func (c *call) detachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	proof := ""
-	if kube.Started(attachment) && attachment.DeletionTimestamp == nil && !off {
-		release := manifest.Release(attachment)
-		proof = release.Name
-		if attachment, err = c.addEphemeral(cluster, attachment, release); err != nil {
+	for {
+		proof := ""
+		if kube.Started(attachment) && attachment.DeletionTimestamp == nil && !off {
+			release := manifest.Release(attachment)
+			proof = release.Name
+			if attachment, err = c.addEphemeral(cluster, attachment, release); err != nil {
+				return nil, err
+			}
+		}
+		if err := c.awaitRelease(cluster, attachment, proof); !errors.Is(err, errNeverStarts) {
 			return nil, err
 		}
 	}
-	return nil, c.awaitRelease(cluster, attachment, proof)
 }
 
 // notAttached tells a disk that is not attached to this VM from one, or a VM, that does not exist.
@@ -268,7 +276,8 @@ func (c *call) addEphemeral(cluster *kube.Client, attachment *corev1.Pod, contai
 // it leaves by itself when its device is free.
 func (c *call) awaitRelease(cluster *kube.Client, attachment *corev1.Pod, proof string) error {
 	disk, asked := attachment.Labels[manifest.LabelDisk], attachment.DeletionTimestamp != nil
-	err := c.awaitUnless(cluster, c.answers(cluster, attachment.Spec.NodeName), kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
+	depends := append(c.answers(cluster, attachment.Spec.NodeName), c.starts(cluster, attachment.Name, proof))
+	err := c.awaitUnless(cluster, depends, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
 		if len(present) == 0 || present[0].UID != attachment.UID {
 			return true, nil
 		}
@@ -294,16 +303,16 @@ func (c *call) awaitRelease(cluster *kube.Client, attachment *corev1.Pod, proof 
 
 // awaitProof waits until the containers that prove the device free have all ended.
 func (c *call) awaitProof(cluster *kube.Client, attachment *corev1.Pod) error {
-	return c.awaitUnless(cluster, c.answers(cluster, attachment.Spec.NodeName), kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
+	depends := append(c.answers(cluster, attachment.Spec.NodeName), c.starts(cluster, attachment.Name, manifest.LastRelease(attachment)))
+	return c.awaitUnless(cluster, depends, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
 		return len(present) == 0 || present[0].DeletionTimestamp != nil || !releasing(present[0]), nil
 	})
 }
 
-// releasing reports that a container which proves the device free has not ended.
+// releasing reports that the last container to prove the device free has not ended.
 func releasing(attachment *corev1.Pod) bool {
-	return slices.ContainsFunc(attachment.Spec.EphemeralContainers, func(container corev1.EphemeralContainer) bool {
-		return manifest.IsRelease(container.Name) && manifest.Ended(attachment, container.Name) == nil
-	})
+	last := manifest.LastRelease(attachment)
+	return last != "" && manifest.Ended(attachment, last) == nil
 }
 
 // released reports that a detach_disk has proven the device free and taken its node away.

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // A sentinel follows something else than the Pods that are waited for, and fails once they cannot become
@@ -46,6 +47,22 @@ func (c *call) awaitUnless(cluster *kube.Client, sentinels []sentinel, which kub
 		return hopeless
 	}
 	return err
+}
+
+// errNeverStarts: a kubelet ended between making a container and starting it. The next kubelet takes it
+// for one that was run.
+var errNeverStarts = errors.New("a restart of the kubelet lost it")
+
+// starts is the sentinel for a container that runs once in an attachment.
+func (c *call) starts(cluster *kube.Client, attachment, container string) sentinel {
+	return func(ctx context.Context) error {
+		return cluster.Pods.Await(ctx, kube.Selection{Name: attachment}, nil, func(present []*corev1.Pod) (bool, error) {
+			if len(present) > 0 && manifest.Unstarted(present[0], container) {
+				return false, typed(typeCloudError, "container %s of Pod %s was not started: %w", container, attachment, errNeverStarts)
+			}
+			return len(present) == 0, nil
+		})
+	}
 }
 
 // provisions is the sentinel for the volume of a claim that gets one at its first use.

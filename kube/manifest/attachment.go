@@ -164,6 +164,16 @@ func Release(attachment *corev1.Pod) corev1.EphemeralContainer {
 // IsRelease reports whether the ephemeral container of this name proves the device free.
 func IsRelease(name string) bool { return strings.HasPrefix(name, releasePrefix) }
 
+// LastRelease is the name of the last container that was to prove the device free, or "".
+func LastRelease(attachment *corev1.Pod) (last string) {
+	for _, container := range attachment.Spec.EphemeralContainers {
+		if IsRelease(container.Name) {
+			last = container.Name
+		}
+	}
+	return last
+}
+
 // once is an ephemeral container with a name of its own: it runs once, and stays in the Pod.
 func once(attachment *corev1.Pod, command []string) corev1.EphemeralContainer {
 	holder := attachment.Spec.Containers[0]
@@ -187,4 +197,14 @@ func Ended(attachment *corev1.Pod, name string) *corev1.ContainerStateTerminated
 		}
 	}
 	return nil
+}
+
+// Unstarted reports that the ephemeral container of this name was made and does not run.
+func Unstarted(attachment *corev1.Pod, name string) bool {
+	for _, status := range attachment.Status.EphemeralContainerStatuses {
+		if status.Name == name {
+			return status.ContainerID != "" && status.State.Waiting != nil
+		}
+	}
+	return false
 }
