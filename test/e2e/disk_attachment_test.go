@@ -51,6 +51,9 @@ const restarts = 20
 func survivesItsAttachment(s *subject) {
 	It(fmt.Sprintf("stays when its attachment's process is killed, %d times, and nothing stacks", restarts), func(ctx context.Context) {
 		before, loops, mounts := s.m.identity(ctx), s.devices(ctx), s.mounts(ctx)
+		// As the container of a job, which has the disk, but not the machine's folder of devices.
+		s.m.run(ctx, `setsid unshare --mount bash -c 'umount /dev/bosh && exec -a nested sleep infinity' </dev/null >/dev/null 2>&1 &`)
+		Eventually(func() error { _, err := s.m.try(ctx, "pgrep -f nested.infinity"); return err }).WithContext(ctx).Should(Succeed())
 		for range restarts {
 			count := s.attachment(ctx, s.disk).Status.ContainerStatuses[0].RestartCount
 			for _, pid := range s.holding(ctx, s.disk) {
@@ -60,6 +63,7 @@ func survivesItsAttachment(s *subject) {
 			s.restarted(ctx, s.disk+"-attachment", count)
 			Expect(s.m.run(ctx, "cat /var/vcap/store/mark")).To(Equal(s.disk))
 		}
+		s.m.run(ctx, "pkill -f nested.infinity")
 		Expect(s.devices(ctx)).To(ConsistOf(loops), "loop devices stack")
 		Expect(s.mounts(ctx)).To(Equal(mounts), "mounts stack")
 		Expect(s.m.identity(ctx)).To(Equal(before))

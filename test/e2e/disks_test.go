@@ -153,6 +153,24 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 			w.must(ctx, "delete_disk", disk)
 		}, NodeTimeout(longTest))
 	}
+
+	It("from a snapshot of an xfs disk is used beside its source on one node", func(ctx context.Context) {
+		w := newWorld(ctx)
+		m, other := w.createMachine(ctx), w.createMachine(ctx)
+		disk := w.createDisk(ctx, 400, map[string]any{"storage_class": embedded.CSIClass, "filesystem": "xfs"})
+		m.attach(ctx, disk)
+		m.run(ctx, "echo then > /var/vcap/store/mark")
+		snapshot := w.must(ctx, "snapshot_disk", disk, map[string]any{}).Text()
+		restored := w.createDisk(ctx, 512, map[string]any{"storage_class": embedded.CSIClass, "filesystem": "xfs", "snapshot": snapshot})
+		other.attach(ctx, restored)
+		Expect(other.run(ctx, "cat /var/vcap/store/mark")).To(Equal("then"))
+		Expect(other.run(ctx, "findmnt --noheadings --output FSTYPE /var/vcap/store")).To(Equal("xfs"))
+		other.detach(ctx, restored)
+		m.detach(ctx, disk)
+		w.must(ctx, "delete_snapshot", snapshot)
+		w.must(ctx, "delete_disk", restored)
+		w.must(ctx, "delete_disk", disk)
+	}, NodeTimeout(longTest))
 })
 
 // sizeMiB is the size of the disk's device in the machine.
