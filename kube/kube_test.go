@@ -61,6 +61,12 @@ var _ = Describe("The provisioning of a volume", func() {
 		Expect(outlook.Hopeless([]*corev1.Event{failed(7, "mended since"), failed(2, "quota")})).To(BeEmpty())
 		Expect(outlook.Hopeless([]*corev1.Event{failed(8, "no zone"), failed(2, "quota"), {Reason: "Provisioning", Count: 9}})).To(Equal("no zone"))
 	})
+
+	It("is hopeless when the provisioner says so", func() {
+		var outlook kube.Provisioning
+		infeasible := "Volume provisioning failed with infeasible error. Retries will be delayed. no such pool"
+		Expect(outlook.Hopeless([]*corev1.Event{failed(1, infeasible)})).To(Equal(infeasible))
+	})
 })
 
 var _ = Describe("A Pod that waits for a volume", func() {

@@ -138,7 +138,8 @@ func (p *Provisioning) Hopeless(events []*corev1.Event) string {
 	if !p.known {
 		p.known, p.past = true, failures
 	}
-	if failures-p.past >= enoughProvisions {
+	// What the provisioner itself calls infeasible it tries again only minutes later.
+	if failures-p.past >= enoughProvisions || last != nil && strings.Contains(last.Message, "infeasible error") {
 		return last.Message
 	}
 	return ""
