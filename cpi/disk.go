@@ -6,7 +6,6 @@ import (
 	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/manifest"
@@ -91,15 +90,7 @@ func (c *call) setDiskMetadata(cid apiv1.DiskCID, metadata map[string]any) (any,
 	if err != nil {
 		return nil, err
 	}
-	patch, err := metadataPatch(metadata)
-	if err != nil {
-		return nil, err
-	}
-	_, err = cluster.Claims.Patch(c.ctx, cid.AsString(), types.MergePatchType, patch)
-	if errors.Is(err, kube.ErrNotFound) {
-		return nil, diskNotFound(cid.AsString())
-	}
-	return nil, err
+	return nil, putMetadata(c.ctx, cluster.Claims, cid.AsString(), metadata, diskNotFound(cid.AsString()))
 }
 
 // getDisks lists the attachments, which are the one record of what is attached.

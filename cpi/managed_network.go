@@ -213,10 +213,7 @@ func networkNotFound(cid string) *Error {
 }
 
 // removeNetwork deletes only what create_network made.
-func removeNetwork[T interface {
-	runtime.Object
-	metav1.Object
-}, L runtime.Object](c *call, among *kube.Resource[T, L], cid string) error {
+func removeNetwork[T kubernetesObject, L runtime.Object](c *call, among *kube.Resource[T, L], cid string) error {
 	found, err := among.Get(c.ctx, cid)
 	switch {
 	case errors.Is(err, kube.ErrNotFound):

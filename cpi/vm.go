@@ -318,13 +318,5 @@ func (c *call) setVMMetadata(cid apiv1.VMCID, metadata map[string]any) (any, err
 	if err != nil {
 		return nil, err
 	}
-	patch, err := metadataPatch(metadata)
-	if err != nil {
-		return nil, err
-	}
-	_, err = cluster.Pods.Patch(c.ctx, cid.AsString(), types.MergePatchType, patch)
-	if errors.Is(err, kube.ErrNotFound) {
-		return nil, vmNotFound(cid.AsString())
-	}
-	return nil, err
+	return nil, putMetadata(c.ctx, cluster.Pods, cid.AsString(), metadata, vmNotFound(cid.AsString()))
 }

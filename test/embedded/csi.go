@@ -73,7 +73,11 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	if _, err := c.ControlPlane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"); err != nil {
 		return err
 	}
-	if err := c.ControlPlane.Apply(ctx, fmt.Sprintf(csiResources, driver.Name, CSIClass, CSIXFSClass, CSIFixedClass, CSISnapshotClass, CSIMovableClass)); err != nil {
+	if err := c.ControlPlane.Apply(ctx, fmt.Sprintf(csiResources, driver.Name, CSISnapshotClass)+
+		csiClass(CSIClass, "", true)+
+		csiClass(CSIXFSClass, "csi.storage.k8s.io/fstype: xfs", true)+
+		csiClass(CSIFixedClass, "", false)+
+		csiClass(CSIMovableClass, "reach: any-node", true)); err != nil {
 		return err
 	}
 	if err := c.startSidecars(); err != nil {
@@ -142,45 +146,25 @@ kind: CSIDriver
 metadata: {name: %[1]s}
 spec: {attachRequired: true, podInfoOnMount: false, fsGroupPolicy: ReadWriteOnceWithFSType, volumeLifecycleModes: [Persistent]}
 ---
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: %[2]s}
-provisioner: %[1]s
-volumeBindingMode: WaitForFirstConsumer
-allowVolumeExpansion: true
-reclaimPolicy: Delete
----
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: %[3]s}
-provisioner: %[1]s
-parameters: {csi.storage.k8s.io/fstype: xfs}
-volumeBindingMode: WaitForFirstConsumer
-allowVolumeExpansion: true
-reclaimPolicy: Delete
----
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: %[4]s}
-provisioner: %[1]s
-volumeBindingMode: WaitForFirstConsumer
-allowVolumeExpansion: false
-reclaimPolicy: Delete
----
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: %[6]s}
-provisioner: %[1]s
-parameters: {reach: any-node}
-volumeBindingMode: WaitForFirstConsumer
-allowVolumeExpansion: true
-reclaimPolicy: Delete
----
 apiVersion: snapshot.storage.k8s.io/v1
 kind: VolumeSnapshotClass
 metadata:
-  name: %[5]s
+  name: %[2]s
   annotations: {snapshot.storage.kubernetes.io/is-default-class: "true"}
 driver: %[1]s
 deletionPolicy: Delete
 `
+
+// csiClass is a StorageClass of the driver.
+func csiClass(name, parameters string, expand bool) string {
+	return fmt.Sprintf(`---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: %s}
+provisioner: %s
+parameters: {%s}
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: %t
+reclaimPolicy: Delete
+`, name, driver.Name, parameters, expand)
+}

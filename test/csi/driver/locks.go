@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"bosh-kubernetes-cpi/test/csi/store"
 )
 
 // locks lets one call at a time work on a volume or a name. The spec ("Concurrency") wants at most one
@@ -16,6 +18,20 @@ type locks struct {
 }
 
 func newLocks() *locks { return &locks{held: map[string]chan struct{}{}} }
+
+// held answers the volume, on which nobody else works until it is released.
+func (d *Driver) held(ctx context.Context, id string) (volume store.Volume, release func(), err error) {
+	release, err = d.locks.lock(ctx, id)
+	if err != nil {
+		return volume, nil, err
+	}
+	volume, err = d.store.Volume(id)
+	if err != nil {
+		release()
+		return volume, nil, failed(err)
+	}
+	return volume, release, nil
+}
 
 // lock waits for the key; after the call's deadline it answers ABORTED, the spec's code for a pending
 // operation.

@@ -160,15 +160,11 @@ func (n node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVol
 	if err := need("volume id", request.GetVolumeId(), "staging target path", request.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
-	unlock, err := n.locks.lock(ctx, request.GetVolumeId())
+	volume, release, err := n.held(ctx, request.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	volume, err := n.store.Volume(request.GetVolumeId())
-	if err != nil {
-		return nil, failed(err)
-	}
+	defer release()
 	if err := device.Unmount(ctx, path); err != nil {
 		return nil, failed(err)
 	}

@@ -21,15 +21,11 @@ func (c controller) ControllerPublishVolume(ctx context.Context, request *csi.Co
 	if err := checkCapability(request.GetVolumeCapability()); err != nil {
 		return nil, err
 	}
-	unlock, err := c.locks.lock(ctx, request.GetVolumeId())
+	volume, release, err := c.held(ctx, request.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	volume, err := c.store.Volume(request.GetVolumeId())
-	if err != nil {
-		return nil, failed(err)
-	}
+	defer release()
 	known, err := c.store.HasNode(request.GetNodeId())
 	if err != nil {
 		return nil, failed(err)
@@ -92,15 +88,11 @@ func (c controller) ControllerExpandVolume(ctx context.Context, request *csi.Con
 			return nil, err
 		}
 	}
-	unlock, err := c.locks.lock(ctx, request.GetVolumeId())
+	volume, release, err := c.held(ctx, request.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	volume, err := c.store.Volume(request.GetVolumeId())
-	if err != nil {
-		return nil, failed(err)
-	}
+	defer release()
 	larger, err := size(request.GetCapacityRange(), volume.Capacity)
 	if err != nil {
 		return nil, err

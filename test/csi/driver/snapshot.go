@@ -39,15 +39,11 @@ func (c controller) CreateSnapshot(ctx context.Context, request *csi.CreateSnaps
 		}
 		return &csi.CreateSnapshotResponse{Snapshot: describeSnapshot(all[at])}, nil
 	}
-	unlock, err := c.locks.lock(ctx, request.GetSourceVolumeId())
+	volume, release, err := c.held(ctx, request.GetSourceVolumeId())
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	volume, err := c.store.Volume(request.GetSourceVolumeId())
-	if err != nil {
-		return nil, failed(err)
-	}
+	defer release()
 	snapshot := store.Snapshot{
 		ID: "snapshot-" + uuid.NewString(), Name: request.GetName(), Source: volume.ID, Size: volume.Capacity, Created: time.Now().UTC(),
 	}

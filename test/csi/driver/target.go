@@ -144,14 +144,11 @@ func (n node) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublis
 	if err := need("volume id", request.GetVolumeId(), "target path", request.GetTargetPath()); err != nil {
 		return nil, err
 	}
-	unlock, err := n.locks.lock(ctx, request.GetVolumeId())
+	_, release, err := n.held(ctx, request.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	if _, err := n.store.Volume(request.GetVolumeId()); err != nil {
-		return nil, failed(err)
-	}
+	defer release()
 	if err := device.Unmount(ctx, target); err != nil {
 		return nil, failed(err)
 	}
@@ -168,15 +165,11 @@ func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolum
 	if err := need("volume id", request.GetVolumeId(), "volume path", request.GetVolumePath()); err != nil {
 		return nil, err
 	}
-	unlock, err := n.locks.lock(ctx, request.GetVolumeId())
+	volume, release, err := n.held(ctx, request.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	volume, err := n.store.Volume(request.GetVolumeId())
-	if err != nil {
-		return nil, failed(err)
-	}
+	defer release()
 	if required := request.GetCapacityRange().GetRequiredBytes(); required > volume.Capacity {
 		return nil, status.Errorf(codes.OutOfRange, "volume %s has %d bytes; the controller is to expand it first", volume.ID, volume.Capacity)
 	}
