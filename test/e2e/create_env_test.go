@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -28,13 +27,11 @@ func demo(ctx context.Context, state, namespace string, args ...string) (string,
 
 var _ = Describe("bosh create-env", Label("create-env"), Ordered, func() {
 	var (
-		w      *world
-		state  string
-		before int // loop devices
+		w     *world
+		state string
 	)
 	BeforeAll(func(ctx context.Context) {
 		w = newWorld(ctx)
-		before = strings.Count(w.loops(ctx), "\n")
 		var err error
 		state, err = os.MkdirTemp("", "demo")
 		Expect(err).NotTo(HaveOccurred())
@@ -56,6 +53,8 @@ var _ = Describe("bosh create-env", Label("create-env"), Ordered, func() {
 	}, NodeTimeout(longTest))
 
 	It("is undone by delete-env, which leaves no Pod, Secret, claim or mount", func(ctx context.Context) {
+		loops := w.loopLines(ctx)
+		Expect(loops).NotTo(BeEmpty())
 		out, err := demo(ctx, state, w.namespace, "delete-env")
 		Expect(err).NotTo(HaveOccurred(), out)
 		Eventually(func(g Gomega) {
@@ -63,7 +62,9 @@ var _ = Describe("bosh create-env", Label("create-env"), Ordered, func() {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(left).To(BeEmpty())
 			g.Expect(w.mounts(ctx)).To(BeEmpty())
-			g.Expect(strings.Count(w.loops(ctx), "\n")).To(BeNumerically("<=", before))
+			for _, line := range loops {
+				g.Expect(w.loops(ctx)).NotTo(ContainSubstring(line))
+			}
 			devices, _ := filepath.Glob("/run/bosh-kubernetes-cpi/" + w.namespace + "/*/*")
 			g.Expect(devices).To(BeEmpty())
 		}).WithContext(ctx).Should(Succeed())
@@ -99,17 +100,17 @@ var _ = Describe("A running machine and its disk", Label("create-env"), Ordered,
 		before := m.identity(ctx)
 		Expect(w.fails(ctx, "detach_disk", m.cid, disk).Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
 		m.attach(ctx, disk)
-		attachment, loops := w.attachment(ctx, disk), w.loops(ctx)
+		attachment, loops := w.attachment(ctx, disk), w.devices(ctx)
 		w.must(ctx, "attach_disk", m.cid, disk)
 		Expect(w.attachment(ctx, disk).ResourceVersion).To(Equal(attachment.ResourceVersion))
-		Expect(w.loops(ctx)).To(Equal(loops))
+		Expect(w.devices(ctx)).To(Equal(loops))
 		m.run(ctx, "echo again >> /var/vcap/store/file")
 		m.detach(ctx, disk)
 		Expect(m.identity(ctx)).To(Equal(before))
 	})
 
 	It("works on after the CPI was killed at any request of attach_disk, and the call was repeated", func(ctx context.Context) {
-		before, loops := m.identity(ctx), strings.Count(w.loops(ctx), "\n")
+		before, loops := m.identity(ctx), w.devices(ctx)
 		proxy, err := apiproxy.New(w.kubeconfig)
 		Expect(err).NotTo(HaveOccurred())
 		defer proxy.Close()
@@ -127,7 +128,7 @@ var _ = Describe("A running machine and its disk", Label("create-env"), Ordered,
 			By(fmt.Sprintf("killed at request %d: %v", n, err != nil))
 			m.attach(ctx, disk)
 			m.run(ctx, "grep -q kept /var/vcap/store/file")
-			Expect(strings.Count(w.loops(ctx), "\n")).To(Equal(loops+1), "loop devices stack")
+			Expect(w.devices(ctx)).To(HaveLen(len(loops)+1), "loop devices stack")
 			m.detach(ctx, disk)
 			Expect(m.identity(ctx)).To(Equal(before))
 			if err == nil {

@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"os"
-	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -20,25 +19,14 @@ var _ = Describe("A persistent disk of a machine with systemd", Label("disks"), 
 		disk := w.createDisk(ctx, 64, onFilesystem)
 		m.attach(ctx, disk)
 		checksum := m.run(ctx, fillDisk)
-		loop := w.loopOf(ctx, m.run(ctx, "stat --format %Lr /dev/bosh/"+disk))
+		loops := w.loopLines(ctx)
+		Expect(loops).To(HaveLen(1))
 		Expect(w.cluster.CoreV1().Pods(w.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 		Expect(m.run(ctx, checkDisk)).To(Equal(checksum))
 		Expect(w.attachment(ctx, disk).DeletionTimestamp).NotTo(BeNil())
 		m.detach(ctx, disk)
 		Expect(m.run(ctx, "ls -A /dev/bosh")).To(BeEmpty())
-		Expect(w.loops(ctx)).NotTo(ContainSubstring(loop))
+		Expect(w.loops(ctx)).NotTo(ContainSubstring(loops[0]))
 		w.must(ctx, "delete_disk", disk)
 	}, NodeTimeout(longTest))
 })
-
-// loopOf answers the line of w.loops for the loop device with this number.
-func (w *world) loopOf(ctx context.Context, number string) string {
-	GinkgoHelper()
-	for line := range strings.Lines(w.loops(ctx)) {
-		if name, _, _ := strings.Cut(line, " "); name == "/dev/loop"+number {
-			return line
-		}
-	}
-	Fail("there is no loop device " + number)
-	return ""
-}

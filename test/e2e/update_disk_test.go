@@ -50,7 +50,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks"), Ordered, func() {
 	BeforeAll(func(ctx context.Context) {
 		w = newWorld(ctx)
 		m = w.createMachine(ctx)
-		before, loops, mounts = m.identity(ctx), strings.Count(w.loops(ctx), "\n"), w.mounts(ctx)
+		before, loops, mounts = m.identity(ctx), len(w.devices(ctx)), w.mounts(ctx)
 		disk = w.createDisk(ctx, 1536, onFilesystem)
 		m.attach(ctx, disk)
 		checksum = m.run(ctx, fillGiB)
@@ -133,7 +133,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks"), Ordered, func() {
 	}, NodeTimeout(longTest))
 
 	It("leaves no loop device and no mount of all that behind", func(ctx context.Context) {
-		Eventually(func() int { return strings.Count(w.loops(ctx), "\n") }).WithContext(ctx).Should(BeNumerically("<=", loops))
+		Eventually(func() int { return len(w.devices(ctx)) }).WithContext(ctx).Should(BeNumerically("<=", loops))
 		Eventually(w.mounts).WithContext(ctx).Should(Equal(mounts))
 	})
 })

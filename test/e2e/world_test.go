@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -319,13 +320,26 @@ func (w *world) attachment(ctx context.Context, disk string) *corev1.Pod {
 	return pod
 }
 
-// loops are the node's loop devices and the inodes of the files behind them; a file's path is another
-// in each mount namespace.
+// loops are this machine's loop devices, also other clusters', and the inodes of the files behind them,
+// which may be deleted already.
 func (w *world) loops(ctx context.Context) string {
 	GinkgoHelper()
 	out, err := embedded.Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,BACK-INO")
 	Expect(err).NotTo(HaveOccurred())
 	return out
+}
+
+// loopLines are the lines of loops for the node's own volumes.
+func (w *world) loopLines(ctx context.Context) []string {
+	GinkgoHelper()
+	own := w.devices(ctx)
+	var lines []string
+	for line := range strings.Lines(w.loops(ctx)) {
+		if slices.Contains(own, strings.Fields(line)[0]) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
 }
 
 // mounts are the node's mounts below the kubelet's folder, by mount point.
