@@ -12,7 +12,7 @@ import (
 )
 
 // What the agent cannot do with directories, update_disk does without it.
-var _ = Describe("A disk that becomes a directory, moves as one, and becomes a device again", Label("disks"), func() {
+var _ = Describe("A disk that becomes a directory, moves as one, and becomes a device again", Label("disks", "extended"), func() {
 	It("has its data and attributes after each update_disk", func(ctx context.Context) {
 		w := newWorld(ctx)
 		m := w.createMachine(ctx)
