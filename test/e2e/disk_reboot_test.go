@@ -48,7 +48,7 @@ func survivesReboots(s *subject) {
 			s.m.tell(ctx, "stop")
 			s.intact(ctx)
 			s.m.tell(ctx, "start")
-		}, NodeTimeout(longTest))
+		}, Label("extended"), NodeTimeout(longTest))
 	}
 }
 

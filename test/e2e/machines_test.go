@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -60,7 +61,7 @@ func (m *machine) awaitJob(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func() (string, error) {
 		return m.try(ctx, "kill -0 $(cat /var/vcap/sys/run/keeper/keeper.pid) && pgrep --count --full --exact 'sleep infinity'")
-	}).WithContext(ctx).Should(Equal("1"), func() string { return m.log(ctx) })
+	}, 3*time.Minute).WithContext(ctx).Should(Equal("1"), func() string { return m.log(ctx) })
 }
 
 // rotate gives the agent new credentials, as the director does after every create_vm: the agent ends
