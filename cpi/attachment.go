@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
@@ -100,17 +99,12 @@ func migratable(wanted manifest.Attachment, attached []*corev1.Pod) error {
 
 // attachmentOf reads from the claim what create_disk wrote there.
 func attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, director string) (manifest.Attachment, error) {
-	size, err := strconv.ParseInt(claim.Annotations[manifest.AnnotationSize], 10, 64)
+	size, err := sizeOf(claim)
 	if err != nil {
-		return manifest.Attachment{}, typed(typeCloudError, "claim %s is no disk of this CPI: its annotation %s is %q",
-			claim.Name, manifest.AnnotationSize, claim.Annotations[manifest.AnnotationSize])
-	}
-	mode := corev1.PersistentVolumeFilesystem
-	if claim.Spec.VolumeMode != nil {
-		mode = *claim.Spec.VolumeMode
+		return manifest.Attachment{}, err
 	}
 	return manifest.Attachment{
-		Disk: claim.Name, SizeMiB: size, Mode: mode, Bind: manifest.IsDirectory(claim), VM: machine, Director: director,
+		Disk: claim.Name, SizeMiB: size, Mode: manifest.VolumeMode(claim), Bind: manifest.IsDirectory(claim), VM: machine, Director: director,
 		Filesystem: claim.Annotations[manifest.AnnotationFilesystem],
 	}, nil
 }
@@ -127,8 +121,7 @@ func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attach
 		case isCopy(left):
 			return false, copying(left)
 		case left.Labels[manifest.LabelVM] != wanted.Labels[manifest.LabelVM]:
-			return false, typed(typeCloudError, "disk %s is attached to VM %s: detach it there first",
-				wanted.Labels[manifest.LabelDisk], left.Labels[manifest.LabelVM])
+			return false, attached(left)
 		case releasing(left) && !kube.Finished(left):
 			// A detach_disk is, or was, at it: what its proof finds decides.
 			err := c.awaitProof(cluster, left)
@@ -276,7 +269,10 @@ func (c *call) addEphemeral(cluster *kube.Client, attachment *corev1.Pod, contai
 // it leaves by itself when its device is free.
 func (c *call) awaitRelease(cluster *kube.Client, attachment *corev1.Pod, proof string) error {
 	disk, asked := attachment.Labels[manifest.LabelDisk], attachment.DeletionTimestamp != nil
-	depends := append(c.answers(cluster, attachment.Spec.NodeName), c.starts(cluster, attachment.Name, proof))
+	depends := c.answers(cluster, attachment.Spec.NodeName)
+	if proof != "" {
+		depends = append(depends, c.starts(cluster, attachment.Name, proof))
+	}
 	err := c.awaitUnless(cluster, depends, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
 		if len(present) == 0 || present[0].UID != attachment.UID {
 			return true, nil

@@ -61,7 +61,8 @@ func attached(attachment *corev1.Pod) error {
 func sizeOf(claim *corev1.PersistentVolumeClaim) (int64, error) {
 	size, err := strconv.ParseInt(claim.Annotations[manifest.AnnotationSize], 10, 64)
 	if err != nil {
-		return 0, typed(typeCloudError, "claim %s is no disk of this CPI: its annotation %s is missing", claim.Name, manifest.AnnotationSize)
+		return 0, typed(typeCloudError, "claim %s is no disk of this CPI: its annotation %s is %q",
+			claim.Name, manifest.AnnotationSize, claim.Annotations[manifest.AnnotationSize])
 	}
 	return size, nil
 }

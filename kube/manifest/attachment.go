@@ -51,49 +51,22 @@ func (a Attachment) Pod() *corev1.Pod {
 		meta.Annotations = map[string]string{AnnotationAttach: AttachBind}
 	}
 	meta.OwnerReferences = []metav1.OwnerReference{ownedBy(a.VM)}
-	return &corev1.Pod{
-		ObjectMeta: meta,
-		Spec: corev1.PodSpec{
-			Containers: []corev1.Container{a.container()},
-			Volumes: []corev1.Volume{
-				{Name: "disk", VolumeSource: corev1.VolumeSource{
-					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: a.Disk},
-				}},
-				{Name: "devices", VolumeSource: devicesVolume(a.VM.Namespace, a.VM.Name)},
-			},
-			RestartPolicy:                 corev1.RestartPolicyAlways,
-			TerminationGracePeriodSeconds: new(int64(attachmentGrace)),
-			AutomountServiceAccountToken:  new(false),
-			EnableServiceLinks:            new(false),
-			HostNetwork:                   true, // no address of its own
-			HostPID:                       true, // to see who uses the device
-			Affinity:                      onNode(a.VM.Spec.NodeName),
-			// Wherever the VM is, its disk may follow: cordoned, full or failing nodes included.
-			Tolerations:       []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			PriorityClassName: a.VM.Spec.PriorityClassName,
-			ImagePullSecrets:  a.VM.Spec.ImagePullSecrets,
-		},
+	pod := beside(a.VM, meta, a.container())
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "disk", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: a.Disk},
+		}},
+		{Name: "devices", VolumeSource: devicesVolume(a.VM.Namespace, a.VM.Name)},
 	}
-}
-
-// onNode asks the scheduler for this node. A Pod with nodeName instead would bypass it, and a claim
-// that waits for its first consumer would stay Pending for ever.
-func onNode(name string) *corev1.Affinity {
-	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchFields: []corev1.NodeSelectorRequirement{{
-					Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name},
-				}},
-			}},
-		},
-	}}
+	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	pod.Spec.TerminationGracePeriodSeconds = new(int64(attachmentGrace))
+	pod.Spec.Affinity = onNode(a.VM.Spec.NodeName)
+	return pod
 }
 
 func (a Attachment) container() corev1.Container {
 	container := corev1.Container{
 		Name:    "hold",
-		Image:   a.VM.Spec.Containers[0].Image,
 		Command: attachmentCommand("hold"),
 		Env: []corev1.EnvVar{
 			{Name: "DISK", Value: a.Disk},
@@ -109,10 +82,7 @@ func (a Attachment) container() corev1.Container {
 		Lifecycle: &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
 			Exec: &corev1.ExecAction{Command: attachmentCommand("await")},
 		}},
-		SecurityContext:          &corev1.SecurityContext{Privileged: new(true)},
-		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		ImagePullPolicy:          corev1.PullIfNotPresent,
-		VolumeMounts:             []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}},
+		VolumeMounts: []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}},
 	}
 	switch {
 	case a.Bind:

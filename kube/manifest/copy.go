@@ -69,21 +69,7 @@ func (c Copy) Pod() *corev1.Pod {
 	meta.Labels[LabelDisk] = c.Old.Name
 	meta.Annotations = map[string]string{AnnotationCopiedTo: c.New.Name}
 	meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: c.New.Name, UID: c.New.UID}}
-	pod := &corev1.Pod{
-		ObjectMeta: meta,
-		Spec: corev1.PodSpec{
-			Containers:                    []corev1.Container{c.container()},
-			RestartPolicy:                 corev1.RestartPolicyNever,
-			TerminationGracePeriodSeconds: new(int64(1)),
-			AutomountServiceAccountToken:  new(false),
-			EnableServiceLinks:            new(false),
-			HostNetwork:                   true, // no address of its own
-			HostPID:                       true, // to see who uses the device
-			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			PriorityClassName:             c.Machine.Spec.PriorityClassName,
-			ImagePullSecrets:              c.Machine.Spec.ImagePullSecrets,
-		},
-	}
+	pod := beside(c.Machine, meta, c.container())
 	if c.Node != "" {
 		pod.Spec.Affinity = onNode(c.Node)
 	}
@@ -95,7 +81,6 @@ func (c Copy) Pod() *corev1.Pod {
 func (c Copy) container() corev1.Container {
 	return corev1.Container{
 		Name:    "copy",
-		Image:   c.Machine.Spec.Containers[0].Image,
 		Command: []string{"/bin/bash", "-c", attachmentScript + "\n" + copyScript, "attachment", "copy"},
 		Env: []corev1.EnvVar{
 			{Name: "DISK", Value: c.New.Name},
@@ -109,9 +94,6 @@ func (c Copy) container() corev1.Container {
 			corev1.ResourceCPU:    resource.MustParse("100m"),
 			corev1.ResourceMemory: mebibytes(64),
 		}},
-		SecurityContext:          &corev1.SecurityContext{Privileged: new(true)},
-		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		ImagePullPolicy:          corev1.PullIfNotPresent,
 	}
 }
 

@@ -16,26 +16,9 @@ func errand(name, role, director string, of *corev1.Pod, container corev1.Contai
 	meta := owned(name, of.Namespace, director, role)
 	meta.OwnerReferences = []metav1.OwnerReference{ownedBy(of)}
 	container.Name = role
-	container.Image = of.Spec.Containers[0].Image
-	container.ImagePullPolicy = corev1.PullIfNotPresent
-	container.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
-	container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
-	return &corev1.Pod{
-		ObjectMeta: meta,
-		Spec: corev1.PodSpec{
-			Containers:                    []corev1.Container{container},
-			RestartPolicy:                 corev1.RestartPolicyNever,
-			TerminationGracePeriodSeconds: new(int64(1)),
-			AutomountServiceAccountToken:  new(false),
-			EnableServiceLinks:            new(false),
-			HostNetwork:                   true, // no address of its own
-			HostPID:                       true, // PID 1 of a container can only be killed from outside
-			Affinity:                      onNode(of.Spec.NodeName),
-			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			PriorityClassName:             of.Spec.PriorityClassName,
-			ImagePullSecrets:              of.Spec.ImagePullSecrets,
-		},
-	}
+	pod := beside(of, meta, container)
+	pod.Spec.Affinity = onNode(of.Spec.NodeName)
+	return pod
 }
 
 // FlushName is the name of the Pod that writes out what is in memory for this disk.

@@ -68,7 +68,7 @@ bring_certificates() {
 
 # monit keeps in root's home which jobs the director has stopped.
 bring_monit_state() {
-  ln -sfn "$volume/monit.state" /root/.monit.state
+  ln -sfn "$volume/monit.state" ~root/.monit.state
 }
 
 # The stemcell's agent.json may be made for another kind of machine: disks come formatted and as

@@ -1,0 +1,45 @@
+package manifest
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// beside is a Pod that does something for a machine, or for a disk, where that is: as the node sees it, and
+// with what is in a machine's image. It runs once.
+func beside(of *corev1.Pod, meta metav1.ObjectMeta, container corev1.Container) *corev1.Pod {
+	container.Image = of.Spec.Containers[0].Image
+	container.ImagePullPolicy = corev1.PullIfNotPresent
+	container.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+	return &corev1.Pod{
+		ObjectMeta: meta,
+		Spec: corev1.PodSpec{
+			Containers:                    []corev1.Container{container},
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			TerminationGracePeriodSeconds: new(int64(1)),
+			AutomountServiceAccountToken:  new(false),
+			EnableServiceLinks:            new(false),
+			HostNetwork:                   true, // no address of its own
+			HostPID:                       true, // to see, or end, what uses a device
+			// Wherever the machine is, this may follow: cordoned, full or failing nodes included.
+			Tolerations:       []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			PriorityClassName: of.Spec.PriorityClassName,
+			ImagePullSecrets:  of.Spec.ImagePullSecrets,
+		},
+	}
+}
+
+// onNode asks the scheduler for this node. A Pod with nodeName instead would bypass it, and a claim
+// that waits for its first consumer would stay Pending for ever.
+func onNode(name string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchFields: []corev1.NodeSelectorRequirement{{
+					Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name},
+				}},
+			}},
+		},
+	}}
+}
