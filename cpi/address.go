@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // annotate answers the Pod's annotations with those that ask for the networks' addresses.
@@ -81,6 +82,11 @@ func (c *call) keepAddresses(cluster *kube.Client, pod *corev1.Pod, networks Net
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": wanted}})
 	if err != nil {
 		return err
+	}
+	if manifest.Recreated(pod) { // first, since a repeated call goes by the Pod
+		if _, err := c.change(cluster, pod.Name, manifest.Change{Metadata: map[string]any{"annotations": wanted}}); err != nil {
+			return err
+		}
 	}
 	_, err = cluster.Pods.Patch(c.ctx, pod.Name, types.MergePatchType, patch)
 	return err

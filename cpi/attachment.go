@@ -46,52 +46,77 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	if err := c.onNode(cluster, machine); err != nil {
 		return hint, err
 	}
+	if err := attachable(claim, machine, attached); err != nil {
+		return hint, err
+	}
 	if err := c.settleCopy(cluster, claim); err != nil {
 		return hint, err
 	}
-	wanted, err := attachmentOf(claim, machine, c.director)
-	if err != nil {
+	if err := c.bringAttached(cluster, claim, machine); err != nil {
 		return hint, err
 	}
-	if err := migratable(wanted, attached); err != nil {
-		return hint, err
-	}
-	attachment, mine, err := c.bringAttachment(cluster, wanted.Pod())
-	if err != nil {
-		return hint, err
-	}
-	depends := append(c.answers(cluster, machine.Spec.NodeName), c.provisions(cluster, claim)...)
-	if err := c.awaitAttachment(cluster, attachment, depends); err != nil {
-		if mine {
-			err = errors.Join(err, c.undoAttachment(cluster, attachment))
-		}
-		return hint, err
+	if manifest.Recreated(machine) {
+		return hint, c.giveDisk(cluster, machine, claim)
 	}
 	return hint, nil
 }
 
-// withAttachments answers the machine's Pod and those of its disks.
-func (c *call) withAttachments(cluster *kube.Client, vm string) (machine *corev1.Pod, attachments []*corev1.Pod, err error) {
-	found, err := cluster.Pods.List(c.ctx, ofVM(vm))
+// bringAttached attaches the disk, and leaves nothing behind when that fails.
+func (c *call) bringAttached(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, machine *corev1.Pod) error {
+	wanted, err := attachmentOf(claim, machine, c.director)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	machines := only(manifest.RoleVM, found.Items)
-	if len(machines) == 0 {
-		return nil, nil, vmNotFound(vm)
+	attachment, mine, err := c.bringAttachment(cluster, wanted.Pod())
+	if err != nil {
+		return err
 	}
-	return machines[0], only(manifest.RoleAttachment, found.Items), nil
+	depends := append(c.answers(cluster, machine.Spec.NodeName), c.provisions(cluster, claim)...)
+	err = c.awaitAttachment(cluster, attachment, depends)
+	if err != nil && mine {
+		err = errors.Join(err, c.undoAttachment(cluster, attachment))
+	}
+	return err
+}
+
+// withAttachments answers the machine's Pod and those of its disks. A machine that is made again for each
+// disk gets the Pod that it lacks.
+func (c *call) withAttachments(cluster *kube.Client, vm string) (machine *corev1.Pod, attachments []*corev1.Pod, err error) {
+	for {
+		found, err := cluster.Pods.List(c.ctx, ofVM(vm))
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, machine := range only(manifest.RoleVM, found.Items) {
+			if runs(machine) || !manifest.Recreated(machine) {
+				return machine, only(manifest.RoleAttachment, found.Items), nil
+			}
+		}
+		if err := c.revive(cluster, vm); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// attachable refuses a disk that the machine cannot have, beside those that it has.
+func attachable(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, attached []*corev1.Pod) error {
+	if manifest.Recreated(machine) {
+		if err := recreatable(claim, machine); err != nil {
+			return err
+		}
+	}
+	return migratable(claim, machine, attached)
 }
 
 // migratable refuses a second disk where one of the two is a directory: the director attaches two to
 // move the data from one to the other, and the agent fails at that only after it has begun.
-func migratable(wanted manifest.Attachment, attached []*corev1.Pod) error {
+func migratable(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, attached []*corev1.Pod) error {
 	for _, other := range attached {
 		disk := other.Labels[manifest.LabelDisk]
-		if disk != wanted.Disk && (wanted.Bind || manifest.IsDirectory(other)) {
+		if disk != claim.Name && (manifest.IsDirectory(claim) || manifest.IsDirectory(other)) {
 			return typed(typeNotSupported, "disk %s cannot be attached to VM %s beside disk %s: one of them has attach: bind, "+
 				"and the agent cannot migrate data from or to such a disk. Let the CPI do it (director.enable_cpi_update_disk)",
-				wanted.Disk, wanted.VM.Name, disk)
+				claim.Name, machine.Name, disk)
 		}
 	}
 	return nil
@@ -204,6 +229,9 @@ func (c *call) detachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (any, error)
 	if err != nil {
 		return nil, err
 	}
+	if manifest.Recreated(attachment) {
+		return nil, c.takeDisk(cluster, vm, attachment)
+	}
 	if kube.Finished(attachment) {
 		machine, err := cluster.Pods.Get(c.ctx, vm)
 		if errors.Is(err, kube.ErrNotFound) || err == nil && kube.Finished(machine) {
@@ -244,10 +272,10 @@ func (c *call) notAttached(cluster *kube.Client, vm, disk string) error {
 	if _, err := c.claim(cluster, disk); err != nil {
 		return err
 	}
-	if _, err := cluster.Pods.Get(c.ctx, vm); errors.Is(err, kube.ErrNotFound) {
-		return vmNotFound(vm)
-	} else if err != nil {
+	if there, err := c.exists(cluster, vm); err != nil {
 		return err
+	} else if !there {
+		return vmNotFound(vm)
 	}
 	return typed(typeNotAttached, "disk %s is not attached to VM %s", disk, vm)
 }

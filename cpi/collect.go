@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,7 +69,9 @@ type survey struct {
 	pods     []*corev1.Pod
 	services []*corev1.Service
 	budgets  []*policyv1.PodDisruptionBudget
-	copies   []*corev1.PersistentVolumeClaim // for disks that update_disk copies, as long as they are not proven
+	// templates are those of machines that are made again for each disk
+	templates []*corev1.PodTemplate
+	copies    []*corev1.PersistentVolumeClaim // for disks that update_disk copies, as long as they are not proven
 }
 
 // survey lists the Pods last: whatever is there for a Pod was made after it.
@@ -90,8 +93,12 @@ func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, er
 	if err != nil {
 		return survey{}, err
 	}
+	templates, err := cluster.Templates.List(ctx, which)
+	if err != nil {
+		return survey{}, err
+	}
 	pods, err := cluster.Pods.List(ctx, which)
-	return survey{pods.Items, services.Items, budgets.Items, copies.Items}, err
+	return survey{pods.Items, services.Items, budgets.Items, templates.Items, copies.Items}, err
 }
 
 // leftOver is an object that no call needs any more, or a budget that is too big for its group.
@@ -119,6 +126,11 @@ func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
 	for _, pod := range s.pods {
 		if why := s.needless(pod, now.Sub(pod.CreationTimestamp.Time) > patience); why != "" {
 			add("Pod", pod, why, deleted, nil)
+		}
+	}
+	for _, template := range s.templates {
+		if now.Sub(template.CreationTimestamp.Time) > patience && unnamed(template.Template.Annotations) {
+			add("PodTemplate", template, neverNamed, deleted, nil)
 		}
 	}
 	for _, service := range s.services {
@@ -169,23 +181,28 @@ func (s survey) needless(pod *corev1.Pod, old bool) string {
 			return "an update_disk that was cut short has left it"
 		}
 	case manifest.RoleVM:
-		// The director names a VM as soon as create_vm has answered.
-		if _, named := pod.Annotations[manifest.AnnotationMetadata]; old && !named {
-			return "a create_vm that was cut short has left it: set_vm_metadata was never called for it"
+		if old && !manifest.Recreated(pod) && unnamed(pod.Annotations) {
+			return neverNamed
 		}
 	}
 	return ""
 }
 
+const neverNamed = "a create_vm that was cut short has left it: set_vm_metadata was never called for it"
+
+// unnamed reports that the director has never named the VM, which it does as soon as create_vm has answered.
+func unnamed(annotations map[string]string) bool {
+	_, named := annotations[manifest.AnnotationMetadata]
+	return !named
+}
+
 func (s survey) hasOwner(pod *corev1.Pod) bool {
-	for _, owner := range pod.OwnerReferences {
-		for _, other := range s.pods {
-			if other.UID == owner.UID {
-				return true
-			}
+	for _, other := range s.pods {
+		if ownedBy(pod, other.UID) {
+			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(s.templates, func(template *corev1.PodTemplate) bool { return ownedBy(pod, template.UID) })
 }
 
 func (s survey) anyBehind(service string) bool {
@@ -211,6 +228,8 @@ func (c *call) settle(cluster *kube.Client, left leftOver) error {
 	switch object := left.object.(type) {
 	case *corev1.Pod:
 		return errors.Join(cluster.Pods.DeleteUnchanged(c.ctx, object), c.leaveBudget(cluster, object))
+	case *corev1.PodTemplate:
+		return cluster.Templates.DeleteUnchanged(c.ctx, object) // its Pod, and all else that belongs to it, follows
 	case *corev1.Service:
 		return cluster.Services.DeleteUnchanged(c.ctx, object)
 	case *corev1.PersistentVolumeClaim:

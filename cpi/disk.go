@@ -90,7 +90,11 @@ func (c *call) setDiskMetadata(cid apiv1.DiskCID, metadata map[string]any) (any,
 	if err != nil {
 		return nil, err
 	}
-	return nil, putMetadata(c.ctx, cluster.Claims, cid.AsString(), metadata, diskNotFound(cid.AsString()))
+	_, err = putMetadata(c.ctx, cluster.Claims, cid.AsString(), metadata)
+	if errors.Is(err, kube.ErrNotFound) {
+		return nil, diskNotFound(cid.AsString())
+	}
+	return nil, err
 }
 
 // getDisks lists the attachments, which are the one record of what is attached.

@@ -57,9 +57,13 @@ func diskNotFound(cid string) *Error {
 	return typed(typeDiskNotFound, "disk %s not found: there is no PersistentVolumeClaim of that name", cid)
 }
 
-func isDiskNotFound(err error) bool {
+func isVMNotFound(err error) bool { return is(typeVMNotFound, err) }
+
+func isDiskNotFound(err error) bool { return is(typeDiskNotFound, err) }
+
+func is(kind string, err error) bool {
 	var known *Error
-	return errors.As(err, &known) && known.kind == typeDiskNotFound
+	return errors.As(err, &known) && known.kind == kind
 }
 
 // asBOSH makes the error that leaves the CPI: one with a type stays what it is, any other becomes a

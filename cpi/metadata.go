@@ -3,7 +3,6 @@ package cpi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,34 +19,41 @@ type kubernetesObject interface {
 	metav1.Object
 }
 
-// putMetadata puts the metadata on the object of that name; missing is the error when there is none.
-func putMetadata[T kubernetesObject, L runtime.Object](ctx context.Context, among *kube.Resource[T, L], name string, metadata map[string]any, missing *Error) error {
-	patch, err := metadataPatch(metadata)
+// putMetadata puts the metadata on the object of that name, and answers it.
+func putMetadata[T kubernetesObject, L runtime.Object](ctx context.Context, among *kube.Resource[T, L], name string, metadata map[string]any) (T, error) {
+	var none T
+	described, err := asMetadata(metadata)
 	if err != nil {
-		return err
+		return none, err
 	}
-	_, err = among.Patch(ctx, name, types.MergePatchType, patch)
-	if errors.Is(err, kube.ErrNotFound) {
-		return missing
+	patch, err := json.Marshal(map[string]any{"metadata": described})
+	if err != nil {
+		return none, fmt.Errorf("metadata: %w", err)
 	}
-	return err
+	return among.Patch(ctx, name, types.MergePatchType, patch)
 }
 
-// metadataPatch is the merge patch that puts the metadata on an object: as a label where Kubernetes
-// allows the value, and as annotations always. A label that can no longer hold its value is removed.
-func metadataPatch(metadata map[string]any) ([]byte, error) {
+// description is the part of a patch that puts metadata on an object.
+type description struct {
+	Labels      map[string]*string `json:"labels"`
+	Annotations map[string]string  `json:"annotations"`
+}
+
+// asMetadata puts the director's metadata into labels where Kubernetes allows the value, and into
+// annotations always. A label that can no longer hold its value is removed.
+func asMetadata(metadata map[string]any) (description, error) {
 	all, err := json.Marshal(metadata)
 	if err != nil {
-		return nil, err
+		return description{}, fmt.Errorf("metadata: %w", err)
 	}
-	labels := map[string]any{}
-	annotations := map[string]any{manifest.AnnotationMetadata: string(all)}
+	labels := map[string]*string{}
+	annotations := map[string]string{manifest.AnnotationMetadata: string(all)}
 	for key, value := range metadata {
 		text, isText := value.(string)
 		if !isText {
 			raw, err := json.Marshal(value)
 			if err != nil {
-				return nil, err
+				return description{}, fmt.Errorf("metadata: %w", err)
 			}
 			text = string(raw)
 		}
@@ -60,14 +66,10 @@ func metadataPatch(metadata map[string]any) ([]byte, error) {
 		}
 		annotations[name] = text
 		if label, ok := manifest.LabelValue(text); ok {
-			labels[name] = label
+			labels[name] = &label
 		} else {
 			labels[name] = nil
 		}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}})
-	if err != nil {
-		return nil, fmt.Errorf("metadata: %w", err)
-	}
-	return patch, nil
+	return description{Labels: labels, Annotations: annotations}, nil
 }

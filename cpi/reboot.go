@@ -11,18 +11,28 @@ import (
 )
 
 // rebootVM restarts the machine in place and waits until it is up again. Its Pod, address, volumes and
-// disks stay.
+// disks stay. Where the node cannot reach into the machine, as with a sandboxed runtime class, its Pod is
+// made again.
 func (c *call) rebootVM(cid apiv1.VMCID) (any, error) {
 	cluster, err := c.cluster()
 	if err != nil {
 		return nil, err
 	}
 	vm, err := cluster.Pods.Get(c.ctx, cid.AsString())
-	if errors.Is(err, kube.ErrNotFound) || err == nil && vm.Labels[manifest.LabelRole] != manifest.RoleVM {
+	if errors.Is(err, kube.ErrNotFound) {
+		return nil, c.revive(cluster, cid.AsString())
+	}
+	if err == nil && vm.Labels[manifest.LabelRole] != manifest.RoleVM {
 		return nil, vmNotFound(cid.AsString())
 	}
 	if err != nil {
 		return nil, err
+	}
+	if manifest.Recreated(vm) {
+		if err := c.onNode(cluster, vm); err != nil {
+			return nil, err
+		}
+		return nil, c.restart(cluster, vm)
 	}
 	if kube.Finished(vm) || vm.Spec.NodeName == "" || vm.DeletionTimestamp != nil {
 		return nil, typed(typeCloudError, "VM %s does not run (its Pod is %s): it cannot be rebooted, only recreated", vm.Name, vm.Status.Phase)

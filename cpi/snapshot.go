@@ -1,7 +1,6 @@
 package cpi
 
 import (
-	"encoding/json"
 	"errors"
 
 	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
@@ -57,25 +56,16 @@ func (c *call) snapshotDisk(cid apiv1.DiskCID, metadata map[string]any) (string,
 
 // describeSnapshot puts the director's metadata on the snapshot, as on VMs and disks.
 func describeSnapshot(snapshot *kube.VolumeSnapshot, metadata map[string]any) error {
-	patch, err := metadataPatch(metadata)
+	described, err := asMetadata(metadata)
 	if err != nil {
 		return err
 	}
-	var described struct {
-		Metadata struct {
-			Labels      map[string]*string `json:"labels"`
-			Annotations map[string]string  `json:"annotations"`
-		} `json:"metadata"`
-	}
-	if err := json.Unmarshal(patch, &described); err != nil {
-		return err
-	}
-	for key, value := range described.Metadata.Labels {
+	for key, value := range described.Labels {
 		if value != nil {
 			snapshot.Labels[key] = *value
 		}
 	}
-	snapshot.Annotations = described.Metadata.Annotations
+	snapshot.Annotations = described.Annotations
 	return nil
 }
 

@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/agentsettings"
@@ -99,6 +101,9 @@ func (c *call) machine(agentID, stemcellCID string, properties json.RawMessage, 
 	if err := wanted.apply(&vm); err != nil {
 		return vm, nil, err
 	}
+	if vm.Recreate && networks.dynamic() && !c.config.Network.KeepDynamicAddresses {
+		return vm, nil, invalid("cloud_properties.disk_strategy: recreate needs a manual network, or network.keep_dynamic_addresses: the VM's Pod is made again for each disk, and would get another address")
+	}
 	if err := wanted.applyGroup(&vm, env, networks); err != nil {
 		return vm, nil, err
 	}
@@ -164,31 +169,41 @@ func digest(vm manifest.VM, settings []byte) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// bringVM makes the Pod, and then the Secret that it owns: the kubelet waits for the Secret, and the
-// garbage collector finishes what a crash in between left. A Pod of the same name is what an earlier
-// try with the same agent id left: the same request adopts it, another replaces it.
+// bringVM makes the Pod, and then the Secret that belongs to it: the kubelet waits for the Secret, and the
+// garbage collector finishes what a crash in between left.
 //
 // The Pod is answered as soon as there is one, with an error too.
-func (c *call) bringVM(cluster *kube.Client, vm manifest.VM, settings []byte) (*corev1.Pod, error) {
+func (c *call) bringVM(cluster *kube.Client, vm manifest.VM, settings []byte) (pod *corev1.Pod, err error) {
 	vm.Namespace = cluster.Namespace
-	pod, _, err := cluster.Pods.Bring(c.ctx, vm.Pod(), func(left *corev1.Pod) (bool, error) {
-		if left.DeletionTimestamp == nil && !kube.Finished(left) && left.Annotations[manifest.AnnotationDigest] == vm.Digest {
-			c.log.Info("adopting the Pod that an earlier try left", "pod", left.Name)
-			return true, nil
-		}
-		c.log.Info("replacing the Pod that an earlier try left", "pod", left.Name)
-		return false, c.removePod(cluster, left)
-	})
+	if vm.Recreate {
+		pod, err = c.bringRecreated(cluster, vm)
+	} else {
+		pod, err = c.bringPod(cluster, vm)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return pod, c.bringSettings(cluster, vm, settings, pod)
 }
 
+// bringPod makes the Pod. One of the same name is what an earlier try with the same agent id left: the
+// same request adopts it, another replaces it.
+func (c *call) bringPod(cluster *kube.Client, vm manifest.VM) (*corev1.Pod, error) {
+	pod, _, err := cluster.Pods.Bring(c.ctx, vm.Pod(), func(left *corev1.Pod) (bool, error) {
+		if runs(left) && left.Annotations[manifest.AnnotationDigest] == vm.Digest {
+			c.log.Info("adopting the Pod that an earlier try left", "pod", left.Name)
+			return true, nil
+		}
+		c.log.Info("replacing the Pod that an earlier try left", "pod", left.Name)
+		return false, c.removePod(cluster, left)
+	})
+	return pod, err
+}
+
 // bringSettings makes the Secret, in the place of one that belonged to a former Pod.
 func (c *call) bringSettings(cluster *kube.Client, vm manifest.VM, settings []byte, pod *corev1.Pod) error {
 	_, _, err := cluster.Secrets.Bring(c.ctx, vm.Settings(settings, pod), func(left *corev1.Secret) (bool, error) {
-		if len(left.OwnerReferences) == 1 && left.OwnerReferences[0].UID == pod.UID {
+		if ownedBy(left, manifest.Owner(pod).UID) {
 			return true, nil
 		}
 		return false, cluster.Secrets.Delete(c.ctx, left)
@@ -211,11 +226,16 @@ func (c *call) undoVM(cluster *kube.Client, pod *corev1.Pod) error {
 	return errors.Join(undo.removePod(cluster, pod), undo.leaveBudget(cluster, pod))
 }
 
-// removePod deletes a machine's Pod, waits until its node has stopped it, and removes its Secret
-// without waiting for the garbage collector.
+// removePod deletes a machine's Pod, waits until its node has stopped it, and removes its Secret, and its
+// PodTemplate if it has one, without waiting for the garbage collector.
 func (c *call) removePod(cluster *kube.Client, pod *corev1.Pod) error {
 	if err := c.endPod(cluster, pod); err != nil {
 		return err
+	}
+	if manifest.Recreated(pod) {
+		if err := cluster.Templates.Delete(c.ctx, templateOf(pod)); err != nil {
+			return err
+		}
 	}
 	secret, err := cluster.Secrets.Get(c.ctx, pod.Name)
 	if errors.Is(err, kube.ErrNotFound) {
@@ -224,10 +244,14 @@ func (c *call) removePod(cluster *kube.Client, pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	if len(secret.OwnerReferences) == 1 && secret.OwnerReferences[0].UID == pod.UID {
+	if ownedBy(secret, manifest.Owner(pod).UID) {
 		return cluster.Secrets.Delete(c.ctx, secret)
 	}
 	return nil
+}
+
+func ownedBy(object metav1.Object, uid types.UID) bool {
+	return slices.ContainsFunc(object.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return owner.UID == uid })
 }
 
 // deleteVM removes the machine first, so that nothing uses its disks any more, and then their
@@ -245,7 +269,11 @@ func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(found.Items) == 0 {
+	template, err := c.doomedTemplate(cluster, cid.AsString(), found.Items)
+	if err != nil {
+		return nil, err
+	}
+	if len(found.Items) == 0 && template == nil {
 		return nil, vmNotFound(cid.AsString())
 	}
 	asked, left := map[types.UID]bool{}, found.Items
@@ -254,6 +282,11 @@ func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 		doomed := present
 		if machine := only(manifest.RoleVM, present); len(machine) > 0 {
 			doomed = machine
+		} else if template != nil && !asked[template.UID] {
+			asked[template.UID] = true
+			if err := cluster.Templates.Delete(c.ctx, template); err != nil {
+				return false, err
+			}
 		}
 		for _, pod := range doomed {
 			if asked[pod.UID] {
@@ -306,11 +339,24 @@ func (c *call) hasVM(cid apiv1.VMCID) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	pod, err := cluster.Pods.Get(c.ctx, cid.AsString())
-	if errors.Is(err, kube.ErrNotFound) {
+	return c.exists(cluster, cid.AsString())
+}
+
+// exists reports whether there is such a VM. One that is made again for each disk gets the Pod that it
+// lacks.
+func (c *call) exists(cluster *kube.Client, vm string) (bool, error) {
+	pod, err := cluster.Pods.Get(c.ctx, vm)
+	if !errors.Is(err, kube.ErrNotFound) {
+		return err == nil && pod.Labels[manifest.LabelRole] == manifest.RoleVM, err
+	}
+	template, err := c.template(cluster, vm)
+	if isVMNotFound(err) {
 		return false, nil
 	}
-	return err == nil && pod.Labels[manifest.LabelRole] == manifest.RoleVM, err
+	if err == nil {
+		_, err = c.bringMachine(cluster, template)
+	}
+	return err == nil, err
 }
 
 func (c *call) setVMMetadata(cid apiv1.VMCID, metadata map[string]any) (any, error) {
@@ -318,5 +364,19 @@ func (c *call) setVMMetadata(cid apiv1.VMCID, metadata map[string]any) (any, err
 	if err != nil {
 		return nil, err
 	}
-	return nil, putMetadata(c.ctx, cluster.Pods, cid.AsString(), metadata, vmNotFound(cid.AsString()))
+	pod, err := putMetadata(c.ctx, cluster.Pods, cid.AsString(), metadata)
+	if errors.Is(err, kube.ErrNotFound) {
+		if err := c.revive(cluster, cid.AsString()); err != nil {
+			return nil, err
+		}
+		pod, err = putMetadata(c.ctx, cluster.Pods, cid.AsString(), metadata)
+	}
+	if err != nil || !manifest.Recreated(pod) {
+		return nil, err
+	}
+	described, err := asMetadata(metadata)
+	if err == nil {
+		_, err = c.change(cluster, pod.Name, manifest.Change{Metadata: described})
+	}
+	return nil, err
 }

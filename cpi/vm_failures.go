@@ -15,6 +15,7 @@ var (
 	errPodEnded      = errors.New("the Pod ended")
 	errPodStuck      = errors.New("waiting longer does not help")
 	errUnschedulable = errors.New("no node takes the Pod")
+	errReplaced      = errors.New("deleted by someone else")
 )
 
 // awaitVM waits until the machine is up and has the address that was asked for. Where waiting cannot
@@ -84,7 +85,7 @@ func (c *call) followBoot(ctx context.Context, cluster *kube.Client, pod *corev1
 	waiting := kube.NoNode(pod)
 	err = cluster.Pods.Await(ctx, kube.Selection{Name: pod.Name}, kube.At(pod), func(present []*corev1.Pod) (bool, error) {
 		if len(present) == 0 || present[0].UID != pod.UID || present[0].DeletionTimestamp != nil {
-			return false, typed(typeVMFailed, "Pod %s was deleted by someone else while it was being created", pod.Name)
+			return false, typed(typeVMFailed, "Pod %s was %w while it was coming up", pod.Name, errReplaced)
 		}
 		*pod = *present[0]
 		up = kube.Ready(pod)

@@ -25,6 +25,9 @@ type VMProperties struct {
 	// Resources are native requests and limits, beside or instead of cpu and memory.
 	Resources corev1.ResourceRequirements `json:"resources"`
 
+	// DiskStrategy is hot-plug, or recreate for runtime classes that keep the node's devices out.
+	DiskStrategy string `json:"disk_strategy"`
+
 	NodeSelector   map[string]string                 `json:"node_selector"`
 	Affinity       *corev1.Affinity                  `json:"affinity"`
 	Tolerations    []corev1.Toleration               `json:"tolerations"`
@@ -133,6 +136,9 @@ func parseVMProperties(raw json.RawMessage) (VMProperties, error) {
 	if err := decodeStrict("cloud_properties", raw, &properties); err != nil {
 		return properties, invalid("%w", err)
 	}
+	if err := properties.checkStrategy(); err != nil {
+		return properties, err
+	}
 	if properties.EphemeralDisk.StorageClass != "" && !properties.EphemeralDisk.Size.given() {
 		return properties, invalid("cloud_properties.ephemeral_disk.size is missing: a claim of storage class %s needs one", properties.EphemeralDisk.StorageClass)
 	}
@@ -140,6 +146,25 @@ func parseVMProperties(raw json.RawMessage) (VMProperties, error) {
 		return properties, invalid("cloud_properties.init %q is not an absolute path", properties.Init)
 	}
 	return properties, validateLabels(properties.Labels, properties.Annotations)
+}
+
+// checkStrategy refuses a machine that would lose its state with its Pod.
+func (p VMProperties) checkStrategy() error {
+	switch p.DiskStrategy {
+	case "", strategyHotPlug:
+		return nil
+	case strategyRecreate:
+		if !p.EphemeralDisk.Size.given() {
+			return invalid("cloud_properties.ephemeral_disk.size is missing: with disk_strategy: recreate the machine's storage has to be a claim, which outlives its Pod")
+		}
+		return nil
+	}
+	return invalid("cloud_properties.disk_strategy %q is neither %s nor %s", p.DiskStrategy, strategyHotPlug, strategyRecreate)
+}
+
+// claims reports whether the machine's own storage is a claim, and not the node's.
+func (p VMProperties) claims() bool {
+	return p.EphemeralDisk.StorageClass != "" || p.DiskStrategy == strategyRecreate
 }
 
 func validateLabels(labels, annotations map[string]string) error {
@@ -177,15 +202,18 @@ func (p VMProperties) apply(vm *manifest.VM) error {
 		return err
 	}
 	vm.Resources = requirements
-	if p.EphemeralDisk.StorageClass != "" {
+	vm.Recreate = p.DiskStrategy == strategyRecreate
+	if p.claims() {
 		size, err := p.EphemeralDisk.Size.in("ephemeral_disk.size", mebibyte)
 		if err != nil {
 			return err
 		}
 		vm.EphemeralClaim = &corev1.PersistentVolumeClaimSpec{
-			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			StorageClassName: &p.EphemeralDisk.StorageClass,
-			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
+		}
+		if p.EphemeralDisk.StorageClass != "" {
+			vm.EphemeralClaim.StorageClassName = &p.EphemeralDisk.StorageClass
 		}
 	}
 	vm.NodeSelector = p.placement()
@@ -231,7 +259,7 @@ func (p VMProperties) requirements() (corev1.ResourceRequirements, error) {
 		switch {
 		case each.name != corev1.ResourceEphemeralStorage:
 			requirements.Requests[each.name], requirements.Limits[each.name] = amount, amount
-		case p.EphemeralDisk.StorageClass == "":
+		case !p.claims():
 			requirements.Requests[each.name] = amount
 		}
 	}

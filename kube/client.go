@@ -19,6 +19,8 @@ type Client struct {
 	Claims   *Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList]
 	Events   *Resource[*corev1.Event, *corev1.EventList]
 	Services *Resource[*corev1.Service, *corev1.ServiceList]
+	// Templates are those of machines that are made again for each disk.
+	Templates *Resource[*corev1.PodTemplate, *corev1.PodTemplateList]
 	// Volumes belong to the cluster, not to the namespace.
 	Volumes *Resource[*corev1.PersistentVolume, *corev1.PersistentVolumeList]
 	// Nodes too.
@@ -52,6 +54,7 @@ func New(options Options, patience time.Duration) (*Client, error) {
 	client.Claims = resource(via, "PersistentVolumeClaim", "persistentvolumeclaims", newOf[corev1.PersistentVolumeClaim], newOf[corev1.PersistentVolumeClaimList])
 	client.Events = resource(via, "Event", "events", newOf[corev1.Event], newOf[corev1.EventList])
 	client.Services = resource(via, "Service", "services", newOf[corev1.Service], newOf[corev1.ServiceList])
+	client.Templates = resource(via, "PodTemplate", "podtemplates", newOf[corev1.PodTemplate], newOf[corev1.PodTemplateList])
 	via.namespace = ""
 	client.Volumes = resource(via, "PersistentVolume", "persistentvolumes", newOf[corev1.PersistentVolume], newOf[corev1.PersistentVolumeList])
 	client.Nodes = resource(via, "Node", "nodes", newOf[corev1.Node], newOf[corev1.NodeList])

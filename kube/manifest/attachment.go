@@ -28,8 +28,8 @@ type Attachment struct {
 	SizeMiB    int64
 	Filesystem string // made on a blank disk: ext4 or xfs
 	Mode       corev1.PersistentVolumeMode
-	Bind       bool // as a directory, see AnnotationAttach
-	VM         *corev1.Pod
+	Bind       bool        // as a directory, see AnnotationAttach
+	VM         *corev1.Pod // one that is Recreated has the disk among its own volumes
 	Director   string
 }
 
@@ -50,13 +50,15 @@ func (a Attachment) Pod() *corev1.Pod {
 	if a.Bind {
 		meta.Annotations = map[string]string{AnnotationAttach: AttachBind}
 	}
-	meta.OwnerReferences = []metav1.OwnerReference{ownedBy(a.VM)}
+	meta.OwnerReferences = []metav1.OwnerReference{Owner(a.VM)}
 	pod := beside(a.VM, meta, a.container())
 	pod.Spec.Volumes = []corev1.Volume{
 		{Name: "disk", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: a.Disk},
 		}},
-		{Name: "devices", VolumeSource: devicesVolume(a.VM.Namespace, a.VM.Name)},
+	}
+	if !Recreated(a.VM) {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "devices", VolumeSource: devicesVolume(a.VM.Namespace, a.VM.Name)})
 	}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(attachmentGrace))
@@ -82,15 +84,20 @@ func (a Attachment) container() corev1.Container {
 		Lifecycle: &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
 			Exec: &corev1.ExecAction{Command: attachmentCommand("await")},
 		}},
-		VolumeMounts: []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}},
 	}
 	switch {
+	case Recreated(a.VM):
+		container.Command = attachmentCommand("keep")
 	case a.Bind:
 		container.Command = directoryCommand("hold-directory")
 		container.VolumeMounts = directoryMounts
-	case a.Mode == corev1.PersistentVolumeBlock:
-		container.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/volume"}}
+		return container
 	default:
+		container.VolumeMounts = []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}}
+	}
+	if a.Mode == corev1.PersistentVolumeBlock {
+		container.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/volume"}}
+	} else {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "disk", MountPath: "/volume"})
 	}
 	return container

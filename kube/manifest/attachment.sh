@@ -3,7 +3,9 @@
 #   hold      make the filesystem on a blank disk, grow one that has room, publish the device node (a
 #             restart finds everything done), then wait; when told to end, leave once nothing uses the
 #             device
-#   await     wait until hold has published the node
+#   keep      for a machine whose own Pod has the claim: prepare the disk before the machine gets it, then
+#             hold the volume on the node until the machine has lost it
+#   await     wait until hold has published the node, or keep has prepared the disk
 #   release   prove that nothing uses the device, and take its node away in the same moment
 #
 # Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, VM (namespace/name).
@@ -268,6 +270,22 @@ case $1 in
     prepare
     trap leave "${end_signals[@]}"
     [[ $ending == no ]] || leave
+    exec 9>"$lock"
+    flock 9
+    while :; do pause 3600; done ;;
+  keep)
+    ending=no
+    trap 'ending=yes' "${end_signals[@]}"
+    trap 'ended "$BASH_COMMAND"' EXIT
+    mkdir -p /devices
+    if [[ -b /dev/volume ]]; then
+      device=/dev/volume
+      ! exclusively "$device" || { find_device; distinguish; grow; }
+      trap leave "${end_signals[@]}"
+    else
+      trap 'exit 0' "${end_signals[@]}"
+    fi
+    [[ $ending == no ]] || exit 0
     exec 9>"$lock"
     flock 9
     while :; do pause 3600; done ;;

@@ -90,7 +90,7 @@ func budgetFor(vm VM, pod *corev1.Pod, name, role string, least int32) *policyv1
 	meta := owned(name, pod.Namespace, vm.Director, RoleBudget)
 	meta.Labels[LabelGroup] = GroupLabel(vm.Group)
 	meta.Annotations = map[string]string{LabelGroup: vm.Group}
-	meta.OwnerReferences = []metav1.OwnerReference{ownedBy(pod)}
+	meta.OwnerReferences = []metav1.OwnerReference{Owner(pod)}
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: meta,
 		Spec: policyv1.PodDisruptionBudgetSpec{

@@ -14,7 +14,7 @@ const (
 // errand is a Pod that runs once on the node of another, from its image, and belongs to it.
 func errand(name, role, director string, of *corev1.Pod, container corev1.Container) *corev1.Pod {
 	meta := owned(name, of.Namespace, director, role)
-	meta.OwnerReferences = []metav1.OwnerReference{ownedBy(of)}
+	meta.OwnerReferences = []metav1.OwnerReference{Owner(of)}
 	container.Name = role
 	pod := beside(of, meta, container)
 	pod.Spec.Affinity = onNode(of.Spec.NodeName)

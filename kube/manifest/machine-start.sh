@@ -123,10 +123,15 @@ PROGRAM
   hash -r # this shell remembers where the others are
 }
 
+# hot_plugged: succeeds when disks come and go while the machine runs, in a folder of the node. Those of a
+# machine that is made again for each disk are part of its container from the start.
+hot_plugged() { mountpoint -q "$devices"; }
+
 # A held lock is the sign that the attachment of this very moment made the device node: the kernel
 # drops it when the attachment's process dies, and a node's reboot drops all of them.
 fresh() {
   [[ -b $devices/$1 ]] || mountpoint -q "$devices/$1" || return 1
+  hot_plugged || return 0
   [[ -e $devices/.$1.lock ]] || return 1
   ! flock --nonblock --shared "$devices/.$1.lock" true
 }
@@ -243,7 +248,7 @@ bring_monit_state
 configure_agent
 bring_directories
 # A node's directory may lie on a filesystem mounted nodev.
-mount -o remount,bind,dev,rw "$devices"
+! hot_plugged || mount -o remount,bind,dev,rw "$devices"
 mkdir -p /var/vcap/store
 restore_store
 start "$init"

@@ -22,6 +22,8 @@ const (
 	NodeDirectory = "/run/bosh-kubernetes-cpi"
 )
 
+const machineContainer = "machine"
+
 // SettingsKey is the key of the agent's settings in the VM's Secret.
 const SettingsKey = "settings.json"
 
@@ -56,6 +58,7 @@ type VM struct {
 
 	Resources       corev1.ResourceRequirements
 	EphemeralClaim  *corev1.PersistentVolumeClaimSpec // nil: the node's own storage
+	Recreate        bool                              // for each disk, see Template; needs EphemeralClaim
 	NodeSelector    map[string]string
 	Affinity        *corev1.Affinity
 	Tolerations     []corev1.Toleration
@@ -95,11 +98,11 @@ func (vm VM) Pod() *corev1.Pod {
 	if security == nil {
 		security = &corev1.SecurityContext{Privileged: new(true)}
 	}
-	return &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: meta,
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{
-				Name:            "machine",
+				Name:            machineContainer,
 				Image:           vm.Image,
 				Command:         []string{"/bin/bash", "-c", machineStart, "machine-start"},
 				Args:            initArguments(vm.Init),
@@ -115,8 +118,6 @@ func (vm VM) Pod() *corev1.Pod {
 				VolumeMounts: []corev1.VolumeMount{
 					{Name: "machine", MountPath: machineVolume},
 					{Name: "settings", MountPath: machineSecret, ReadOnly: true},
-					// Propagated for the disks that appear as directories.
-					{Name: "devices", MountPath: machineDevices, MountPropagation: new(corev1.MountPropagationHostToContainer)},
 				},
 			}},
 			Volumes: []corev1.Volume{
@@ -124,7 +125,6 @@ func (vm VM) Pod() *corev1.Pod {
 				{Name: "settings", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
 					SecretName: vm.Name, DefaultMode: new(int32(0o400)),
 				}}},
-				{Name: "devices", VolumeSource: devicesVolume(vm.Namespace, vm.Name)},
 			},
 			RestartPolicy:                corev1.RestartPolicyAlways,
 			AutomountServiceAccountToken: new(vm.ServiceAccount != ""),
@@ -142,6 +142,22 @@ func (vm VM) Pod() *corev1.Pod {
 			HostUsers:                    vm.HostUsers,
 		},
 	}
+	if !vm.Recreate {
+		hotPlug(pod)
+	}
+	return pod
+}
+
+// hotPlug gives the machine its folder on the node, in which its disks appear while it runs.
+func hotPlug(machine *corev1.Pod) {
+	machine.Spec.Volumes = append(machine.Spec.Volumes, corev1.Volume{
+		Name: "devices", VolumeSource: devicesVolume(machine.Namespace, machine.Name),
+	})
+	container := &machine.Spec.Containers[0]
+	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{
+		Name: "devices", MountPath: machineDevices,
+		MountPropagation: new(corev1.MountPropagationHostToContainer), // for the disks that appear as directories
+	})
 }
 
 // untouched keeps Kubernetes from deleting the machines of a node that it has not heard of for five
@@ -160,15 +176,18 @@ func initArguments(init string) []string {
 
 // machineVolume holds /var/vcap, so that it outlives the container.
 func (vm VM) machineVolume() corev1.VolumeSource {
-	if vm.EphemeralClaim == nil {
+	switch {
+	case vm.EphemeralClaim == nil:
 		return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	case vm.Recreate:
+		return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: EphemeralClaim(vm.Name)}}
 	}
 	return corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: *vm.EphemeralClaim},
 	}}
 }
 
-// EphemeralClaim is the name that Kubernetes gives the claim of a machine's own storage.
+// EphemeralClaim is the name of the claim of a machine's own storage: the one that Kubernetes gives it.
 func EphemeralClaim(vm string) string { return vm + "-machine" }
 
 func devicesVolume(namespace, vm string) corev1.VolumeSource {
@@ -178,21 +197,17 @@ func devicesVolume(namespace, vm string) corev1.VolumeSource {
 	}}
 }
 
-// Settings is the Secret with the agent's settings. It belongs to the VM's Pod and goes with it.
+// Settings is the Secret with the agent's settings. It belongs to the VM and goes with it.
 func (vm VM) Settings(settings []byte, pod *corev1.Pod) *corev1.Secret {
 	meta := owned(vm.Name, vm.Namespace, vm.Director, RoleVM)
 	meta.Labels[LabelVM] = vm.Name
-	meta.OwnerReferences = []metav1.OwnerReference{ownedBy(pod)}
+	meta.OwnerReferences = []metav1.OwnerReference{Owner(pod)}
 	return &corev1.Secret{
 		ObjectMeta: meta,
 		Type:       corev1.SecretTypeOpaque,
 		Immutable:  new(true),
 		Data:       map[string][]byte{SettingsKey: settings},
 	}
-}
-
-func ownedBy(pod *corev1.Pod) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
 }
 
 // mebibytes is a quantity of n MiB.

@@ -9,29 +9,28 @@ import (
 // Near makes the machine run only where these volumes can be used, besides what is required of its
 // node already: a zonal or node-local volume says in its node affinity from where it can be reached.
 func (vm *VM) Near(volumes ...*corev1.PersistentVolume) {
-	var terms []corev1.NodeSelectorTerm
-	if vm.Affinity != nil && vm.Affinity.NodeAffinity != nil && vm.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		terms = vm.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	}
-	limited := false
 	for _, volume := range volumes {
-		if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
-			continue
+		if volume.Spec.NodeAffinity != nil && volume.Spec.NodeAffinity.Required != nil {
+			vm.Affinity = limit(vm.Affinity, volume.Spec.NodeAffinity.Required.NodeSelectorTerms)
 		}
-		terms, limited = both(terms, volume.Spec.NodeAffinity.Required.NodeSelectorTerms), true
 	}
-	if !limited {
-		return
+}
+
+// limit answers the affinity with these terms required of the node, besides what it requires already.
+func limit(affinity *corev1.Affinity, terms []corev1.NodeSelectorTerm) *corev1.Affinity {
+	limited := affinity.DeepCopy()
+	if limited == nil {
+		limited = &corev1.Affinity{}
 	}
-	affinity := vm.Affinity.DeepCopy()
-	if affinity == nil {
-		affinity = &corev1.Affinity{}
+	if limited.NodeAffinity == nil {
+		limited.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	if affinity.NodeAffinity == nil {
-		affinity.NodeAffinity = &corev1.NodeAffinity{}
+	required := &limited.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if *required != nil {
+		terms = both((*required).NodeSelectorTerms, terms)
 	}
-	affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: terms}
-	vm.Affinity = affinity
+	*required = &corev1.NodeSelector{NodeSelectorTerms: terms}
+	return limited
 }
 
 // both answers the terms that hold when one of each list holds: a list is an or, a term an and. No

@@ -74,7 +74,7 @@ func (s Service) meta(pod *corev1.Pod, director string) metav1.ObjectMeta {
 	if s.Keep {
 		meta.Annotations[AnnotationKeep] = "true"
 	} else {
-		meta.OwnerReferences = []metav1.OwnerReference{ownedBy(pod)}
+		meta.OwnerReferences = []metav1.OwnerReference{Owner(pod)}
 	}
 	return meta
 }

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/test/apiproxy"
 	"bosh-kubernetes-cpi/test/director"
 )
@@ -52,12 +53,19 @@ func (w world) killed(ctx context.Context, n int, after bool, method string, arg
 }
 
 var _ = Describe("A call that is cut short", func() {
+	for name, kind := range kinds {
+		Describe("for a VM"+name, func() { cutShort(kind) })
+	}
+})
+
+func cutShort(kind kind) {
 	var (
 		w        world
 		vm, disk string
 	)
 	BeforeEach(func(ctx context.Context) {
 		w = newWorld(ctx)
+		w.kind = kind
 		vm, disk = w.createVM(ctx, "one"), w.createDisk(ctx)
 	})
 
@@ -108,13 +116,13 @@ var _ = Describe("A call that is cut short", func() {
 		It("create_vm, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
 			for n := 1; ; n++ {
 				agent := fmt.Sprintf("killed-%d", n)
-				cut := w.killed(ctx, n, after, "create_vm", agent, stemcellCID, map[string]any{"cpu": "100m", "memory": 64}, onDynamic(), []string{}, map[string]any{})
+				cut := w.killed(ctx, n, after, "create_vm", agent, stemcellCID, kind.vm, onDynamic(), []string{}, map[string]any{})
 				w.createVM(ctx, agent)
 				secret, err := cluster.CoreV1().Secrets(w.namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})
 				Expect(err).NotTo(HaveOccurred())
 				pod, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})
 				Expect(err).NotTo(HaveOccurred())
-				Expect(secret.OwnerReferences).To(ConsistOf(HaveField("UID", pod.UID)))
+				Expect(secret.OwnerReferences).To(ConsistOf(HaveField("UID", manifest.Owner(pod).UID)))
 				if !cut {
 					return
 				}
@@ -138,7 +146,7 @@ var _ = Describe("A call that is cut short", func() {
 			}
 		})
 	}
-})
+}
 
 var _ = Describe("A fault of the API server", func() {
 	faults := map[string]func(int) apiproxy.Fault{
@@ -164,30 +172,33 @@ var _ = Describe("A fault of the API server", func() {
 	})
 
 	for name, fault := range faults {
-		It(name+", at any request, does not make a call fail or change its outcome", func(ctx context.Context) {
-			w := newWorld(ctx)
-			at := func(n int, method string, arguments ...any) {
-				GinkgoHelper()
-				proxy.Reset(fault(n))
-				w.must(ctx, method, arguments...)
-				proxy.Reset(nil)
-			}
-			for n := 1; n <= 4; n++ {
-				agent := fmt.Sprintf("vm-%d", n)
-				at(n, "create_vm", agent, stemcellCID, map[string]any{"memory": 64}, onDynamic(), []string{}, map[string]any{})
-				disk := w.createDisk(ctx)
-				at(n, "attach_disk", "agent-"+agent, disk)
-				Expect(w.must(ctx, "get_disks", "agent-"+agent).Result).To(MatchJSON(`["` + disk + `"]`))
-				at(n, "detach_disk", "agent-"+agent, disk)
-				Expect(w.must(ctx, "get_disks", "agent-"+agent).Result).To(MatchJSON(`[]`))
-				at(n, "delete_vm", "agent-"+agent)
-				at(n, "delete_disk", disk)
-			}
-			proxy.Reset(fault(1))
-			w.createDisk(ctx)
-			claims, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).List(ctx, metav1.ListOptions{})
-			Expect(err).NotTo(HaveOccurred())
-			Expect(claims.Items).To(HaveLen(1), "a repeated create_disk made two claims")
-		})
+		for of, kind := range kinds {
+			It(name+", at any request for a VM"+of+", does not make a call fail or change its outcome", func(ctx context.Context) {
+				w := newWorld(ctx)
+				w.kind = kind
+				at := func(n int, method string, arguments ...any) {
+					GinkgoHelper()
+					proxy.Reset(fault(n))
+					w.must(ctx, method, arguments...)
+					proxy.Reset(nil)
+				}
+				for n := 1; n <= 6; n++ {
+					agent := fmt.Sprintf("vm-%d", n)
+					at(n, "create_vm", agent, stemcellCID, w.vm, onDynamic(), []string{}, map[string]any{})
+					disk := w.createDisk(ctx)
+					at(n, "attach_disk", "agent-"+agent, disk)
+					Expect(w.must(ctx, "get_disks", "agent-"+agent).Result).To(MatchJSON(`["` + disk + `"]`))
+					at(n, "detach_disk", "agent-"+agent, disk)
+					Expect(w.must(ctx, "get_disks", "agent-"+agent).Result).To(MatchJSON(`[]`))
+					at(n, "delete_vm", "agent-"+agent)
+					at(n, "delete_disk", disk)
+				}
+				proxy.Reset(fault(1))
+				w.createDisk(ctx)
+				claims, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + manifest.RoleDisk})
+				Expect(err).NotTo(HaveOccurred())
+				Expect(claims.Items).To(HaveLen(1), "a repeated create_disk made two claims")
+			})
+		}
 	}
 })

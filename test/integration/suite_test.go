@@ -119,6 +119,19 @@ func endPods(ctx context.Context, cluster kubernetes.Interface) {
 type world struct {
 	*director.Director
 	namespace string
+	kind
+}
+
+// kind is what a world's machines and disks have of cloud_properties.
+type kind struct{ vm, disk map[string]any }
+
+// kinds are the ways in which disks come to machines.
+var kinds = map[string]kind{
+	"": {vm: map[string]any{"cpu": "100m", "memory": 64}, disk: map[string]any{}},
+	" with disk_strategy: recreate": {
+		vm:   map[string]any{"cpu": "100m", "memory": 64, "ephemeral_disk": 64, "disk_strategy": "recreate"},
+		disk: map[string]any{"volume_mode": "Block"},
+	},
 }
 
 var worlds int
@@ -140,7 +153,7 @@ func newWorld(ctx context.Context) world {
 		"timeouts": map[string]any{"create_vm": "30s", "attach_disk": "30s", "detach_disk": "4s", "delete_vm": "30s", "request": "5s"},
 	})).To(Succeed())
 	proxy.Reset(nil)
-	return world{Director: &director.Director{CPI: program, Config: config}, namespace: namespace}
+	return world{Director: &director.Director{CPI: program, Config: config}, namespace: namespace, kind: kinds[""]}
 }
 
 // must makes a call that has to succeed.
@@ -178,13 +191,13 @@ func manual(address string) map[string]any {
 // one node alone.
 func (w world) createVM(ctx context.Context, agent string, disks ...string) string {
 	GinkgoHelper()
-	w.must(ctx, "create_vm", agent, stemcellCID, map[string]any{"cpu": "100m", "memory": 64}, onDynamic(), append([]string{}, disks...), map[string]any{})
+	w.must(ctx, "create_vm", agent, stemcellCID, w.vm, onDynamic(), append([]string{}, disks...), map[string]any{})
 	return "agent-" + agent
 }
 
 func (w world) createDisk(ctx context.Context) string {
 	GinkgoHelper()
-	return w.must(ctx, "create_disk", 64, map[string]any{}, nil).Text()
+	return w.must(ctx, "create_disk", 64, w.disk, nil).Text()
 }
 
 // objects answers what the CPI has put into the namespace, as kind/name.
@@ -205,6 +218,11 @@ func (w world) objects(ctx context.Context) []string {
 	Expect(err).NotTo(HaveOccurred())
 	for _, claim := range claims.Items {
 		found = append(found, "PersistentVolumeClaim/"+claim.Name)
+	}
+	templates, err := cluster.CoreV1().PodTemplates(w.namespace).List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	for _, template := range templates.Items {
+		found = append(found, "PodTemplate/"+template.Name)
 	}
 	services, err := cluster.CoreV1().Services(w.namespace).List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())

@@ -1,0 +1,138 @@
+package integration
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/test/director"
+)
+
+var _ = Describe("A VM with disk_strategy: recreate", func() {
+	var (
+		w        world
+		vm, disk string
+	)
+	pod := func(ctx context.Context) *corev1.Pod {
+		GinkgoHelper()
+		found, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, vm, metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		return found
+	}
+	endPod := func(ctx context.Context) {
+		GinkgoHelper()
+		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, vm, metav1.DeleteOptions{})).To(Succeed())
+		Eventually(w.objects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + vm))
+	}
+	BeforeEach(func(ctx context.Context) {
+		w = newWorld(ctx)
+		w.kind = kinds[" with disk_strategy: recreate"]
+		vm, disk = w.createVM(ctx, "one"), w.createDisk(ctx)
+	})
+
+	It("gets a disk with a new Pod, on its node, with its labels, its claim and its address", func(ctx context.Context) {
+		w.must(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
+		before := pod(ctx)
+		w.must(ctx, "attach_disk", vm, disk)
+		after := pod(ctx)
+
+		Expect(after.UID).NotTo(Equal(before.UID))
+		Expect(manifest.Disks(before.Spec)).To(BeEmpty())
+		Expect(after.Spec.Containers[0].VolumeDevices).To(ConsistOf(corev1.VolumeDevice{Name: disk, DevicePath: "/dev/bosh/" + disk}))
+		Expect(after.Spec.NodeName).To(Equal(before.Spec.NodeName))
+		Expect(after.Labels).To(Equal(before.Labels))
+		Expect(after.Labels).To(HaveKeyWithValue(manifest.Prefix+"job", "web"))
+		Expect(after.Annotations).To(HaveKeyWithValue(manifest.AnnotationAddress, before.Status.PodIP))
+		Expect(after.Spec.Volumes).To(ContainElement(HaveField("VolumeSource.PersistentVolumeClaim.ClaimName", vm+"-machine")))
+		attachment, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(attachment.OwnerReferences).To(Equal(after.OwnerReferences))
+
+		w.must(ctx, "attach_disk", vm, disk)
+		Expect(pod(ctx).UID).To(Equal(after.UID), "an attached disk was attached again")
+		w.must(ctx, "detach_disk", vm, disk)
+		Expect(manifest.Disks(pod(ctx).Spec)).To(BeEmpty())
+		Expect(w.fails(ctx, "detach_disk", vm, disk).Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
+	})
+
+	It("is whole again after its Pod was taken away, whichever call comes next", func(ctx context.Context) {
+		w.must(ctx, "attach_disk", vm, disk)
+		for method, arguments := range map[string][]any{
+			"has_vm": {vm}, "get_disks": {vm}, "set_vm_metadata": {vm, map[string]any{"job": "web"}}, "reboot_vm": {vm}, "attach_disk": {vm, disk},
+		} {
+			endPod(ctx)
+			w.must(ctx, method, arguments...)
+			Expect(manifest.Disks(pod(ctx).Spec)).To(ConsistOf(disk), method)
+		}
+	})
+
+	It("gets its disks' attachments back after a drain has taken them away too", func(ctx context.Context) {
+		w.must(ctx, "attach_disk", vm, disk)
+		endPod(ctx)
+		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
+		Eventually(w.objects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + disk + "-attachment"))
+		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
+	})
+
+	It("is rebooted with a new Pod that has its disks", func(ctx context.Context) {
+		w.must(ctx, "attach_disk", vm, disk)
+		before := pod(ctx)
+		w.must(ctx, "reboot_vm", vm)
+		Expect(pod(ctx).UID).NotTo(Equal(before.UID))
+		Expect(manifest.Disks(pod(ctx).Spec)).To(ConsistOf(disk))
+	})
+
+	It("says so when the network plugin gives its new Pod another address", func(ctx context.Context) {
+		patch := []byte(`{"metadata":{"annotations":{"` + manifest.AnnotationAddresses + `":"10.0.0.1"}}}`)
+		endPod(ctx)
+		_, err := cluster.CoreV1().PodTemplates(w.namespace).Patch(ctx, vm, "application/merge-patch+json", patch, metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(w.fails(ctx, "get_disks", vm).Message).To(ContainSubstring("had the address 10.0.0.1, and its new Pod has"))
+	})
+
+	It("refuses a disk that needs a loop device of the node, and one for a single Pod", func(ctx context.Context) {
+		before := pod(ctx)
+		for why, properties := range map[string]map[string]any{
+			"image file": {}, "ReadWriteOncePod": {"volume_mode": "Block", "access_modes": []string{"ReadWriteOncePod"}},
+		} {
+			refused := w.must(ctx, "create_disk", 64, properties, nil).Text()
+			failure := w.fails(ctx, "attach_disk", vm, refused)
+			Expect(failure.Type).To(Equal("Bosh::Clouds::NotSupported"))
+			Expect(failure.Message).To(ContainSubstring(why))
+		}
+		Expect(pod(ctx).UID).To(Equal(before.UID))
+	})
+
+	It("goes with all that it was made from, but its disks", func(ctx context.Context) {
+		w.must(ctx, "attach_disk", vm, disk)
+		w.must(ctx, "delete_vm", vm)
+		Eventually(w.objects).WithContext(ctx).Should(ConsistOf("PersistentVolumeClaim/" + disk))
+		Expect(w.must(ctx, "has_vm", vm).Result).To(MatchJSON("false"))
+		Expect(w.fails(ctx, "delete_vm", vm).Type).To(Equal("Bosh::Clouds::VMNotFound"))
+	})
+
+	It("leaves nothing when it cannot be created", func(ctx context.Context) {
+		properties := map[string]any{"ephemeral_disk": 64, "disk_strategy": "recreate", "runtime_class": "absent"}
+		Expect(w.fails(ctx, "create_vm", "two", stemcellCID, properties, onDynamic(), []string{}, map[string]any{}).Message).To(ContainSubstring("absent"))
+		Eventually(func(g Gomega) {
+			g.Expect(slices.ContainsFunc(w.objects(ctx), func(object string) bool { return strings.Contains(object, "agent-two") })).To(BeFalse())
+		}).WithContext(ctx).Should(Succeed())
+	})
+
+	It("is collected, with all that belongs to it, when create_vm was cut short", func(ctx context.Context) {
+		w.must(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
+		w.must(ctx, "attach_disk", vm, disk)
+		clean := w.objects(ctx)
+		Expect(w.killed(ctx, 4, true, "create_vm", "two", stemcellCID, w.vm, onDynamic(), []string{}, map[string]any{})).To(BeTrue())
+		Eventually(w.collect).WithContext(ctx).WithArguments(director.UUID).Should(ContainElement(
+			And(ContainSubstring("PodTemplate "+w.namespace+"/agent-two"), ContainSubstring("set_vm_metadata was never called"))))
+		w.collect(ctx, director.UUID, "-confirm")
+		Eventually(w.objects).WithContext(ctx).Should(ConsistOf(clean))
+	})
+})
