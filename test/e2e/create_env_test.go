@@ -8,13 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"bosh-kubernetes-cpi/test/apiproxy"
 )
 
 // demo runs scripts/demo as a user does.
@@ -111,27 +108,16 @@ var _ = Describe("A running machine and its disk", Label("create-env"), Ordered,
 
 	It("works on after the CPI was killed at any request of attach_disk, and the call was repeated", func(ctx context.Context) {
 		before, loops := m.identity(ctx), w.devices(ctx)
-		proxy, err := apiproxy.New(w.kubeconfig)
-		Expect(err).NotTo(HaveOccurred())
-		defer proxy.Close()
-		kubeconfig := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
-		Expect(proxy.Kubeconfig(kubeconfig, w.namespace)).To(Succeed())
-		killing := w.directorVia(kubeconfig)
-		var mutex sync.Mutex
-		var process *os.Process
-		killing.OnStart = func(started *os.Process) { mutex.Lock(); process = started; mutex.Unlock() }
-		kill := func() { mutex.Lock(); defer mutex.Unlock(); _ = process.Kill() }
-
+		killed := w.killing()
 		for n := 1; ; n++ {
-			proxy.Reset(apiproxy.After(n, kill))
-			_, err := killing.Call(ctx, "attach_disk", m.cid, disk)
-			By(fmt.Sprintf("killed at request %d: %v", n, err != nil))
+			cut := killed(ctx, n, "attach_disk", m.cid, disk)
+			By(fmt.Sprintf("killed at request %d: %v", n, cut))
 			m.attach(ctx, disk)
 			m.run(ctx, "grep -q kept /var/vcap/store/file")
 			Expect(w.devices(ctx)).To(HaveLen(len(loops)+1), "loop devices stack")
 			m.detach(ctx, disk)
 			Expect(m.identity(ctx)).To(Equal(before))
-			if err == nil {
+			if !cut {
 				Expect(n).To(BeNumerically(">", 3))
 				break
 			}

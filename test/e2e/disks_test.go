@@ -97,20 +97,7 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 		for to, successor := range kinds {
 			It("by migration from "+from+" to "+to+" keeps its data", func(ctx context.Context) {
 				w := newWorld(ctx)
-				m := w.createMachine(ctx)
-				first := w.createDisk(ctx, 1280, old)
-				m.attach(ctx, first)
-				checksum := m.run(ctx, fillGiB)
-				second := w.createDisk(ctx, 1408, successor)
-				m.attach(ctx, second)
-				m.tell(ctx, "migrate_disk", first, second)
-				m.tell(ctx, "remove_persistent_disk", first)
-				w.must(ctx, "detach_disk", m.cid, first)
-				w.must(ctx, "delete_disk", first)
-				Expect(m.run(ctx, checkGiB)).To(Equal(checksum))
-				Expect(m.sizeMiB(ctx, second)).To(Equal(1408))
-				m.detach(ctx, second)
-				w.must(ctx, "delete_disk", second)
+				w.migrates(ctx, w.createMachine(ctx), old, successor)
 			}, NodeTimeout(longTest))
 		}
 	}
@@ -179,4 +166,22 @@ func (m *machine) sizeMiB(ctx context.Context, disk string) int {
 	bytes, err := strconv.Atoi(m.run(ctx, "blockdev --getsize64 /dev/bosh/"+disk))
 	Expect(err).NotTo(HaveOccurred())
 	return bytes >> 20
+}
+
+// migrates lets the agent move 1 GiB from one disk to another, larger one.
+func (w *world) migrates(ctx context.Context, m *machine, old, successor map[string]any) {
+	GinkgoHelper()
+	first := w.createDisk(ctx, 1280, old)
+	m.attach(ctx, first)
+	checksum := m.run(ctx, fillGiB)
+	second := w.createDisk(ctx, 1408, successor)
+	m.attach(ctx, second)
+	m.tell(ctx, "migrate_disk", first, second)
+	m.tell(ctx, "remove_persistent_disk", first)
+	w.must(ctx, "detach_disk", m.cid, first)
+	w.must(ctx, "delete_disk", first)
+	Expect(m.run(ctx, checkGiB)).To(Equal(checksum))
+	Expect(m.sizeMiB(ctx, second)).To(Equal(1408))
+	m.detach(ctx, second)
+	w.must(ctx, "delete_disk", second)
 }

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"bosh-kubernetes-cpi/test/apiproxy"
 	"bosh-kubernetes-cpi/test/director"
 	"bosh-kubernetes-cpi/test/embedded"
 )
@@ -116,6 +118,27 @@ func (w *world) fails(ctx context.Context, method string, arguments ...any) dire
 	Expect(err).NotTo(HaveOccurred())
 	Expect(response.Error).NotTo(BeNil(), "%s succeeded: %s", method, response.Result)
 	return *response.Error
+}
+
+// killing answers a function that makes a call with a process that is killed after its nth request. It
+// answers false when the call sent fewer requests.
+func (w *world) killing() func(ctx context.Context, n int, method string, arguments ...any) bool {
+	GinkgoHelper()
+	proxy, err := apiproxy.New(w.kubeconfig)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(proxy.Close)
+	kubeconfig := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+	Expect(proxy.Kubeconfig(kubeconfig, w.namespace)).To(Succeed())
+	doomed := w.directorVia(kubeconfig)
+	var mutex sync.Mutex
+	var process *os.Process
+	doomed.OnStart = func(started *os.Process) { mutex.Lock(); process = started; mutex.Unlock() }
+	kill := func() { mutex.Lock(); defer mutex.Unlock(); _ = process.Kill() }
+	return func(ctx context.Context, n int, method string, arguments ...any) bool {
+		proxy.Reset(apiproxy.After(n, kill))
+		_, err := doomed.Call(ctx, method, arguments...)
+		return err != nil
+	}
 }
 
 // stemcell answers the CID of the stemcell in this tarball.
