@@ -1,0 +1,75 @@
+package manifest_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+var _ = Describe("A machine that is made again for each disk", func() {
+	vm := machine()
+	vm.Recreate, vm.EphemeralClaim, vm.RuntimeClass = true, &corev1.PersistentVolumeClaimSpec{}, new("kata")
+
+	template := func() *corev1.PodTemplate {
+		template := vm.Template()
+		template.UID = "uid-of-the-template"
+		return template
+	}
+	disk := func(name string, mode corev1.PersistentVolumeMode) *corev1.PersistentVolumeClaim {
+		return manifest.Disk{Name: name, Namespace: "bosh", Mode: mode, Bind: mode == corev1.PersistentVolumeFilesystem}.Claim()
+	}
+	// changed is the template as the API server makes it of the change.
+	changed := func(from *corev1.PodTemplate, change manifest.Change) *corev1.PodTemplate {
+		GinkgoHelper()
+		patch, err := change.Patch()
+		Expect(err).NotTo(HaveOccurred())
+		before, err := yaml.Marshal(from)
+		Expect(err).NotTo(HaveOccurred())
+		before, err = yaml.YAMLToJSON(before)
+		Expect(err).NotTo(HaveOccurred())
+		after, err := strategicpatch.StrategicMergePatch(before, patch, corev1.PodTemplate{})
+		Expect(err).NotTo(HaveOccurred())
+		var made corev1.PodTemplate
+		Expect(yaml.Unmarshal(after, &made)).To(Succeed())
+		return &made
+	}
+
+	It("has what outlives its Pod belong to its template", func() {
+		pod := manifest.Machine(template(), "")
+		Expect(manifest.Recreated(pod)).To(BeTrue())
+		Expect(vm.Settings(nil, pod).OwnerReferences).To(Equal(pod.OwnerReferences))
+		Expect(vm.Storage(template()).OwnerReferences).To(Equal(pod.OwnerReferences))
+		Expect(manifest.Recreated(vm.Pod())).To(BeFalse())
+	})
+
+	It("has its disks among its own volumes, and no folder of the node", func() {
+		with := changed(template(), manifest.Change{Add: disk("disk-1", corev1.PersistentVolumeBlock), Addresses: []string{"10.0.0.1"}})
+		with = changed(with, manifest.Change{Add: disk("disk-2", corev1.PersistentVolumeFilesystem)})
+		Expect(manifest.Disks(with.Template.Spec)).To(Equal([]string{"disk-1", "disk-2"}))
+		golden("vm-recreated", withoutScripts(manifest.Machine(with, "node-1")))
+		Expect(with.Annotations).To(HaveKeyWithValue(manifest.AnnotationAddresses, "10.0.0.1"))
+	})
+
+	It("is as before when a disk was added twice and removed twice", func() {
+		with := template()
+		for range 2 {
+			with = changed(with, manifest.Change{Add: disk("disk-1", corev1.PersistentVolumeBlock)})
+		}
+		Expect(with.Template.Spec.Volumes).To(HaveLen(3))
+		for range 2 {
+			with = changed(with, manifest.Change{Remove: "disk-1"})
+		}
+		Expect(equality.Semantic.DeepEqual(with, template())).To(BeTrue(), "%+v", with)
+	})
+
+	It("has attachments that hold its disks, outside of any folder", func() {
+		golden("attachment-kept", withoutScripts(manifest.Attachment{
+			Disk: "disk-1", SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeBlock, VM: manifest.Machine(template(), "node-1"), Director: "d1",
+		}.Pod()))
+	})
+})
