@@ -33,7 +33,8 @@ func DevicePath(diskCID string) string { return path.Join(machineDevices, diskCI
 //go:embed machine-start.sh
 var machineStart string
 
-// machineUp succeeds once the agent runs. It needs nothing but bash and procfs.
+// machineUp succeeds once the agent runs: the director waits for its answer. It needs nothing but bash and
+// procfs.
 const machineUp = `for exe in /proc/[0-9]*/exe; do
   [[ $(readlink "$exe") != */bosh-agent* ]] || exit 0
 done
@@ -109,7 +110,7 @@ func (vm VM) Pod() *corev1.Pod {
 				Resources:       vm.Resources,
 				SecurityContext: security,
 				StartupProbe: &corev1.Probe{
-					ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/bash", "-c", machineUp}}},
+					ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/bash", "-c", vm.up()}}},
 					PeriodSeconds:    1,
 					TimeoutSeconds:   10,
 					FailureThreshold: math.MaxInt32, // a machine that boots slowly is not restarted for it
@@ -165,6 +166,14 @@ func hotPlug(machine *corev1.Pod) {
 var untouched = []corev1.Toleration{
 	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+}
+
+// up is the script that tells whether the machine is up.
+func (vm VM) up() string {
+	if vm.Recreate {
+		return machineHeard
+	}
+	return machineUp
 }
 
 func initArguments(init string) []string {
