@@ -128,10 +128,7 @@ func (c *call) expandable(cluster *kube.Client, claim *corev1.PersistentVolumeCl
 }
 
 func growPatch(claim *corev1.PersistentVolumeClaim, sizeMiB int64) ([]byte, error) {
-	claimMiB := manifest.ClaimMiB(sizeMiB, manifest.VolumeMode(claim))
-	if manifest.IsDirectory(claim) {
-		claimMiB = sizeMiB
-	}
+	claimMiB := manifest.ClaimMiB(sizeMiB, manifest.VolumeMode(claim), manifest.IsDirectory(claim))
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"annotations": map[string]string{manifest.AnnotationSize: strconv.FormatInt(sizeMiB, 10)}},
 		"spec": map[string]any{"resources": map[string]any{"requests": map[string]string{
