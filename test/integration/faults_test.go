@@ -105,6 +105,22 @@ var _ = Describe("A call that is cut short", func() {
 			}
 		})
 
+		It("resize_disk, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
+			grows := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
+			for n := 1; ; n++ {
+				size := 64 + 32*n
+				cut := w.killed(ctx, n, after, "resize_disk", grows, size)
+				w.must(ctx, "resize_disk", grows, size)
+				claim := w.claim(ctx, grows)
+				Expect(claim.Annotations).To(HaveKeyWithValue(sizeOf, fmt.Sprint(size)))
+				Expect(claim.Status.Capacity.Storage().Value()).To(BeNumerically(">=", size<<20))
+				if !cut {
+					Expect(n).To(BeNumerically(">", 3))
+					return
+				}
+			}
+		})
+
 		It("create_vm, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
 			for n := 1; ; n++ {
 				agent := fmt.Sprintf("killed-%d", n)

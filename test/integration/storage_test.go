@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -87,10 +88,30 @@ func serveClaim(ctx context.Context, cluster kubernetes.Interface, claim *corev1
 	case claim.Status.Phase == corev1.ClaimPending && claim.Annotations["volume.kubernetes.io/selected-node"] != "":
 		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, volumeFor(claim), metav1.CreateOptions{})
 	case claim.Status.Phase == corev1.ClaimBound && wanted.Cmp(has) > 0:
-		patch, err := json.Marshal(map[string]any{"status": map[string]any{"capacity": map[string]any{"storage": wanted.String()}}})
+		patch, err := json.Marshal(map[string]any{"status": expansion(claim, wanted)})
 		Expect(err).NotTo(HaveOccurred())
 		_, _ = cluster.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	}
+}
+
+// expansion is the status of a claim whose volume is asked to grow. The claim's annotations say when it
+// does not: above test/most that is infeasible, with test/slow it takes for ever, and with test/at-node the
+// node has its part to do, before which no further expansion begins.
+func expansion(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) map[string]any {
+	size := map[string]any{"storage": wanted.String()}
+	most, limited := claim.Annotations["test/most"]
+	switch {
+	case claim.Annotations["test/slow"] != "", len(claim.Status.AllocatedResourceStatuses) > 0 && claim.Annotations["test/at-node"] != "":
+		return map[string]any{}
+	case limited && wanted.Cmp(resource.MustParse(most)) > 0:
+		return map[string]any{
+			"allocatedResources": size, "allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimControllerResizeInfeasible},
+			"conditions": []any{map[string]any{"type": corev1.PersistentVolumeClaimControllerResizeError, "status": "True", "message": "no more than " + most}},
+		}
+	case claim.Annotations["test/at-node"] != "":
+		return map[string]any{"allocatedResources": size, "allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizePending}}
+	}
+	return map[string]any{"capacity": size, "allocatedResources": size, "allocatedResourceStatuses": nil, "conditions": nil}
 }
 
 // volumeFor is a volume that can be reached from the node that the scheduler chose.
@@ -160,6 +181,58 @@ var _ = Describe("A disk's volume", func() {
 			Expect(claim(ctx, disk).ResourceVersion).To(Equal(before))
 		}
 		Expect(w.fails(ctx, "resize_disk", "disk-none", 128).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
+	})
+
+	Describe("whose expansion fails", func() {
+		for why, annotations := range map[string]map[string]any{
+			"because it is infeasible": {"test/most": "170Mi"},
+			"for lack of time":         {"test/slow": "yes"},
+		} {
+			for method, arguments := range map[string][]any{"resize_disk": {}, "update_disk": {map[string]any{"storage_class": "growing"}}} {
+				It(why+" leaves the disk with the size it has, after "+method, func(ctx context.Context) {
+					disk := used(ctx, map[string]any{"storage_class": "growing", "annotations": annotations})
+					short := w
+					short.Director = withTimeouts(w, map[string]any{"other": "2s", "update_disk": "2s"})
+					for range 2 {
+						Expect(short.fails(ctx, method, append([]any{disk, 128}, arguments...)...).Message).To(ContainSubstring("expanded to 200Mi"))
+						Expect(claim(ctx, disk).Annotations).To(HaveKeyWithValue(sizeOf, "64"))
+					}
+					w.must(ctx, method, append([]any{disk, 64}, arguments...)...)
+					w.must(ctx, "attach_disk", vm, disk)
+					attachment, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
+					Expect(err).NotTo(HaveOccurred())
+					Expect(attachment.Spec.Containers[0].Env).To(ContainElement(corev1.EnvVar{Name: "SIZE_MIB", Value: "64"}))
+				})
+			}
+		}
+
+		It("grows to a smaller size", func(ctx context.Context) {
+			disk := used(ctx, map[string]any{"storage_class": "growing", "annotations": map[string]any{"test/most": "170Mi"}})
+			Expect(w.fails(ctx, "resize_disk", disk, 128).Message).To(And(ContainSubstring("cannot be expanded to 200Mi"), ContainSubstring("no more than 170Mi")))
+			w.must(ctx, "resize_disk", disk, 96)
+			Expect(claim(ctx, disk).Spec.Resources.Requests.Storage().String()).To(Equal("166Mi"))
+			Expect(claim(ctx, disk).Annotations).To(HaveKeyWithValue(sizeOf, "96"))
+		})
+	})
+
+	It("is not asked to shrink when it grew more than is wanted", func(ctx context.Context) {
+		disk := used(ctx, map[string]any{"storage_class": "growing"})
+		_, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).Patch(ctx, disk, types.MergePatchType,
+			[]byte(`{"spec":{"resources":{"requests":{"storage":"200Mi"}}}}`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() string { return claim(ctx, disk).Status.Capacity.Storage().String() }).WithContext(ctx).Should(Equal("200Mi"))
+		w.must(ctx, "resize_disk", disk, 96)
+		Expect(claim(ctx, disk).Spec.Resources.Requests.Storage().String()).To(Equal("200Mi"))
+		Expect(claim(ctx, disk).Annotations).To(HaveKeyWithValue(sizeOf, "96"))
+	})
+
+	It("has grown when only the node's part is left, but does not grow again before that is done", func(ctx context.Context) {
+		disk := used(ctx, map[string]any{"storage_class": "growing", "annotations": map[string]any{"test/at-node": "yes"}})
+		w.must(ctx, "resize_disk", disk, 128)
+		Expect(claim(ctx, disk).Annotations).To(HaveKeyWithValue(sizeOf, "128"))
+		w.Director = withTimeouts(w, map[string]any{"other": "2s"})
+		Expect(w.fails(ctx, "resize_disk", disk, 256).Message).To(ContainSubstring("was not expanded to 336Mi"))
+		Expect(claim(ctx, disk).Annotations).To(HaveKeyWithValue(sizeOf, "128"))
 	})
 
 	It("does not grow while the disk is attached", func(ctx context.Context) {
