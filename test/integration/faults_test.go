@@ -2,11 +2,9 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -14,23 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/test/apiproxy"
-	"bosh-kubernetes-cpi/test/director"
 )
-
-// withTimeouts is the world's director with other timeouts.
-func withTimeouts(w world, timeouts map[string]any) *director.Director {
-	GinkgoHelper()
-	raw, err := os.ReadFile(w.Config)
-	Expect(err).NotTo(HaveOccurred())
-	var config map[string]any
-	Expect(json.Unmarshal(raw, &config)).To(Succeed())
-	config["timeouts"] = timeouts
-	raw, err = json.Marshal(config)
-	Expect(err).NotTo(HaveOccurred())
-	path := filepath.Join(dir, w.namespace+"-timeouts.json")
-	Expect(os.WriteFile(path, raw, 0o600)).To(Succeed())
-	return &director.Director{CPI: w.CPI, Config: path}
-}
 
 // killed makes the call with a process that is killed when it sends its nth request: before the API
 // server has seen it, or after. It answers false when the call sent fewer requests.
@@ -56,10 +38,7 @@ var _ = Describe("A call that is cut short", func() {
 		w        world
 		vm, disk string
 	)
-	BeforeEach(func(ctx context.Context) {
-		w = newWorld(ctx)
-		vm, disk = w.createVM(ctx, "one"), w.createDisk(ctx)
-	})
+	BeforeEach(func(ctx context.Context) { w, vm, disk = newWorldWithDisk(ctx) })
 
 	for _, after := range []bool{false, true} {
 		when := map[bool]string{false: "before", true: "after"}[after]
@@ -164,8 +143,7 @@ var _ = Describe("A fault of the API server", func() {
 		"an answer that breaks off":              apiproxy.CutShort,
 	}
 	It("that is a proxy's own answer does not mean that a VM or disk is gone", func(ctx context.Context) {
-		w := newWorld(ctx)
-		vm, disk := w.createVM(ctx, "one"), w.createDisk(ctx)
+		w, vm, disk := newWorldWithDisk(ctx)
 		for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
 			proxy.Reset(apiproxy.Foreign(code))
 			for method, arguments := range map[string][]any{
