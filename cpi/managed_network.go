@@ -133,7 +133,7 @@ func (c *call) createPool(cluster *kube.Client, network netip.Prefix, wishes poo
 	}
 	for _, pool := range present.Items {
 		if pool.Name == wanted.Name {
-			return wanted.Name, sameNetwork(pool, wanted, pool.Spec, wanted.Spec)
+			return wanted.Name, c.sameNetwork(pool, pool.Spec, wanted.Spec)
 		}
 		if other, err := netip.ParsePrefix(pool.Spec.CIDR); err == nil && other.Overlaps(network) {
 			return "", invalid("range %s overlaps %s of Calico's IPPool %s: choose another range, or reserve it there with calico: ip_reservation",
@@ -146,7 +146,7 @@ func (c *call) createPool(cluster *kube.Client, network netip.Prefix, wishes poo
 		if err != nil {
 			return "", err
 		}
-		return wanted.Name, sameNetwork(made, wanted, made.Spec, wanted.Spec)
+		return wanted.Name, c.sameNetwork(made, made.Spec, wanted.Spec)
 	}
 	return wanted.Name, err
 }
@@ -168,19 +168,18 @@ func (c *call) createReservation(cluster *kube.Client, network netip.Prefix) (st
 		if err != nil {
 			return "", err
 		}
-		return wanted.Name, sameNetwork(made, wanted, made.Spec, wanted.Spec)
+		return wanted.Name, c.sameNetwork(made, made.Spec, wanted.Spec)
 	}
 	return wanted.Name, err
 }
 
 // sameNetwork tells what an earlier try of the same director left from anybody else's.
-func sameNetwork(there, wanted metav1.Object, spec, wantedSpec any) error {
-	if there.GetLabels()[manifest.LabelManagedBy] != manifest.ManagedBy ||
-		there.GetLabels()[manifest.LabelDirector] != wanted.GetLabels()[manifest.LabelDirector] {
-		return invalid("%s is there already, and is not this director's: another network has this range", wanted.GetName())
+func (c *call) sameNetwork(there metav1.Object, spec, wantedSpec any) error {
+	if !manifest.Belongs(there, c.director) {
+		return invalid("%s is there already, and is not this director's: another network has this range", there.GetName())
 	}
 	if !reflect.DeepEqual(spec, wantedSpec) {
-		return invalid("%s is there already, with other properties: delete that network first", wanted.GetName())
+		return invalid("%s is there already, with other properties: delete that network first", there.GetName())
 	}
 	return nil
 }

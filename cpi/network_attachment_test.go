@@ -44,15 +44,7 @@ var _ = Describe("Networks with a network_attachment", func() {
 		if annotation != "" {
 			pod.Annotations = map[string]string{"k8s.v1.cni.cncf.io/network-status": annotation}
 		}
-		err = networks.verify(pod)
-		if len(says) == 0 {
-			Expect(err).NotTo(HaveOccurred())
-			return
-		}
-		for _, each := range says {
-			Expect(err).To(MatchError(ContainSubstring(each)))
-		}
-		Expect(asBOSH(err).Type()).To(Equal(typeVMFailed))
+		expectVerified(networks.verify(pod), says)
 	},
 		Entry("the Pod's own namespace", "lab", "10.9.0.50", status),
 		Entry("another namespace", "infra/lab", "10.9.0.51", status),

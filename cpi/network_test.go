@@ -38,6 +38,20 @@ func networked(options NetworkOptions, raw []byte) (annotations map[string]strin
 	return vm.Annotations, written.Networks, answer, err
 }
 
+// expectVerified expects that the addresses of a Pod are right, or, where there are words, a failed VM and
+// them in the error.
+func expectVerified(err error, says []string) {
+	GinkgoHelper()
+	if len(says) == 0 {
+		Expect(err).NotTo(HaveOccurred())
+		return
+	}
+	for _, each := range says {
+		Expect(err).To(MatchError(ContainSubstring(each)))
+	}
+	Expect(asBOSH(err).Type()).To(Equal(typeVMFailed))
+}
+
 var _ = Describe("The director's network hashes", func() {
 	var entries []any
 	files, _ := filepath.Glob("testdata/networks/*.json")
@@ -131,15 +145,7 @@ var _ = Describe("The addresses of a Pod", func() {
 	DescribeTable("are compared with those that BOSH chose", func(networks string, pod *corev1.Pod, says ...string) {
 		var wanted Networks
 		Expect(json.Unmarshal([]byte(networks), &wanted)).To(Succeed())
-		err := wanted.verify(pod)
-		if len(says) == 0 {
-			Expect(err).NotTo(HaveOccurred())
-			return
-		}
-		for _, each := range says {
-			Expect(err).To(MatchError(ContainSubstring(each)))
-		}
-		Expect(asBOSH(err).Type()).To(Equal(typeVMFailed))
+		expectVerified(wanted.verify(pod), says)
 	},
 		Entry("the same", `{"a":{"type":"manual","ip":"10.0.0.7"}}`, pod("10.0.0.7")),
 		Entry("another", `{"a":{"type":"manual","ip":"10.0.0.7"}}`, pod("10.0.0.8"), "network a", "10.0.0.7", "10.0.0.8"),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/kube"
@@ -87,19 +88,37 @@ func (c *call) growClaim(cluster *kube.Client, claim *corev1.PersistentVolumeCla
 	return c.expandClaim(cluster, claim, has, sizeMiB)
 }
 
-// expandClaim is the converge step of growth: repeated after a crash, it finds the size asked for
-// already and only waits.
+// expandClaim is the converge step of growth: it asks for the room, waits for it, and only then notes the
+// size, so that a disk whose volume could not be expanded stays what it was. Repeated after a crash, each
+// step finds what was done; of a disk that has the size already nothing is changed.
 func (c *call) expandClaim(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, has, sizeMiB int64) error {
+	wanted := *resource.NewQuantity(manifest.ClaimMiB(sizeMiB, manifest.VolumeMode(claim), manifest.IsDirectory(claim))<<20, resource.BinarySI)
 	if sizeMiB > has {
-		patch, err := growPatch(claim, sizeMiB)
-		if err != nil {
-			return err
-		}
-		if claim, err = cluster.Claims.Patch(c.ctx, claim.Name, types.MergePatchType, patch); err != nil {
+		var err error
+		if claim, err = c.requestRoom(cluster, claim, wanted); err != nil {
 			return err
 		}
 	}
-	return c.awaitGrowth(cluster, claim)
+	if err := c.awaitGrowth(cluster, claim, wanted); err != nil || sizeMiB == has {
+		return err
+	}
+	return c.annotateClaim(cluster, claim.Name, manifest.AnnotationSize, new(strconv.FormatInt(sizeMiB, 10)))
+}
+
+// requestRoom makes the claim ask for this much. A larger request, which an expansion that failed or whose
+// call was killed has left, is taken back only where Kubernetes allows it: to more than the volume has.
+func (c *call) requestRoom(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
+	asked, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
+	if wanted.Cmp(asked) == 0 || wanted.Cmp(asked) < 0 && wanted.Cmp(has) <= 0 {
+		return claim, nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": wanted}}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("resize of claim %s: %w", claim.Name, err)
+	}
+	return cluster.Claims.Patch(c.ctx, claim.Name, types.MergePatchType, patch)
 }
 
 // expandable refuses a claim whose class cannot expand it.
@@ -128,27 +147,11 @@ func (c *call) expandable(cluster *kube.Client, claim *corev1.PersistentVolumeCl
 	return nil
 }
 
-func growPatch(claim *corev1.PersistentVolumeClaim, sizeMiB int64) ([]byte, error) {
-	claimMiB := manifest.ClaimMiB(sizeMiB, manifest.VolumeMode(claim))
-	if manifest.IsDirectory(claim) {
-		claimMiB = sizeMiB
-	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"annotations": map[string]string{manifest.AnnotationSize: strconv.FormatInt(sizeMiB, 10)}},
-		"spec": map[string]any{"resources": map[string]any{"requests": map[string]string{
-			"storage": fmt.Sprintf("%dMi", claimMiB),
-		}}},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("resize of claim %s: %w", claim.Name, err)
-	}
-	return patch, nil
-}
-
-// awaitGrowth waits until the volume has its new size, or until all that is left is the node's part,
-// which the kubelet does when the disk is attached next.
-func (c *call) awaitGrowth(cluster *kube.Client, claim *corev1.PersistentVolumeClaim) error {
-	wanted, last := claim.Spec.Resources.Requests[corev1.ResourceStorage], "nothing was reported"
+// awaitGrowth waits until the volume has this size, or until all that is left is the node's part, which
+// the kubelet does when the disk is attached next. The status may still be about an earlier request: most
+// resizers tell of which size it is.
+func (c *call) awaitGrowth(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) error {
+	last := "nothing was reported"
 	err := cluster.Claims.Await(c.ctx, kube.Selection{Name: claim.Name}, kube.At(claim), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
 		if len(present) == 0 {
 			return false, diskNotFound(claim.Name)
@@ -157,16 +160,20 @@ func (c *call) awaitGrowth(cluster *kube.Client, claim *corev1.PersistentVolumeC
 		if has := status.Capacity[corev1.ResourceStorage]; has.Cmp(wanted) >= 0 {
 			return true, nil
 		}
+		order := 0 // of the size that the status is about to the one wanted
+		if about, told := status.AllocatedResources[corev1.ResourceStorage]; told {
+			order = about.Cmp(wanted)
+		}
 		for _, condition := range status.Conditions {
-			if condition.Type == corev1.PersistentVolumeClaimFileSystemResizePending && condition.Status == corev1.ConditionTrue {
+			if condition.Type == corev1.PersistentVolumeClaimFileSystemResizePending && condition.Status == corev1.ConditionTrue && order >= 0 {
 				return true, nil
 			}
 			last = string(condition.Type) + ": " + condition.Message
 		}
-		switch status.AllocatedResourceStatuses[corev1.ResourceStorage] {
-		case corev1.PersistentVolumeClaimNodeResizePending:
+		switch phase := status.AllocatedResourceStatuses[corev1.ResourceStorage]; {
+		case phase == corev1.PersistentVolumeClaimNodeResizePending && order >= 0:
 			return true, nil
-		case corev1.PersistentVolumeClaimControllerResizeInfeasible:
+		case phase == corev1.PersistentVolumeClaimControllerResizeInfeasible && order == 0:
 			return false, typed(typeCloudError, "the volume of disk %s cannot be expanded to %s: %s", claim.Name, wanted.String(), last)
 		}
 		return false, nil

@@ -49,7 +49,7 @@ func (d Disk) Claim() *corev1.PersistentVolumeClaim {
 			StorageClassName: d.StorageClass,
 			VolumeMode:       new(d.Mode),
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceStorage: mebibytes(d.claimMiB()),
+				corev1.ResourceStorage: mebibytes(ClaimMiB(d.SizeMiB, d.Mode, d.Bind)),
 			}},
 		},
 	}
@@ -69,19 +69,12 @@ func VolumeMode(claim *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode
 	return *claim.Spec.VolumeMode
 }
 
-// claimMiB is what the claim asks for. A directory needs nothing on top.
-func (d Disk) claimMiB() int64 {
-	if d.Bind {
-		return d.SizeMiB
-	}
-	return ClaimMiB(d.SizeMiB, d.Mode)
-}
-
 // ClaimMiB is how much a claim asks for, in MiB, so that the disk in it has exactly its size. An
 // image file needs room for the volume's own filesystem: ext4 takes some 5 % for inodes and
-// journal, KubeVirt reckons with 6 %; a small volume needs a fixed part besides.
-func ClaimMiB(diskMiB int64, mode corev1.PersistentVolumeMode) int64 {
-	if mode == corev1.PersistentVolumeBlock {
+// journal, KubeVirt reckons with 6 %; a small volume needs a fixed part besides. A directory needs
+// nothing on top.
+func ClaimMiB(diskMiB int64, mode corev1.PersistentVolumeMode, directory bool) int64 {
+	if directory || mode == corev1.PersistentVolumeBlock {
 		return diskMiB
 	}
 	const percent, fixedMiB = 6, 64

@@ -195,11 +195,12 @@ var _ = Describe("Names", func() {
 
 var _ = Describe("A claim's size", func() {
 	DescribeTable("holds the disk with what its filesystem needs",
-		func(disk int64, mode corev1.PersistentVolumeMode, claim int64) {
-			Expect(manifest.ClaimMiB(disk, mode)).To(Equal(claim))
+		func(disk int64, mode corev1.PersistentVolumeMode, directory bool, claim int64) {
+			Expect(manifest.ClaimMiB(disk, mode, directory)).To(Equal(claim))
 		},
-		Entry("a block volume is exact", int64(1000), corev1.PersistentVolumeBlock, int64(1000)),
-		Entry("6 % and 64 MiB more", int64(1000), corev1.PersistentVolumeFilesystem, int64(1124)),
-		Entry("rounded up", int64(1), corev1.PersistentVolumeFilesystem, int64(66)),
+		Entry("a block volume is exact", int64(1000), corev1.PersistentVolumeBlock, false, int64(1000)),
+		Entry("6 % and 64 MiB more", int64(1000), corev1.PersistentVolumeFilesystem, false, int64(1124)),
+		Entry("rounded up", int64(1), corev1.PersistentVolumeFilesystem, false, int64(66)),
+		Entry("a directory is exact", int64(1000), corev1.PersistentVolumeFilesystem, true, int64(1000)),
 	)
 })

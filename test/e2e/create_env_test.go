@@ -22,18 +22,22 @@ func demo(ctx context.Context, state, namespace string, args ...string) (string,
 	return string(out), err
 }
 
+// newDemo is a world, and a folder for what scripts/demo keeps.
+func newDemo(ctx context.Context) (w *world, state string) {
+	GinkgoHelper()
+	w = newWorld(ctx)
+	state, err := os.MkdirTemp("", "demo")
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(os.RemoveAll, state)
+	return w, state
+}
+
 var _ = Describe("bosh create-env", Label("create-env"), Ordered, func() {
 	var (
 		w     *world
 		state string
 	)
-	BeforeAll(func(ctx context.Context) {
-		w = newWorld(ctx)
-		var err error
-		state, err = os.MkdirTemp("", "demo")
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(os.RemoveAll, state)
-	})
+	BeforeAll(func(ctx context.Context) { w, state = newDemo(ctx) })
 
 	It("ends with a job that answers and counts on the persistent disk", func(ctx context.Context) {
 		out, err := demo(ctx, state, w.namespace, "create-env")

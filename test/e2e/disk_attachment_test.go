@@ -56,10 +56,7 @@ func survivesItsAttachment(s *subject) {
 		Eventually(func() error { _, err := s.m.try(ctx, "pgrep -f nested.infinity"); return err }).WithContext(ctx).Should(Succeed())
 		for range restarts {
 			count := s.attachment(ctx, s.disk).Status.ContainerStatuses[0].RestartCount
-			for _, pid := range s.holding(ctx, s.disk) {
-				_, err := embedded.Run(ctx, "kill", "-9", pid)
-				Expect(err).NotTo(HaveOccurred())
-			}
+			s.killHolder(ctx, s.disk)
 			s.restarted(ctx, s.disk+"-attachment", count)
 			Expect(s.m.run(ctx, "cat /var/vcap/store/mark")).To(Equal(s.disk))
 		}

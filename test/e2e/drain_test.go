@@ -39,15 +39,15 @@ var _ = Describe("A drain", Label("machines"), func() {
 		}).Should(Equal(int32(1)))
 
 		node := machines[staying()[0]].pod(ctx).Spec.NodeName
-		drain := func() (string, error) {
+		drain := func(pods string) (string, error) {
 			return w.embedded.ControlPlane.Kubectl(ctx, "drain", node, "--force", "--delete-emptydir-data", "--ignore-daemonsets",
-				"--pod-selector", "bosh.cloudfoundry.org/group=web", "--timeout", "30s")
+				"--pod-selector", pods, "--timeout", "30s")
 		}
 		DeferCleanup(func(ctx context.Context) {
 			_, err := w.embedded.ControlPlane.Kubectl(ctx, "uncordon", node)
 			Expect(err).NotTo(HaveOccurred())
 		})
-		out, err := drain()
+		out, err := drain("bosh.cloudfoundry.org/group=web")
 		Expect(err).To(HaveOccurred(), "both machines were drained at once: %s", out)
 		Expect(staying()).To(HaveLen(1))
 		stays := machines[staying()[0]]
@@ -66,8 +66,7 @@ var _ = Describe("A drain", Label("machines"), func() {
 		Expect(err).NotTo(HaveOccurred())
 		next := w.createMachineIn(ctx, "web", budget)
 		Eventually(func() error {
-			_, err := w.embedded.ControlPlane.Kubectl(ctx, "drain", node, "--force", "--delete-emptydir-data", "--ignore-daemonsets",
-				"--pod-selector", "bosh.cloudfoundry.org/vm="+stays.cid, "--timeout", "30s")
+			_, err := drain("bosh.cloudfoundry.org/vm=" + stays.cid)
 			return err
 		}).Should(Succeed())
 		Expect(staying()).To(ConsistOf(next.cid))

@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
@@ -27,13 +26,7 @@ var _ = Describe("bosh create-env with another disk", Label("disks", "extended")
 		former   string
 		count    int // how often the job was asked, as it keeps on the disk
 	)
-	BeforeAll(func(ctx context.Context) {
-		w = newWorld(ctx)
-		var err error
-		state, err = os.MkdirTemp("", "migration")
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(os.RemoveAll, state)
-	})
+	BeforeAll(func(ctx context.Context) { w, state = newDemo(ctx) })
 
 	// created runs create-env, and answers its machine and disk.
 	created := func(ctx context.Context, sizeMiB int, properties string) (*machine, string) {

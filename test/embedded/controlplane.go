@@ -100,15 +100,7 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 }
 
 // Stop stops everything, in reverse order.
-func (c *ControlPlane) Stop() error {
-	processes := c.processes()
-	for i := range processes {
-		if err := processes[len(processes)-1-i].Stop(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (c *ControlPlane) Stop() error { return stopAll(c.processes()) }
 
 // Process answers one of the control plane's processes by name.
 func (c *ControlPlane) Process(name string) Process {

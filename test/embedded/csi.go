@@ -130,15 +130,7 @@ func (n *Node) awaitCSI(ctx context.Context) error {
 }
 
 // stopCSI stops the sidecars and the controller, in reverse order. The nodes' drivers end with their nodes.
-func (c *Cluster) stopCSI() error {
-	processes := c.csiProcesses()
-	for i := range processes {
-		if err := processes[len(processes)-1-i].Stop(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (c *Cluster) stopCSI() error { return stopAll(c.csiProcesses()) }
 
 const csiResources = `
 apiVersion: storage.k8s.io/v1

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -113,6 +114,16 @@ func (p Process) end(signal syscall.Signal) error {
 		}
 	}
 	_ = os.Remove(p.pidFile())
+	return nil
+}
+
+// stopAll stops the processes in reverse order.
+func stopAll(processes []Process) error {
+	for _, process := range slices.Backward(processes) {
+		if err := process.Stop(); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -46,6 +46,13 @@ var _ = Describe("The number of requests", func() {
 		counts(ctx, 3+1, "delete_vm", vm)
 	})
 
+	It("stays within the budget when a disk grows", func(ctx context.Context) {
+		disk := w.usedDisk(ctx, w.createVM(ctx, "one"), map[string]any{"storage_class": "growing"})
+		// The size is noted once the volume has it, with a request of its own.
+		counts(ctx, 5+1, "resize_disk", disk, 128)
+		counts(ctx, 2, "resize_disk", disk, 128)
+	})
+
 	It("grows by one for each Service of a machine, and by two for one that is shared", func(ctx context.Context) {
 		own, shared := behind(map[string]any{"ports": []any{80}}), behind(fixed(nil))
 		const keep = 1 // the address of a dynamic network

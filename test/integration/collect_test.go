@@ -17,7 +17,7 @@ import (
 // collect runs the CPI's program with -collect and answers its lines.
 func (w world) collect(ctx context.Context, uuid string, more ...string) []string {
 	GinkgoHelper()
-	quick := withTimeouts(w, map[string]any{"create_stemcell": "1s", "create_vm": "1s", "delete_vm": "1s", "attach_disk": "1s", "detach_disk": "1s", "update_disk": "1s", "other": "1s"})
+	quick := w.withTimeouts(map[string]any{"create_stemcell": "1s", "create_vm": "1s", "delete_vm": "1s", "attach_disk": "1s", "detach_disk": "1s", "update_disk": "1s", "other": "1s"})
 	out, err := exec.CommandContext(ctx, program, append([]string{"-configPath", quick.Config, "-collect", "-director", uuid}, more...)...).Output()
 	Expect(err).NotTo(HaveOccurred())
 	return strings.Split(strings.TrimSpace(string(out)), "\n")

@@ -2,11 +2,9 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -15,23 +13,7 @@ import (
 
 	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/test/apiproxy"
-	"bosh-kubernetes-cpi/test/director"
 )
-
-// withTimeouts is the world's director with other timeouts.
-func withTimeouts(w world, timeouts map[string]any) *director.Director {
-	GinkgoHelper()
-	raw, err := os.ReadFile(w.Config)
-	Expect(err).NotTo(HaveOccurred())
-	var config map[string]any
-	Expect(json.Unmarshal(raw, &config)).To(Succeed())
-	config["timeouts"] = timeouts
-	raw, err = json.Marshal(config)
-	Expect(err).NotTo(HaveOccurred())
-	path := filepath.Join(dir, w.namespace+"-timeouts.json")
-	Expect(os.WriteFile(path, raw, 0o600)).To(Succeed())
-	return &director.Director{CPI: w.CPI, Config: path}
-}
 
 // killed makes the call with a process that is killed when it sends its nth request: before the API
 // server has seen it, or after. It answers false when the call sent fewer requests.
@@ -113,6 +95,22 @@ func cutShort(kind kind) {
 			}
 		})
 
+		It("resize_disk, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
+			grows := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
+			for n := 1; ; n++ {
+				size := 64 + 32*n
+				cut := w.killed(ctx, n, after, "resize_disk", grows, size)
+				w.must(ctx, "resize_disk", grows, size)
+				claim := w.claim(ctx, grows)
+				Expect(claim.Annotations).To(HaveKeyWithValue(sizeOf, fmt.Sprint(size)))
+				Expect(claim.Status.Capacity.Storage().Value()).To(BeNumerically(">=", size<<20))
+				if !cut {
+					Expect(n).To(BeNumerically(">", 3))
+					return
+				}
+			}
+		})
+
 		It("create_vm, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
 			for n := 1; ; n++ {
 				agent := fmt.Sprintf("killed-%d", n)
@@ -156,8 +154,7 @@ var _ = Describe("A fault of the API server", func() {
 		"an answer that breaks off":              apiproxy.CutShort,
 	}
 	It("that is a proxy's own answer does not mean that a VM or disk is gone", func(ctx context.Context) {
-		w := newWorld(ctx)
-		vm, disk := w.createVM(ctx, "one"), w.createDisk(ctx)
+		w, vm, disk := newWorldWithDisk(ctx)
 		for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
 			proxy.Reset(apiproxy.Foreign(code))
 			for method, arguments := range map[string][]any{

@@ -27,12 +27,7 @@ func oneAway() map[string]any {
 // budget answers the disruption budget, or nil when there is none.
 func (w world) budget(ctx context.Context, name string) *policyv1.PodDisruptionBudget {
 	GinkgoHelper()
-	budget, err := cluster.PolicyV1().PodDisruptionBudgets(w.namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	Expect(err).NotTo(HaveOccurred())
-	return budget
+	return orNil(cluster.PolicyV1().PodDisruptionBudgets(w.namespace).Get(ctx, name, metav1.GetOptions{}))
 }
 
 // least is how many machines of the group must stay.
@@ -130,7 +125,7 @@ var _ = Describe("An instance group", func() {
 	It("has no bigger budget after a create_vm that failed", func(ctx context.Context) {
 		w.create(ctx, "one", oneAway(), inGroup(group))
 		short := w
-		short.Director = withTimeouts(w, map[string]any{"create_vm": "2s"})
+		short.Director = w.withTimeouts(map[string]any{"create_vm": "2s"})
 		properties := oneAway()
 		properties["node_selector"] = map[string]any{"no": "such"}
 		short.fails(ctx, "create_vm", "two", stemcellCID, properties, onDynamic(), []string{}, inGroup(group))

@@ -7,7 +7,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 var _ = Describe("A machine", func() {
@@ -87,7 +86,7 @@ var _ = Describe("A machine", func() {
 
 	It("that does not come up is removed, with the scheduler's reason in the error", func(ctx context.Context) {
 		short := w
-		short.Director = withTimeouts(w, map[string]any{"create_vm": "2s"})
+		short.Director = w.withTimeouts(map[string]any{"create_vm": "2s"})
 		failed := short.fails(ctx, "create_vm", "one", stemcellCID, map[string]any{"node_selector": map[string]any{"no": "such"}}, onDynamic(), []string{}, map[string]any{})
 		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(failed.OkToRetry).To(BeTrue())
@@ -101,10 +100,7 @@ var _ = Describe("A disk", func() {
 		w        world
 		vm, disk string
 	)
-	BeforeEach(func(ctx context.Context) {
-		w = newWorld(ctx)
-		vm, disk = w.createVM(ctx, "one"), w.createDisk(ctx)
-	})
+	BeforeEach(func(ctx context.Context) { w, vm, disk = newWorldWithDisk(ctx) })
 
 	disks := func(ctx context.Context, vm string) string { return string(w.must(ctx, "get_disks", vm).Result) }
 
@@ -147,14 +143,10 @@ var _ = Describe("A disk", func() {
 
 	It("that is in use is not detached, and the error names the user", func(ctx context.Context) {
 		w.must(ctx, "attach_disk", vm, disk)
-		_, err := cluster.CoreV1().Pods(w.namespace).Patch(ctx, disk+"-attachment", types.MergePatchType,
-			[]byte(`{"metadata":{"annotations":{"test/busy":"process 7 (postgres)"}}}`), metav1.PatchOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(w.annotate(ctx, disk+"-attachment", "test/busy", new("process 7 (postgres)"))).To(Succeed())
 		Expect(w.fails(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("process 7 (postgres)"))
 		Expect(disks(ctx, vm)).To(ContainSubstring(disk))
-		_, err = cluster.CoreV1().Pods(w.namespace).Patch(ctx, disk+"-attachment", types.MergePatchType,
-			[]byte(`{"metadata":{"annotations":{"test/busy":null}}}`), metav1.PatchOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(w.annotate(ctx, disk+"-attachment", "test/busy", nil)).To(Succeed())
 		w.must(ctx, "detach_disk", vm, disk)
 	})
 

@@ -34,8 +34,7 @@ func (w world) silence(ctx context.Context, node string) {
 	pods, err := cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	Expect(err).NotTo(HaveOccurred())
 	for _, pod := range pods.Items {
-		_, err := cluster.CoreV1().Pods(w.namespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"test/stays":"yes"}}}`), metav1.PatchOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(w.annotate(ctx, pod.Name, "test/stays", new("yes"))).To(Succeed())
 	}
 	_, err = cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(`{"metadata":{"annotations":{"test/silent":"yes"}}}`), metav1.PatchOptions{})
 	Expect(err).NotTo(HaveOccurred())
@@ -63,7 +62,7 @@ var _ = Describe("A node that does not answer", func() {
 	)
 	BeforeEach(func(ctx context.Context) {
 		w = newWorld(ctx)
-		w.Director = withTimeouts(w, map[string]any{"attach_disk": "2m", "detach_disk": "2m", "delete_vm": "2m"})
+		w.Director = w.withTimeouts(map[string]any{"attach_disk": "2m", "detach_disk": "2m", "delete_vm": "2m"})
 		node = "node-" + strings.TrimPrefix(w.namespace, "world-")
 		bringNode(ctx, node)
 		w.must(ctx, "create_vm", "one", stemcellCID, map[string]any{"node_selector": map[string]any{"test/name": node}}, onDynamic(), []string{}, map[string]any{})

@@ -2,34 +2,29 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-// As much of Calico's API as the server has to know; the tests on a real node use the real one.
-const calicoResources = `
+// calicoResource is as much of Calico's API as the server has to know of a kind; the tests on a real node
+// use the real one.
+func calicoResource(kind string) string {
+	singular := strings.ToLower(kind)
+	return fmt.Sprintf(`
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: ippools.crd.projectcalico.org}
+metadata: {name: %[2]ss.crd.projectcalico.org}
 spec:
   group: crd.projectcalico.org
   scope: Cluster
-  names: {kind: IPPool, plural: ippools, singular: ippool, listKind: IPPoolList}
+  names: {kind: %[1]s, plural: %[2]ss, singular: %[2]s, listKind: %[1]sList}
   versions:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: ipreservations.crd.projectcalico.org}
-spec:
-  group: crd.projectcalico.org
-  scope: Cluster
-  names: {kind: IPReservation, plural: ipreservations, singular: ipreservation, listKind: IPReservationList}
-  versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`
+`, kind, singular)
+}
 
 var _ = Describe("A network that BOSH manages", Ordered, func() {
 	var w world
@@ -76,7 +71,7 @@ var _ = Describe("A network that BOSH manages", Ordered, func() {
 
 	Context("with Calico", func() {
 		BeforeAll(func(ctx context.Context) {
-			Expect(plane.Apply(ctx, calicoResources)).To(Succeed())
+			Expect(plane.Apply(ctx, calicoResource("IPPool")+"---"+calicoResource("IPReservation"))).To(Succeed())
 			_, err := plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 			Expect(err).NotTo(HaveOccurred())
 			Eventually(func() error {

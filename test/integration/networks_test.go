@@ -2,33 +2,14 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
-	"os"
-	"path/filepath"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/test/director"
 )
-
-// withNetwork is the world's director with another network section.
-func withNetwork(w world, network map[string]any) *director.Director {
-	GinkgoHelper()
-	raw, err := os.ReadFile(w.Config)
-	Expect(err).NotTo(HaveOccurred())
-	var config map[string]any
-	Expect(json.Unmarshal(raw, &config)).To(Succeed())
-	config["network"] = network
-	raw, err = json.Marshal(config)
-	Expect(err).NotTo(HaveOccurred())
-	path := filepath.Join(dir, w.namespace+"-network.json")
-	Expect(os.WriteFile(path, raw, 0o600)).To(Succeed())
-	return &director.Director{CPI: w.CPI, Config: path}
-}
 
 var _ = Describe("The address of a machine", func() {
 	var w world
@@ -56,7 +37,7 @@ var _ = Describe("The address of a machine", func() {
 		w.must(ctx, "create_vm", "own", stemcellCID, own, onDynamic(), []string{}, map[string]any{})
 		Expect(pod(ctx, "agent-own").Annotations).To(HaveKeyWithValue("cni.projectcalico.org/ipAddrs", `["10.9.8.5"]`))
 
-		w.Director = withNetwork(w, map[string]any{"keep_dynamic_addresses": false})
+		w.Director = w.with("network", map[string]any{"keep_dynamic_addresses": false})
 		w.createVM(ctx, "one")
 		Expect(pod(ctx, "agent-one").Annotations).NotTo(HaveKey("cni.projectcalico.org/ipAddrs"))
 	})
@@ -81,9 +62,7 @@ var _ = Describe("The address of a machine", func() {
 			Type:           corev1.EventTypeWarning, Reason: "NoSuchPool", Message: "10.9.8.7 is in no pool", LastTimestamp: metav1.Now(),
 		}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		_, err = cluster.CoreV1().Pods(w.namespace).Patch(ctx, vm.Name, types.MergePatchType,
-			[]byte(`{"metadata":{"annotations":{"test/hold":null}}}`), metav1.PatchOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(w.annotate(ctx, vm.Name, "test/hold", nil)).To(Succeed())
 
 		var response director.Response
 		Eventually(answered).WithContext(ctx).Should(Receive(&response))
@@ -96,7 +75,7 @@ var _ = Describe("The address of a machine", func() {
 
 	It("that the Pod did not get in time is named in the error, and nothing is left", func(ctx context.Context) {
 		held := map[string]any{"annotations": map[string]any{"test/hold": "for ever"}}
-		hasty := withTimeouts(w, map[string]any{"create_vm": "2s"})
+		hasty := w.withTimeouts(map[string]any{"create_vm": "2s"})
 		response, err := hasty.Call(ctx, "create_vm", "one", stemcellCID, held, manual("10.9.8.7"), []string{}, map[string]any{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).NotTo(BeNil())

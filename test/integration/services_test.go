@@ -7,7 +7,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -22,12 +21,7 @@ func (w world) create(ctx context.Context, agent string, properties, env map[str
 // service answers the Service, or nil when there is none.
 func (w world) service(ctx context.Context, name string) *corev1.Service {
 	GinkgoHelper()
-	service, err := cluster.CoreV1().Services(w.namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	Expect(err).NotTo(HaveOccurred())
-	return service
+	return orNil(cluster.CoreV1().Services(w.namespace).Get(ctx, name, metav1.GetOptions{}))
 }
 
 func behind(services ...map[string]any) map[string]any { return map[string]any{"services": services} }

@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -87,10 +88,30 @@ func serveClaim(ctx context.Context, cluster kubernetes.Interface, claim *corev1
 	case claim.Status.Phase == corev1.ClaimPending && claim.Annotations["volume.kubernetes.io/selected-node"] != "":
 		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, volumeFor(claim), metav1.CreateOptions{})
 	case claim.Status.Phase == corev1.ClaimBound && wanted.Cmp(has) > 0:
-		patch, err := json.Marshal(map[string]any{"status": map[string]any{"capacity": map[string]any{"storage": wanted.String()}}})
+		patch, err := json.Marshal(map[string]any{"status": expansion(claim, wanted)})
 		Expect(err).NotTo(HaveOccurred())
 		_, _ = cluster.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	}
+}
+
+// expansion is the status of a claim whose volume is asked to grow. The claim's annotations say when it
+// does not: above test/most that is infeasible, with test/slow it takes for ever, and with test/at-node the
+// node has its part to do, before which no further expansion begins.
+func expansion(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) map[string]any {
+	size := map[string]any{"storage": wanted.String()}
+	most, limited := claim.Annotations["test/most"]
+	switch {
+	case claim.Annotations["test/slow"] != "", len(claim.Status.AllocatedResourceStatuses) > 0 && claim.Annotations["test/at-node"] != "":
+		return map[string]any{}
+	case limited && wanted.Cmp(resource.MustParse(most)) > 0:
+		return map[string]any{
+			"allocatedResources": size, "allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimControllerResizeInfeasible},
+			"conditions": []any{map[string]any{"type": corev1.PersistentVolumeClaimControllerResizeError, "status": "True", "message": "no more than " + most}},
+		}
+	case claim.Annotations["test/at-node"] != "":
+		return map[string]any{"allocatedResources": size, "allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizePending}}
+	}
+	return map[string]any{"capacity": size, "allocatedResources": size, "allocatedResourceStatuses": nil, "conditions": nil}
 }
 
 // volumeFor is a volume that can be reached from the node that the scheduler chose.
@@ -127,49 +148,86 @@ var _ = Describe("A disk's volume", func() {
 		vm = w.createVM(ctx, "one")
 	})
 
-	// used is a disk that has been attached once, so that it has a volume.
-	used := func(ctx context.Context, properties map[string]any) string {
-		GinkgoHelper()
-		disk := w.must(ctx, "create_disk", 64, properties, nil).Text()
-		w.must(ctx, "attach_disk", vm, disk)
-		w.must(ctx, "detach_disk", vm, disk)
-		return disk
-	}
-	claim := func(ctx context.Context, disk string) *corev1.PersistentVolumeClaim {
-		GinkgoHelper()
-		found, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).Get(ctx, disk, metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		return found
-	}
-
 	It("grows with resize_disk, and not again when the call is repeated", func(ctx context.Context) {
-		disk := used(ctx, map[string]any{"storage_class": "growing", "volume_mode": "Block"})
+		disk := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing", "volume_mode": "Block"})
 		w.must(ctx, "resize_disk", disk, 128)
-		Expect(claim(ctx, disk).Status.Capacity.Storage().String()).To(Equal("128Mi"))
-		Expect(claim(ctx, disk).Annotations).To(HaveKeyWithValue("bosh.cloudfoundry.org/size-mib", "128"))
-		grown := claim(ctx, disk).ResourceVersion
+		Expect(w.claim(ctx, disk).Status.Capacity.Storage().String()).To(Equal("128Mi"))
+		Expect(w.claim(ctx, disk).Annotations).To(HaveKeyWithValue("bosh.cloudfoundry.org/size-mib", "128"))
+		grown := w.claim(ctx, disk).ResourceVersion
 		w.must(ctx, "resize_disk", disk, 128)
-		Expect(claim(ctx, disk).ResourceVersion).To(Equal(grown))
+		Expect(w.claim(ctx, disk).ResourceVersion).To(Equal(grown))
 	})
 
 	It("that cannot grow, or would have to shrink, is left as it is", func(ctx context.Context) {
-		fixed, growing := used(ctx, map[string]any{}), used(ctx, map[string]any{"storage_class": "growing"})
+		fixed, growing := w.usedDisk(ctx, vm, map[string]any{}), w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 		for disk, size := range map[string]int{fixed: 128, growing: 32} {
-			before := claim(ctx, disk).ResourceVersion
+			before := w.claim(ctx, disk).ResourceVersion
 			Expect(w.fails(ctx, "resize_disk", disk, size).Type).To(Equal("Bosh::Clouds::NotSupported"))
-			Expect(claim(ctx, disk).ResourceVersion).To(Equal(before))
+			Expect(w.claim(ctx, disk).ResourceVersion).To(Equal(before))
 		}
 		Expect(w.fails(ctx, "resize_disk", "disk-none", 128).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
 	})
 
+	Describe("whose expansion fails", func() {
+		for why, annotations := range map[string]map[string]any{
+			"because it is infeasible": {"test/most": "170Mi"},
+			"for lack of time":         {"test/slow": "yes"},
+		} {
+			for method, arguments := range map[string][]any{"resize_disk": {}, "update_disk": {map[string]any{"storage_class": "growing"}}} {
+				It(why+" leaves the disk with the size it has, after "+method, func(ctx context.Context) {
+					disk := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing", "annotations": annotations})
+					short := w
+					short.Director = w.withTimeouts(map[string]any{"other": "2s", "update_disk": "2s"})
+					for range 2 {
+						Expect(short.fails(ctx, method, append([]any{disk, 128}, arguments...)...).Message).To(ContainSubstring("expanded to 200Mi"))
+						Expect(w.claim(ctx, disk).Annotations).To(HaveKeyWithValue(sizeOf, "64"))
+					}
+					w.must(ctx, method, append([]any{disk, 64}, arguments...)...)
+					w.must(ctx, "attach_disk", vm, disk)
+					attachment, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
+					Expect(err).NotTo(HaveOccurred())
+					Expect(attachment.Spec.Containers[0].Env).To(ContainElement(corev1.EnvVar{Name: "SIZE_MIB", Value: "64"}))
+				})
+			}
+		}
+
+		It("grows to a smaller size", func(ctx context.Context) {
+			disk := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing", "annotations": map[string]any{"test/most": "170Mi"}})
+			Expect(w.fails(ctx, "resize_disk", disk, 128).Message).To(And(ContainSubstring("cannot be expanded to 200Mi"), ContainSubstring("no more than 170Mi")))
+			w.must(ctx, "resize_disk", disk, 96)
+			Expect(w.claim(ctx, disk).Spec.Resources.Requests.Storage().String()).To(Equal("166Mi"))
+			Expect(w.claim(ctx, disk).Annotations).To(HaveKeyWithValue(sizeOf, "96"))
+		})
+	})
+
+	It("is not asked to shrink when it grew more than is wanted", func(ctx context.Context) {
+		disk := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
+		_, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).Patch(ctx, disk, types.MergePatchType,
+			[]byte(`{"spec":{"resources":{"requests":{"storage":"200Mi"}}}}`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() string { return w.claim(ctx, disk).Status.Capacity.Storage().String() }).WithContext(ctx).Should(Equal("200Mi"))
+		w.must(ctx, "resize_disk", disk, 96)
+		Expect(w.claim(ctx, disk).Spec.Resources.Requests.Storage().String()).To(Equal("200Mi"))
+		Expect(w.claim(ctx, disk).Annotations).To(HaveKeyWithValue(sizeOf, "96"))
+	})
+
+	It("has grown when only the node's part is left, but does not grow again before that is done", func(ctx context.Context) {
+		disk := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing", "annotations": map[string]any{"test/at-node": "yes"}})
+		w.must(ctx, "resize_disk", disk, 128)
+		Expect(w.claim(ctx, disk).Annotations).To(HaveKeyWithValue(sizeOf, "128"))
+		w.Director = w.withTimeouts(map[string]any{"other": "2s"})
+		Expect(w.fails(ctx, "resize_disk", disk, 256).Message).To(ContainSubstring("was not expanded to 336Mi"))
+		Expect(w.claim(ctx, disk).Annotations).To(HaveKeyWithValue(sizeOf, "128"))
+	})
+
 	It("does not grow while the disk is attached", func(ctx context.Context) {
-		disk := used(ctx, map[string]any{"storage_class": "growing"})
+		disk := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 		w.must(ctx, "attach_disk", vm, disk)
 		Expect(w.fails(ctx, "resize_disk", disk, 128).Message).To(ContainSubstring(vm))
 	})
 
 	It("can be snapshot while the disk is attached, and become a new disk", func(ctx context.Context) {
-		disk := used(ctx, map[string]any{})
+		disk := w.usedDisk(ctx, vm, map[string]any{})
 		w.must(ctx, "attach_disk", vm, disk)
 		snapshot := w.must(ctx, "snapshot_disk", disk, map[string]any{"deployment": "cf", "index": 0}).Text()
 		pods, err := cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=flush"})
@@ -177,7 +235,7 @@ var _ = Describe("A disk's volume", func() {
 		Expect(pods.Items).NotTo(ContainElement(HaveField("DeletionTimestamp", BeNil())), "what has flushed the disk is gone, or about to be")
 		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
 		restored := w.must(ctx, "create_disk", 64, map[string]any{"snapshot": snapshot}, nil).Text()
-		Expect(claim(ctx, restored).Spec.DataSource).To(And(HaveField("Kind", "VolumeSnapshot"), HaveField("Name", snapshot)))
+		Expect(w.claim(ctx, restored).Spec.DataSource).To(And(HaveField("Kind", "VolumeSnapshot"), HaveField("Name", snapshot)))
 		w.must(ctx, "detach_disk", vm, disk)
 		w.must(ctx, "delete_snapshot", snapshot)
 		w.must(ctx, "delete_snapshot", snapshot)
@@ -189,8 +247,8 @@ var _ = Describe("A disk's volume", func() {
 	})
 
 	It("draws the machine that is to get it to where it can be reached", func(ctx context.Context) {
-		disk := used(ctx, map[string]any{})
-		node := claim(ctx, disk).Annotations["volume.kubernetes.io/selected-node"]
+		disk := w.usedDisk(ctx, vm, map[string]any{})
+		node := w.claim(ctx, disk).Annotations["volume.kubernetes.io/selected-node"]
 		for _, agent := range []string{"near-1", "near-2", "near-3"} {
 			w.must(ctx, "create_vm", agent, stemcellCID, map[string]any{}, onDynamic(), []string{disk, "disk-none"}, map[string]any{})
 			pod, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})

@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,7 +15,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -156,6 +159,33 @@ func newWorld(ctx context.Context) world {
 	return world{Director: &director.Director{CPI: program, Config: config}, namespace: namespace, kind: kinds[""]}
 }
 
+// newWorldWithDisk is a world with a machine and a disk for it.
+func newWorldWithDisk(ctx context.Context) (w world, vm, disk string) {
+	GinkgoHelper()
+	w = newWorld(ctx)
+	return w, w.createVM(ctx, "one"), w.createDisk(ctx)
+}
+
+// with is the world's director with another section of that name in its configuration.
+func (w world) with(section string, content map[string]any) *director.Director {
+	GinkgoHelper()
+	raw, err := os.ReadFile(w.Config)
+	Expect(err).NotTo(HaveOccurred())
+	var config map[string]any
+	Expect(json.Unmarshal(raw, &config)).To(Succeed())
+	config[section] = content
+	raw, err = json.Marshal(config)
+	Expect(err).NotTo(HaveOccurred())
+	path := filepath.Join(dir, w.namespace+"-"+section+".json")
+	Expect(os.WriteFile(path, raw, 0o600)).To(Succeed())
+	return &director.Director{CPI: w.CPI, Config: path}
+}
+
+func (w world) withTimeouts(timeouts map[string]any) *director.Director {
+	GinkgoHelper()
+	return w.with("timeouts", timeouts)
+}
+
 // must makes a call that has to succeed.
 func (w world) must(ctx context.Context, method string, arguments ...any) director.Response {
 	GinkgoHelper()
@@ -193,6 +223,26 @@ func (w world) createVM(ctx context.Context, agent string, disks ...string) stri
 	GinkgoHelper()
 	w.must(ctx, "create_vm", agent, stemcellCID, w.vm, onDynamic(), append([]string{}, disks...), map[string]any{})
 	return "agent-" + agent
+}
+
+// annotate sets an annotation of the Pod, or removes it.
+func (w world) annotate(ctx context.Context, pod, key string, value *string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
+	if err != nil {
+		return err
+	}
+	_, err = cluster.CoreV1().Pods(w.namespace).Patch(ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// orNil answers what was found, or nil when there is none.
+func orNil[T any](found *T, err error) *T {
+	GinkgoHelper()
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	Expect(err).NotTo(HaveOccurred())
+	return found
 }
 
 func (w world) createDisk(ctx context.Context) string {

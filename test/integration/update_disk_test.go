@@ -51,11 +51,7 @@ func (w world) disks(ctx context.Context) []string {
 // endCopy makes the copy of the disk, which runs, end with this status.
 func (w world) endCopy(ctx context.Context, disk, status string) {
 	GinkgoHelper()
-	Eventually(func() error {
-		_, err := cluster.CoreV1().Pods(w.namespace).Patch(ctx, disk+"-attachment", types.MergePatchType,
-			[]byte(`{"metadata":{"annotations":{"test/exit":"`+status+`"}}}`), metav1.PatchOptions{})
-		return err
-	}).WithContext(ctx).Should(Succeed())
+	Eventually(w.annotate).WithContext(ctx).WithArguments(disk+"-attachment", "test/exit", &status).Should(Succeed())
 }
 
 // copyRuns waits until the copy of the disk runs.
@@ -273,7 +269,7 @@ var _ = Describe("update_disk", func() {
 		It("in time ends the copy and leaves the disk as it was", func(ctx context.Context) {
 			disk := w.usedDisk(ctx, vm, map[string]any{})
 			short := w
-			short.Director = withTimeouts(w, map[string]any{"update_disk": "2s"})
+			short.Director = w.withTimeouts(map[string]any{"update_disk": "2s"})
 			Expect(short.fails(ctx, "update_disk", disk, 64, toXFS).Message).To(ContainSubstring("timeouts.update_disk"))
 			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk))
 			w.must(ctx, "attach_disk", vm, disk)

@@ -47,7 +47,7 @@ var _ = DescribeTable("create_vm that cannot succeed says why, and leaves nothin
 		for key, value := range f.timeouts {
 			timeouts[key] = value
 		}
-		w.Director = withTimeouts(w, timeouts)
+		w.Director = w.withTimeouts(timeouts)
 		if f.prepare != nil {
 			f.prepare(ctx, w)
 		}

@@ -69,6 +69,15 @@ func readOnly(capability *csi.VolumeCapability) bool {
 	return capability.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
 }
 
+// offered answers the capabilities of a service, made of their kinds.
+func offered[K, C any](wrap func(K) C, kinds ...K) []C {
+	all := make([]C, 0, len(kinds))
+	for _, kind := range kinds {
+		all = append(all, wrap(kind))
+	}
+	return all
+}
+
 // need answers INVALID_ARGUMENT for the first of the required fields that is empty: name, value, name, …
 func need(fields ...string) error {
 	for i := 0; i+1 < len(fields); i += 2 {

@@ -23,8 +23,12 @@ type controller struct {
 }
 
 func (c controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
-	answer := &csi.ControllerGetCapabilitiesResponse{}
-	for _, kind := range []csi.ControllerServiceCapability_RPC_Type{
+	wrap := func(kind csi.ControllerServiceCapability_RPC_Type) *csi.ControllerServiceCapability {
+		return &csi.ControllerServiceCapability{
+			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: kind}},
+		}
+	}
+	return &csi.ControllerGetCapabilitiesResponse{Capabilities: offered(wrap,
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
 		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
 		csi.ControllerServiceCapability_RPC_PUBLISH_READONLY,
@@ -36,12 +40,7 @@ func (c controller) ControllerGetCapabilities(context.Context, *csi.ControllerGe
 		csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
 		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
-	} {
-		answer.Capabilities = append(answer.Capabilities, &csi.ControllerServiceCapability{
-			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: kind}},
-		})
-	}
-	return answer, nil
+	)}, nil
 }
 
 func (c controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
@@ -235,18 +234,14 @@ func (c controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeR
 	if err := need("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	unlock, err := c.locks.lock(ctx, request.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	volume, err := c.store.Volume(request.GetVolumeId())
-	if errors.Is(err, store.ErrNotFound) {
+	volume, release, err := c.held(ctx, request.GetVolumeId())
+	if status.Code(err) == codes.NotFound {
 		return &csi.DeleteVolumeResponse{}, nil
 	}
 	if err != nil {
-		return nil, failed(err)
+		return nil, err
 	}
+	defer release()
 	if volume.Published != "" {
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s", volume.ID, volume.Published)
 	}

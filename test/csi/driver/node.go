@@ -21,62 +21,65 @@ type node struct {
 }
 
 func (n node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
-	answer := &csi.NodeGetCapabilitiesResponse{}
-	for _, kind := range []csi.NodeServiceCapability_RPC_Type{
+	wrap := func(kind csi.NodeServiceCapability_RPC_Type) *csi.NodeServiceCapability {
+		return &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: kind}}}
+	}
+	return &csi.NodeGetCapabilitiesResponse{Capabilities: offered(wrap,
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
 		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
 		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
-	} {
-		answer.Capabilities = append(answer.Capabilities, &csi.NodeServiceCapability{
-			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: kind}},
-		})
-	}
-	return answer, nil
+	)}, nil
 }
 
 func (n node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	return &csi.NodeGetInfoResponse{NodeId: n.options.Node, AccessibleTopology: topology(n.options.Node)}, nil
 }
 
-// attached answers the volume if the controller gave it to this node.
-func (n node) attached(id string) (store.Volume, error) {
-	volume, err := n.store.Volume(id)
-	if err != nil {
-		return volume, failed(err)
+// heldAt is held for a call with a path of this name, which it answers clean.
+func (n node) heldAt(ctx context.Context, id, name, path string) (volume store.Volume, clean string, release func(), err error) {
+	if err := need("volume id", id, name, path); err != nil {
+		return volume, "", nil, err
 	}
-	if volume.Published != n.options.Node {
-		return volume, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %q, not to %s", id, volume.Published, n.options.Node)
+	volume, release, err = n.held(ctx, id)
+	return volume, filepath.Clean(path), release, err
+}
+
+// attached is held for a call that has a path of this name and a capability too, if the controller gave
+// the volume to this node.
+func (n node) attached(ctx context.Context, request interface {
+	GetVolumeId() string
+	GetVolumeCapability() *csi.VolumeCapability
+}, name, path string) (volume store.Volume, release func(), err error) {
+	if err := need("volume id", request.GetVolumeId(), name, path); err != nil {
+		return volume, nil, err
 	}
-	return volume, nil
+	if err := checkCapability(request.GetVolumeCapability()); err != nil {
+		return volume, nil, err
+	}
+	volume, release, err = n.held(ctx, request.GetVolumeId())
+	if err == nil && volume.Published != n.options.Node {
+		release()
+		err = status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %q, not to %s", volume.ID, volume.Published, n.options.Node)
+	}
+	return volume, release, err
 }
 
 // NodeStageVolume gives the volume a loop device. Block volumes need no more; others are formatted when
 // they are blank, mounted at the staging path, and grown to the device's size: what was restored or cloned
 // into a larger volume is smaller than it.
 func (n node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	path, capability := filepath.Clean(request.GetStagingTargetPath()), request.GetVolumeCapability()
-	if err := need("volume id", request.GetVolumeId(), "staging target path", request.GetStagingTargetPath()); err != nil {
-		return nil, err
-	}
-	if err := checkCapability(capability); err != nil {
-		return nil, err
-	}
-	unlock, err := n.locks.lock(ctx, request.GetVolumeId())
+	volume, release, err := n.attached(ctx, request, "staging target path", request.GetStagingTargetPath())
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	volume, err := n.attached(request.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
+	defer release()
 	image := n.store.VolumeImage(volume.ID)
 	before, err := device.Loops(ctx, image)
 	if err != nil {
 		return nil, failed(err)
 	}
-	if err := stage(ctx, image, path, volume.ReadOnly, capability); err != nil {
+	if err := stage(ctx, image, filepath.Clean(request.GetStagingTargetPath()), volume.ReadOnly, request.GetVolumeCapability()); err != nil {
 		if len(before) == 0 {
 			// A kubelet does not unstage what it could not stage.
 			err = errors.Join(err, device.Detach(context.WithoutCancel(ctx), image))
@@ -156,11 +159,7 @@ func mountedFrom(loop, path string) (device.Mounted, bool, error) {
 // NodeUnstageVolume unmounts the volume and frees its loop device. As long as anything still uses the
 // device it fails, so that the volume stays attached to this node.
 func (n node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
-	path := filepath.Clean(request.GetStagingTargetPath())
-	if err := need("volume id", request.GetVolumeId(), "staging target path", request.GetStagingTargetPath()); err != nil {
-		return nil, err
-	}
-	volume, release, err := n.held(ctx, request.GetVolumeId())
+	volume, path, release, err := n.heldAt(ctx, request.GetVolumeId(), "staging target path", request.GetStagingTargetPath())
 	if err != nil {
 		return nil, err
 	}

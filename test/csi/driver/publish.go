@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -55,19 +54,15 @@ func (c controller) ControllerUnpublishVolume(ctx context.Context, request *csi.
 	if err := need("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	unlock, err := c.locks.lock(ctx, request.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	done := &csi.ControllerUnpublishVolumeResponse{}
-	volume, err := c.store.Volume(request.GetVolumeId())
-	if errors.Is(err, store.ErrNotFound) {
+	volume, release, err := c.held(ctx, request.GetVolumeId())
+	if status.Code(err) == codes.NotFound {
 		return done, nil
 	}
 	if err != nil {
-		return nil, failed(err)
+		return nil, err
 	}
+	defer release()
 	if volume.Published == "" || request.GetNodeId() != "" && request.GetNodeId() != volume.Published {
 		return done, nil
 	}

@@ -18,24 +18,15 @@ import (
 // NodePublishVolume shows the staged volume at the target path: its filesystem in a folder, or its device
 // node on a file.
 func (n node) NodePublishVolume(ctx context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	if err := need("volume id", request.GetVolumeId(), "target path", request.GetTargetPath()); err != nil {
-		return nil, err
-	}
-	if err := checkCapability(request.GetVolumeCapability()); err != nil {
-		return nil, err
-	}
-	unlock, err := n.locks.lock(ctx, request.GetVolumeId())
+	volume, release, err := n.attached(ctx, request, "target path", request.GetTargetPath())
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	if _, err := n.attached(request.GetVolumeId()); err != nil {
-		return nil, err
-	}
+	defer release()
 	if request.GetStagingTargetPath() == "" {
 		return nil, status.Error(codes.FailedPrecondition, "the staging target path is missing: the volume is to be staged first")
 	}
-	loop, err := n.loop(ctx, request.GetVolumeId())
+	loop, err := n.loop(ctx, volume.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -140,11 +131,7 @@ func sameDevice(loop, path string) error {
 
 // NodeUnpublishVolume removes the target path, as the spec wants it; that it is gone is fine.
 func (n node) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	target := filepath.Clean(request.GetTargetPath())
-	if err := need("volume id", request.GetVolumeId(), "target path", request.GetTargetPath()); err != nil {
-		return nil, err
-	}
-	_, release, err := n.held(ctx, request.GetVolumeId())
+	_, target, release, err := n.heldAt(ctx, request.GetVolumeId(), "target path", request.GetTargetPath())
 	if err != nil {
 		return nil, err
 	}
@@ -161,11 +148,7 @@ func (n node) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublis
 
 // NodeExpandVolume lets the device, and what is mounted from it, follow the image's size.
 func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
-	path := filepath.Clean(request.GetVolumePath())
-	if err := need("volume id", request.GetVolumeId(), "volume path", request.GetVolumePath()); err != nil {
-		return nil, err
-	}
-	volume, release, err := n.held(ctx, request.GetVolumeId())
+	volume, path, release, err := n.heldAt(ctx, request.GetVolumeId(), "volume path", request.GetVolumePath())
 	if err != nil {
 		return nil, err
 	}
