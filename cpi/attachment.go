@@ -80,7 +80,7 @@ func (c *call) bringAttached(cluster *kube.Client, claim *corev1.PersistentVolum
 }
 
 // withAttachments answers the machine's Pod and those of its disks. A machine that is made again for each
-// disk gets the Pod that it lacks.
+// disk gets the Pod that it lacks, and the time that a Pod that was just made needs.
 func (c *call) withAttachments(cluster *kube.Client, vm string) (machine *corev1.Pod, attachments []*corev1.Pod, err error) {
 	for {
 		found, err := cluster.Pods.List(c.ctx, ofVM(vm))
@@ -88,7 +88,7 @@ func (c *call) withAttachments(cluster *kube.Client, vm string) (machine *corev1
 			return nil, nil, err
 		}
 		for _, machine := range only(manifest.RoleVM, found.Items) {
-			if runs(machine) || !manifest.Recreated(machine) {
+			if !manifest.Recreated(machine) || runs(machine) && machine.Spec.NodeName != "" {
 				return machine, only(manifest.RoleAttachment, found.Items), nil
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/test/director"
@@ -72,6 +73,30 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		}
 	})
 
+	It("gets a disk once the Pod that another call has just made has found its node", func(ctx context.Context) {
+		templates, pods := cluster.CoreV1().PodTemplates(w.namespace), cluster.CoreV1().Pods(w.namespace)
+		gates := func(gates string) []byte { return []byte(`{"template":{"spec":{"schedulingGates":` + gates + `}}}`) }
+		_, err := templates.Patch(ctx, vm, types.MergePatchType, gates(`[{"name":"test/wait"}]`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		endPod(ctx)
+		w.must(ctx, "has_vm", vm)
+		_, err = templates.Patch(ctx, vm, types.MergePatchType, gates(`null`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(pod(ctx).Spec.NodeName).To(BeEmpty())
+
+		attached := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(attached)
+			w.must(ctx, "attach_disk", vm, disk)
+		}()
+		Consistently(attached, "1s").ShouldNot(BeClosed())
+		_, err = pods.Patch(ctx, vm, types.MergePatchType, []byte(`{"spec":{"schedulingGates":null}}`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(attached).WithContext(ctx).Should(BeClosed())
+		Expect(manifest.Disks(pod(ctx).Spec)).To(ConsistOf(disk))
+	})
+
 	It("gets its disks' attachments back after a drain has taken them away too", func(ctx context.Context) {
 		w.must(ctx, "attach_disk", vm, disk)
 		endPod(ctx)
@@ -91,7 +116,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 	It("says so when the network plugin gives its new Pod another address", func(ctx context.Context) {
 		patch := []byte(`{"metadata":{"annotations":{"` + manifest.AnnotationAddresses + `":"10.0.0.1"}}}`)
 		endPod(ctx)
-		_, err := cluster.CoreV1().PodTemplates(w.namespace).Patch(ctx, vm, "application/merge-patch+json", patch, metav1.PatchOptions{})
+		_, err := cluster.CoreV1().PodTemplates(w.namespace).Patch(ctx, vm, types.MergePatchType, patch, metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(w.fails(ctx, "get_disks", vm).Message).To(ContainSubstring("had the address 10.0.0.1, and its new Pod has"))
 	})
