@@ -22,19 +22,33 @@ func (m *machine) kept(ctx context.Context) kept {
 	return kept{Address: m.pod(ctx).Status.PodIP, Node: m.pod(ctx).Spec.NodeName, Data: m.identity(ctx).Data}
 }
 
-// Here they are those of the node's own runtime, which a sandboxed one takes the place of.
+// gVisorClass is the RuntimeClass of Pods in sandboxes of gVisor, which show them no device of the node.
+const gVisorClass = "gvisor"
+
+const sandboxes = `
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: ` + gVisorClass + `}
+handler: runsc
+`
+
+// Block claims need a sandbox that takes devices of its own, as Kata's; the node's own runtime stands in
+// for it.
 var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func() {
 	recreated := map[string]any{"disk_strategy": "recreate", "ephemeral_disk": 512}
+	inGVisor := map[string]any{"disk_strategy": "recreate", "ephemeral_disk": 512, "runtime_class": gVisorClass}
 
 	for kind, subject := range map[string]struct {
 		stemcell string
-		disk     map[string]any
+		vm, disk map[string]any
+		labels   Labels
 	}{
-		"with a Block claim":                 {"E2E_STEMCELL", onBlock},
-		"with a directory":                   {"E2E_STEMCELL_SYSTEMD", map[string]any{"attach": "bind"}},
-		"with a filesystem as its directory": {"E2E_STEMCELL", map[string]any{"attach": "bind", "storage_class": embedded.CSIClass}},
+		"with a Block claim":                 {"E2E_STEMCELL", recreated, onBlock, nil},
+		"with a directory":                   {"E2E_STEMCELL_SYSTEMD", recreated, map[string]any{"attach": "bind"}, nil},
+		"with a filesystem as its directory": {"E2E_STEMCELL", recreated, map[string]any{"attach": "bind", "storage_class": embedded.CSIClass}, Label("extended")},
+		"in gVisor, with a directory":        {"E2E_STEMCELL", inGVisor, map[string]any{"attach": "bind"}, Label("extended")},
 	} {
-		Describe(kind, Ordered, func() {
+		Describe(kind, subject.labels, Ordered, func() {
 			var (
 				w        *world
 				m        *machine
@@ -44,7 +58,8 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 			)
 			BeforeAll(func(ctx context.Context) {
 				w = newWorld(ctx)
-				m = w.createMachineFrom(ctx, os.Getenv(subject.stemcell), recreated)
+				Expect(w.embedded.ControlPlane.Apply(ctx, sandboxes)).To(Succeed())
+				m = w.createMachineFrom(ctx, os.Getenv(subject.stemcell), subject.vm)
 				before = m.kept(ctx)
 				disk = w.createDisk(ctx, 64, subject.disk)
 			}, NodeTimeout(longTest))
@@ -119,7 +134,7 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 						return
 					}
 				}
-			}, NodeTimeout(2*longTest))
+			}, Label("extended"), NodeTimeout(2*longTest))
 
 			It("is deleted with the disk attached, which survives, and all else goes", func(ctx context.Context) {
 				w.must(ctx, "delete_vm", m.cid)

@@ -300,6 +300,8 @@ state = "%[1]s/containerd-state"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
       BinaryName = "%[4]s"
       SystemdCgroup = false
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runsc]
+    runtime_type = "io.containerd.runsc.v1"
 [plugins.'io.containerd.cri.v1.images'.registry]
   config_path = "%[1]s/registries"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
