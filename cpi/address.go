@@ -63,19 +63,22 @@ func (ns Networks) asked() string {
 }
 
 // keepAddresses makes a dynamic network's address the one that the Pod asks for from now on: when its
-// node reboots, the kubelet makes its sandbox anew, and a CNI that is asked for nothing gives another.
+// node reboots, the kubelet makes its sandbox anew, and a CNI that is asked for nothing gives another. A
+// machine that is made again for each disk has to have its addresses whatever the network.
 func (c *call) keepAddresses(cluster *kube.Client, pod *corev1.Pod, networks Networks) error {
-	if !c.config.Network.KeepDynamicAddresses || !networks.dynamic() {
-		return nil
+	asked := map[string]string{}
+	if c.config.Network.KeepDynamicAddresses && networks.dynamic() {
+		var err error
+		if asked, err = c.config.Network.annotations(podAddresses(pod)); err != nil {
+			return err
+		}
 	}
-	wanted, err := c.config.Network.annotations(podAddresses(pod))
-	if err != nil {
-		return err
+	if manifest.Recreated(pod) {
+		if err := c.keepInTemplate(cluster, pod, asked); err != nil {
+			return err
+		}
 	}
-	maps.DeleteFunc(wanted, func(name, _ string) bool {
-		_, set := pod.Annotations[name] // by the operator, by the CNI itself, or by an earlier try
-		return set
-	})
+	wanted := unset(asked, pod.Annotations) // by the operator, by the CNI itself, or by an earlier try
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -83,13 +86,28 @@ func (c *call) keepAddresses(cluster *kube.Client, pod *corev1.Pod, networks Net
 	if err != nil {
 		return err
 	}
-	if manifest.Recreated(pod) { // first, since a repeated call goes by the Pod
-		if _, err := c.change(cluster, pod.Name, manifest.Change{Metadata: map[string]any{"annotations": wanted}}); err != nil {
-			return err
-		}
-	}
 	_, err = cluster.Pods.Patch(c.ctx, pod.Name, types.MergePatchType, patch)
 	return err
+}
+
+// keepInTemplate lets each Pod of the machine ask for the addresses of the first, and writes them down.
+func (c *call) keepInTemplate(cluster *kube.Client, pod *corev1.Pod, asked map[string]string) error {
+	template, err := c.template(cluster, pod.Name)
+	if err != nil {
+		return err
+	}
+	_, err = c.change(cluster, pod.Name, manifest.Change{
+		Addresses: podAddresses(pod),
+		Metadata:  map[string]any{"annotations": unset(asked, template.Template.Annotations)},
+	})
+	return err
+}
+
+// unset answers those of the annotations that are not there.
+func unset(annotations, there map[string]string) map[string]string {
+	left := maps.Clone(annotations)
+	maps.DeleteFunc(left, func(name, _ string) bool { _, set := there[name]; return set })
+	return left
 }
 
 // dynamic reports whether the Pod's own address is one that the cluster chose.

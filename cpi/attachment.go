@@ -29,7 +29,7 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	if err != nil {
 		return hint, err
 	}
-	machine, attached, err := c.withAttachments(cluster, vm)
+	machine, attached, err := c.scheduled(cluster, vm)
 	if err != nil {
 		return hint, err
 	}
@@ -46,50 +46,50 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 	if err := c.onNode(cluster, machine); err != nil {
 		return hint, err
 	}
-	if err := attachable(claim, machine, attached); err != nil {
+	if err := c.attachable(cluster, claim, machine, attached); err != nil {
 		return hint, err
 	}
 	if err := c.settleCopy(cluster, claim); err != nil {
 		return hint, err
 	}
-	if err := c.bringAttached(cluster, claim, machine); err != nil {
-		return hint, err
+	attachment, mine, err := c.bringAttached(cluster, claim, machine)
+	if err == nil && manifest.Recreated(machine) {
+		err = c.giveDisk(cluster, machine, claim, attachment, mine)
 	}
-	if manifest.Recreated(machine) {
-		return hint, c.giveDisk(cluster, machine, claim)
-	}
-	return hint, nil
+	return hint, err
 }
 
-// bringAttached attaches the disk, and leaves nothing behind when that fails.
-func (c *call) bringAttached(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, machine *corev1.Pod) error {
+// bringAttached attaches the disk, and leaves nothing behind when that fails. mine tells that it was not
+// attached before.
+func (c *call) bringAttached(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, machine *corev1.Pod) (attachment *corev1.Pod, mine bool, err error) {
 	wanted, err := attachmentOf(claim, machine, c.director)
 	if err != nil {
-		return err
+		return nil, false, err
 	}
-	attachment, mine, err := c.bringAttachment(cluster, wanted.Pod())
+	attachment, mine, err = c.bringAttachment(cluster, wanted.Pod())
 	if err != nil {
-		return err
+		return nil, false, err
 	}
 	depends := append(c.answers(cluster, machine.Spec.NodeName), c.provisions(cluster, claim)...)
 	err = c.awaitAttachment(cluster, attachment, depends)
 	if err != nil && mine {
 		err = errors.Join(err, c.undoAttachment(cluster, attachment))
 	}
-	return err
+	return attachment, mine, err
 }
 
 // withAttachments answers the machine's Pod and those of its disks. A machine that is made again for each
-// disk gets the Pod that it lacks, and the time that a Pod that was just made needs.
+// disk gets what it lacks of them.
 func (c *call) withAttachments(cluster *kube.Client, vm string) (machine *corev1.Pod, attachments []*corev1.Pod, err error) {
 	for {
 		found, err := cluster.Pods.List(c.ctx, ofVM(vm))
 		if err != nil {
 			return nil, nil, err
 		}
+		attachments := only(manifest.RoleAttachment, found.Items)
 		for _, machine := range only(manifest.RoleVM, found.Items) {
-			if !manifest.Recreated(machine) || runs(machine) && machine.Spec.NodeName != "" {
-				return machine, only(manifest.RoleAttachment, found.Items), nil
+			if !manifest.Recreated(machine) || runs(machine) && len(manifest.Disks(machine.Spec)) <= len(attachments) {
+				return machine, attachments, nil
 			}
 		}
 		if err := c.revive(cluster, vm); err != nil {
@@ -98,14 +98,32 @@ func (c *call) withAttachments(cluster *kube.Client, vm string) (machine *corev1
 	}
 }
 
-// attachable refuses a disk that the machine cannot have, beside those that it has.
-func attachable(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, attached []*corev1.Pod) error {
+// scheduled is withAttachments of a machine that can get a disk: one that was just made again has to have a
+// node first.
+func (c *call) scheduled(cluster *kube.Client, vm string) (machine *corev1.Pod, attachments []*corev1.Pod, err error) {
+	machine, attachments, err = c.withAttachments(cluster, vm)
+	if err != nil || !manifest.Recreated(machine) || machine.Spec.NodeName != "" {
+		return machine, attachments, err
+	}
+	template, err := c.template(cluster, vm)
+	if err != nil {
+		return nil, nil, err
+	}
+	machine, err = c.bringUp(cluster, template)
+	return machine, attachments, err
+}
+
+// attachable refuses a disk that the machine cannot have, beside those that it has, or that another has.
+func (c *call) attachable(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, attached []*corev1.Pod) error {
 	if manifest.Recreated(machine) {
 		if err := recreatable(claim, machine); err != nil {
 			return err
 		}
 	}
-	return migratable(claim, machine, attached)
+	if err := migratable(claim, machine, attached); err != nil {
+		return err
+	}
+	return c.notVolumeOf(cluster, claim, machine.Name)
 }
 
 // migratable refuses a second disk where one of the two is a directory: the director attaches two to
@@ -223,6 +241,9 @@ func (c *call) detachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (any, error)
 		return nil, err
 	}
 	attachment, err := cluster.Pods.Get(c.ctx, manifest.AttachmentName(disk))
+	if errors.Is(err, kube.ErrNotFound) {
+		attachment, err = c.lostAttachment(cluster, vm, disk)
+	}
 	if errors.Is(err, kube.ErrNotFound) || (err == nil && attachment.Labels[manifest.LabelVM] != vm) {
 		return nil, c.notAttached(cluster, vm, disk)
 	}
@@ -265,6 +286,23 @@ func (c *call) detachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (any, error)
 			return nil, err
 		}
 	}
+}
+
+// lostAttachment answers the attachment, made again, that was taken away from a disk among the machine's own
+// volumes; ErrNotFound when the disk is none of those.
+func (c *call) lostAttachment(cluster *kube.Client, vm, disk string) (*corev1.Pod, error) {
+	claim, err := c.claim(cluster, disk)
+	if err != nil {
+		return nil, err
+	}
+	user, err := c.volumeOf(cluster, claim)
+	if err == nil && user == vm {
+		err = c.revive(cluster, vm)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return cluster.Pods.Get(c.ctx, manifest.AttachmentName(disk))
 }
 
 // notAttached tells a disk that is not attached to this VM from one, or a VM, that does not exist.

@@ -74,7 +74,8 @@ type survey struct {
 	copies    []*corev1.PersistentVolumeClaim // for disks that update_disk copies, as long as they are not proven
 }
 
-// survey lists the Pods last: whatever is there for a Pod was made after it.
+// survey lists the Pods after what is there for them, which was made after them; and likewise what the
+// Pods themselves were made from.
 func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, error) {
 	which := kube.Selection{Labels: manifest.OfDirector(c.Director)}
 	services, err := cluster.Services.List(ctx, which)
@@ -93,11 +94,11 @@ func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, er
 	if err != nil {
 		return survey{}, err
 	}
-	templates, err := cluster.Templates.List(ctx, which)
+	pods, err := cluster.Pods.List(ctx, which)
 	if err != nil {
 		return survey{}, err
 	}
-	pods, err := cluster.Pods.List(ctx, which)
+	templates, err := cluster.Templates.List(ctx, which)
 	return survey{pods.Items, services.Items, budgets.Items, templates.Items, copies.Items}, err
 }
 
@@ -129,7 +130,7 @@ func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
 		}
 	}
 	for _, template := range s.templates {
-		if now.Sub(template.CreationTimestamp.Time) > patience && unnamed(template.Template.Annotations) {
+		if now.Sub(template.CreationTimestamp.Time) > patience && unnamed(template.Template.Annotations) && !s.namedPod(template) {
 			add("PodTemplate", template, neverNamed, deleted, nil)
 		}
 	}
@@ -196,6 +197,22 @@ func unnamed(annotations map[string]string) bool {
 	return !named
 }
 
+// namedPod reports that a set_vm_metadata has named the Pod, and not yet what it was made from.
+func (s survey) namedPod(template *corev1.PodTemplate) bool {
+	return slices.ContainsFunc(s.pods, func(pod *corev1.Pod) bool { return ownedBy(pod, template.UID) && !unnamed(pod.Annotations) })
+}
+
+// machines are the Pods of all VMs, those that are about to be made again included.
+func (s survey) machines() []*corev1.Pod {
+	machines := only(manifest.RoleVM, s.pods)
+	for _, template := range s.templates {
+		if !slices.ContainsFunc(machines, func(pod *corev1.Pod) bool { return ownedBy(pod, template.UID) }) {
+			machines = append(machines, manifest.Machine(template, ""))
+		}
+	}
+	return machines
+}
+
 func (s survey) hasOwner(pod *corev1.Pod) bool {
 	for _, other := range s.pods {
 		if ownedBy(pod, other.UID) {
@@ -206,7 +223,7 @@ func (s survey) hasOwner(pod *corev1.Pod) bool {
 }
 
 func (s survey) anyBehind(service string) bool {
-	for _, pod := range s.pods {
+	for _, pod := range s.machines() {
 		if manifest.Behind(service, pod) {
 			return true
 		}
@@ -215,7 +232,7 @@ func (s survey) anyBehind(service string) bool {
 }
 
 func (s survey) members(group string) (members []*corev1.Pod) {
-	for _, pod := range only(manifest.RoleVM, s.pods) {
+	for _, pod := range s.machines() {
 		if pod.Labels[manifest.LabelGroup] == group {
 			members = append(members, pod)
 		}

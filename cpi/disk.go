@@ -76,7 +76,7 @@ func (c *call) deleteDisk(cid apiv1.DiskCID) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.unattached(cluster, claim.Name); err != nil {
+	if err := c.unattached(cluster, claim); err != nil {
 		return nil, err
 	}
 	if err := c.settleCopy(cluster, claim); err != nil {

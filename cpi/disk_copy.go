@@ -49,6 +49,9 @@ func (c *call) copyable(cluster *kube.Client, claim *corev1.PersistentVolumeClai
 	holder, err := cluster.Pods.Get(c.ctx, manifest.AttachmentName(claim.Name))
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
+		if err := c.notVolumeOf(cluster, claim, ""); err != nil {
+			return err
+		}
 	case err != nil:
 		return err
 	case isCopy(holder) && (holder.Annotations[manifest.AnnotationCopiedTo] == wanted.Name || !copyRuns(holder)):

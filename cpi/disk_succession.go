@@ -32,7 +32,7 @@ func (c *call) takeOver(cluster *kube.Client, claim *corev1.PersistentVolumeClai
 	}
 	old, err := c.claim(cluster, former)
 	if err == nil && old.Annotations[manifest.AnnotationCopiedTo] == claim.Name {
-		if err := c.unattached(cluster, former); err != nil {
+		if err := c.unattached(cluster, old); err != nil {
 			return err
 		}
 		err = cluster.Claims.Delete(c.ctx, old)
@@ -53,7 +53,7 @@ func (c *call) abandonCopy(cluster *kube.Client, claim *corev1.PersistentVolumeC
 	if successor == "" {
 		return nil
 	}
-	if err := c.unattached(cluster, claim.Name); err != nil {
+	if err := c.unattached(cluster, claim); err != nil {
 		return err
 	}
 	return c.undoCopy(cluster, claim, successor)

@@ -20,7 +20,11 @@ func (c *call) rebootVM(cid apiv1.VMCID) (any, error) {
 	}
 	vm, err := cluster.Pods.Get(c.ctx, cid.AsString())
 	if errors.Is(err, kube.ErrNotFound) {
-		return nil, c.revive(cluster, cid.AsString())
+		template, err := c.template(cluster, cid.AsString())
+		if err == nil {
+			_, err = c.bringUp(cluster, template)
+		}
+		return nil, err
 	}
 	if err == nil && vm.Labels[manifest.LabelRole] != manifest.RoleVM {
 		return nil, vmNotFound(cid.AsString())

@@ -2,6 +2,7 @@ package cpi
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -17,7 +18,8 @@ import (
 // runtime classes that keep the node's devices out. Its PodTemplate says how the Pod is to be, and is
 // changed before the Pod is ended; whatever call comes next makes the Pod that is missing. A disk's
 // attachment is there before the machine has the disk, and goes after the machine has lost it: it is the
-// record of what is attached, as for any machine, and proves beforehand that the volume can be had.
+// record of what is attached, as for any machine, and proves beforehand that the volume can be had. Should
+// someone take it away, the disk's claim still names the machine.
 
 // strategyRecreate is a value of the cloud property disk_strategy; strategyHotPlug is its default.
 const (
@@ -136,31 +138,96 @@ func (c *call) change(cluster *kube.Client, vm string, change manifest.Change) (
 	return template, err
 }
 
-// bringMachine makes the Pod of the template, in the place of one that has other disks or has ended. It
-// runs where the machine's disks are attached.
+// bringMachine makes the Pod of the template, in the place of one that has other disks or has ended. Before
+// that each of its disks has its attachment: one that another machine has keeps the Pod from being made.
 func (c *call) bringMachine(cluster *kube.Client, template *corev1.PodTemplate) (*corev1.Pod, error) {
-	found, err := cluster.Pods.List(c.ctx, ofVM(template.Name))
+	wanted, err := c.wantedMachine(cluster, template)
 	if err != nil {
 		return nil, err
 	}
-	wanted := manifest.Machine(template, nodeOf(only(manifest.RoleAttachment, found.Items)))
 	machine, _, err := cluster.Pods.Bring(c.ctx, wanted, func(left *corev1.Pod) (bool, error) {
-		switch {
-		case !ownedBy(left, template.UID):
+		if !ownedBy(left, template.UID) {
 			return false, c.removePod(cluster, left) // what an earlier try with another request left
-		case runs(left) && slices.Equal(manifest.Disks(left.Spec), manifest.Disks(wanted.Spec)):
-			return true, nil
 		}
-		now, err := c.template(cluster, template.Name)
+		now, err := c.template(cluster, template.Name) // another call may have been faster
 		if err != nil {
 			return false, err
 		}
-		if runs(left) && slices.Equal(manifest.Disks(left.Spec), manifest.Disks(now.Template.Spec)) {
-			return true, nil // another call was faster
+		placed := left.Spec.NodeName != "" || reflect.DeepEqual(left.Spec.Affinity, wanted.Spec.Affinity)
+		if runs(left) && placed && slices.Equal(manifest.Disks(left.Spec), manifest.Disks(now.Template.Spec)) {
+			return true, nil
 		}
 		return false, c.endPod(cluster, left)
 	})
 	return machine, err
+}
+
+// wantedMachine answers the Pod of the template for the node where the machine's disks are, and attaches
+// those that are not attached.
+func (c *call) wantedMachine(cluster *kube.Client, template *corev1.PodTemplate) (*corev1.Pod, error) {
+	found, err := cluster.Pods.List(c.ctx, ofVM(template.Name))
+	if err != nil {
+		return nil, err
+	}
+	attachments := slices.DeleteFunc(only(manifest.RoleAttachment, found.Items), func(pod *corev1.Pod) bool { return !runs(pod) })
+	machines := slices.DeleteFunc(only(manifest.RoleVM, found.Items), func(pod *corev1.Pod) bool { return !runs(pod) })
+	node := nodeOf(machines)
+	if node == "" {
+		if node, err = c.nodeOfDisks(cluster, attachments); err != nil {
+			return nil, err
+		}
+	}
+	wanted := manifest.Machine(template, node)
+	if node == "" {
+		attachments = nil
+	}
+	placed := wanted.DeepCopy()
+	placed.Spec.NodeName = node
+	return wanted, c.attachAll(cluster, placed, attachments)
+}
+
+// nodeOfDisks is where the disks of a machine that does not run are attached. Attachments on a node that is
+// out of service are ended, so that the machine can be made elsewhere.
+func (c *call) nodeOfDisks(cluster *kube.Client, attachments []*corev1.Pod) (string, error) {
+	node := nodeOf(attachments)
+	if node == "" {
+		return "", nil
+	}
+	found, err := cluster.Nodes.List(c.ctx, kube.Selection{Name: node})
+	if err != nil {
+		return "", err
+	}
+	off, err := nodeState(found.Items)
+	if !off || err != nil {
+		return node, err
+	}
+	for _, attachment := range attachments {
+		if err := c.endPod(cluster, attachment); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// attachAll brings the attachments that the machine's disks lack.
+func (c *call) attachAll(cluster *kube.Client, machine *corev1.Pod, attachments []*corev1.Pod) error {
+	for _, disk := range manifest.Disks(machine.Spec) {
+		if slices.ContainsFunc(attachments, func(pod *corev1.Pod) bool { return pod.Labels[manifest.LabelDisk] == disk }) {
+			continue
+		}
+		claim, err := c.claim(cluster, disk)
+		if err != nil {
+			return err
+		}
+		wanted, err := attachmentOf(claim, machine, c.director)
+		if err != nil {
+			return err
+		}
+		if _, _, err := c.bringAttachment(cluster, wanted.Pod()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // runs reports that the Pod has neither ended nor is to end.
@@ -174,14 +241,9 @@ func (c *call) bringUp(cluster *kube.Client, template *corev1.PodTemplate) (*cor
 		if err != nil {
 			return nil, err
 		}
-		err = c.awaitBoot(cluster, machine)
-		if err == nil {
-			return machine, keptAddresses(machine, template)
-		}
+		err = c.awaitUp(cluster, machine, template)
 		if !errors.Is(err, errReplaced) {
-			detached, cancel := c.detached()
-			defer cancel()
-			return nil, &Error{kind: typeCloudError, err: &explained{err, "VM " + machine.Name + " did not come up again: " + cluster.Explain(detached.ctx, machine)}}
+			return machine, err
 		}
 		if template, err = c.template(cluster, template.Name); err != nil {
 			return nil, err
@@ -189,42 +251,88 @@ func (c *call) bringUp(cluster *kube.Client, template *corev1.PodTemplate) (*cor
 	}
 }
 
-// keptAddresses fails when the machine came back with other addresses than it had.
+// awaitUp waits until the machine is up, with the addresses that it had before.
+func (c *call) awaitUp(cluster *kube.Client, machine *corev1.Pod, template *corev1.PodTemplate) error {
+	err := c.awaitBoot(cluster, machine)
+	if err == nil || errors.Is(err, errReplaced) {
+		return errors.Join(err, keptAddresses(machine, template))
+	}
+	detached, cancel := c.detached()
+	defer cancel()
+	return &Error{kind: typeCloudError, err: &explained{err, "VM " + machine.Name + " did not come up again: " + cluster.Explain(detached.ctx, machine)}}
+}
+
+// keptAddresses fails when the machine is up with other addresses than it had.
 func keptAddresses(machine *corev1.Pod, template *corev1.PodTemplate) error {
 	had, has := template.Annotations[manifest.AnnotationAddresses], strings.Join(podAddresses(machine), ",")
-	if had == "" || had == has {
+	if had == "" || has == "" || had == has {
 		return nil
 	}
-	return typed(typeCloudError, "VM %s had the address %s, and its new Pod has %s: disk_strategy: recreate needs a network plugin that gives a Pod the address that it asks for",
+	return typed(typeCloudError, "VM %s had the address %s, and its new Pod has %s: disk_strategy: recreate needs a network plugin that gives a Pod the address that it asks for; recreate the VM",
 		machine.Name, had, has)
 }
 
-// giveDisk makes the machine again with the disk, which is attached.
-func (c *call) giveDisk(cluster *kube.Client, machine *corev1.Pod, disk *corev1.PersistentVolumeClaim) error {
-	template, err := c.change(cluster, machine.Name, manifest.Change{Add: disk, Addresses: podAddresses(machine)})
+// giveDisk makes the machine again with the disk, which is attached. When that fails for a disk that this
+// call has attached, the machine is made again without it.
+func (c *call) giveDisk(cluster *kube.Client, machine *corev1.Pod, disk *corev1.PersistentVolumeClaim, attached *corev1.Pod, mine bool) error {
+	if err := c.annotateClaim(cluster, disk.Name, manifest.AnnotationVM, &machine.Name); err != nil {
+		return err
+	}
+	template, err := c.change(cluster, machine.Name, manifest.Change{Add: disk})
 	if err != nil {
 		return err
 	}
-	_, err = c.bringUp(cluster, template)
+	machine, err = c.bringUp(cluster, template)
+	if err == nil {
+		return c.attachAll(cluster, machine, nil) // a detach_disk may have ended the attachment meanwhile
+	}
+	if mine {
+		undo, cancel := c.detached()
+		defer cancel()
+		_, _, undone := undo.withdraw(cluster, template.Name, attached)
+		err = errors.Join(err, undone)
+	}
 	return err
 }
 
-// takeDisk makes the machine again without the disk, and then ends the attachment. A disk that is still
-// in use is let go by the machine as at its shutdown.
+// takeDisk makes the machine again without the disk, ends the attachment, and waits until the machine is up.
+// A disk that is in use is let go by the machine as at its shutdown.
 func (c *call) takeDisk(cluster *kube.Client, vm string, attachment *corev1.Pod) error {
-	template, err := c.change(cluster, vm, manifest.Change{Remove: attachment.Labels[manifest.LabelDisk]})
-	if err == nil {
-		_, err = c.bringUp(cluster, template)
+	if _, err := c.nodeOff(cluster, attachment); err != nil {
+		return err
 	}
+	machine, template, err := c.withdraw(cluster, vm, attachment)
 	if err != nil {
 		return err
 	}
-	return c.endPod(cluster, attachment)
+	err = c.awaitUp(cluster, machine, template)
+	if errors.Is(err, errReplaced) {
+		return nil // another call waits for its successor
+	}
+	return err
+}
+
+// withdraw makes the machine's Pod again without the disk, which is free once there is one, and ends the
+// attachment.
+func (c *call) withdraw(cluster *kube.Client, vm string, attachment *corev1.Pod) (*corev1.Pod, *corev1.PodTemplate, error) {
+	disk := attachment.Labels[manifest.LabelDisk]
+	template, err := c.change(cluster, vm, manifest.Change{Remove: disk})
+	if err != nil {
+		return nil, nil, err
+	}
+	machine, err := c.bringMachine(cluster, template)
+	if err != nil {
+		return nil, nil, err
+	}
+	if slices.Contains(manifest.Disks(machine.Spec), disk) {
+		return nil, nil, typed(typeCloudError, "disk %s was attached to VM %s again while it was being detached", disk, vm)
+	}
+	return machine, template, c.endPod(cluster, attachment)
 }
 
 // restart makes the machine again as it is.
 func (c *call) restart(cluster *kube.Client, machine *corev1.Pod) error {
-	template, err := c.change(cluster, machine.Name, manifest.Change{Addresses: podAddresses(machine)})
+	template, err := c.template(cluster, machine.Name)
 	if err != nil {
 		return err
 	}
@@ -235,25 +343,46 @@ func (c *call) restart(cluster *kube.Client, machine *corev1.Pod) error {
 	return err
 }
 
-// revive makes a machine whose Pod is missing, as after a call that was cut short or a drain, and attaches
-// those of its disks whose attachment went with the Pod.
+// revive makes a machine's Pod that is missing, as after a call that was cut short or a drain. It does not
+// wait for the machine.
 func (c *call) revive(cluster *kube.Client, vm string) error {
 	template, err := c.template(cluster, vm)
 	if err != nil {
 		return err
 	}
-	machine, err := c.bringUp(cluster, template)
-	if err != nil {
+	_, err = c.bringMachine(cluster, template)
+	return err
+}
+
+// volumeOf answers the machine among whose own volumes the disk is, whatever has become of its attachment;
+// "" when there is none.
+func (c *call) volumeOf(cluster *kube.Client, claim *corev1.PersistentVolumeClaim) (string, error) {
+	vm := claim.Annotations[manifest.AnnotationVM]
+	if vm == "" {
+		return "", nil
+	}
+	template, err := c.template(cluster, vm)
+	if err == nil && slices.Contains(manifest.Disks(template.Template.Spec), claim.Name) {
+		return vm, nil
+	}
+	if err != nil && !isVMNotFound(err) {
+		return "", err
+	}
+	pod, err := cluster.Pods.Get(c.ctx, vm)
+	if err == nil && slices.Contains(manifest.Disks(pod.Spec), claim.Name) {
+		return vm, nil
+	}
+	if errors.Is(err, kube.ErrNotFound) {
+		return "", nil
+	}
+	return "", err
+}
+
+// notVolumeOf refuses a disk that is among the own volumes of another machine than this one.
+func (c *call) notVolumeOf(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, but string) error {
+	vm, err := c.volumeOf(cluster, claim)
+	if err != nil || vm == "" || vm == but {
 		return err
 	}
-	for _, disk := range manifest.Disks(machine.Spec) {
-		claim, err := c.claim(cluster, disk)
-		if err != nil {
-			return err
-		}
-		if err := c.bringAttached(cluster, claim, machine); err != nil {
-			return err
-		}
-	}
-	return nil
+	return attachedTo(claim.Name, vm)
 }

@@ -30,18 +30,18 @@ func (c *call) resizeDisk(cid apiv1.DiskCID, sizeMiB int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.unattached(cluster, claim.Name); err != nil {
+	if err := c.unattached(cluster, claim); err != nil {
 		return nil, err
 	}
 	return nil, c.growClaim(cluster, claim, sizeMiB)
 }
 
 // unattached refuses a disk that is attached to a VM, or that a copy reads.
-func (c *call) unattached(cluster *kube.Client, disk string) error {
-	attachment, err := cluster.Pods.Get(c.ctx, manifest.AttachmentName(disk))
+func (c *call) unattached(cluster *kube.Client, disk *corev1.PersistentVolumeClaim) error {
+	attachment, err := cluster.Pods.Get(c.ctx, manifest.AttachmentName(disk.Name))
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
-		return nil
+		return c.notVolumeOf(cluster, disk, "")
 	case err != nil:
 		return err
 	case attachment.DeletionTimestamp != nil:
@@ -55,7 +55,11 @@ func (c *call) unattached(cluster *kube.Client, disk string) error {
 }
 
 func attached(attachment *corev1.Pod) error {
-	return typed(typeCloudError, "disk %s is attached to VM %s: detach it first", attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM])
+	return attachedTo(attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM])
+}
+
+func attachedTo(disk, vm string) error {
+	return typed(typeCloudError, "disk %s is attached to VM %s: detach it first", disk, vm)
 }
 
 // sizeOf answers the size of a disk in MiB as BOSH asked for it.

@@ -110,7 +110,7 @@ func sameModes(some, others []corev1.PersistentVolumeAccessMode) bool {
 
 // updateInPlace sets labels and annotations, and expands the claim.
 func (c *call) updateInPlace(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, sizeMiB int64, wanted DiskProperties) error {
-	if err := c.unattached(cluster, claim.Name); err != nil {
+	if err := c.unattached(cluster, claim); err != nil {
 		return err
 	}
 	if err := c.settleCopy(cluster, claim); err != nil {

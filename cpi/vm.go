@@ -229,13 +229,13 @@ func (c *call) undoVM(cluster *kube.Client, pod *corev1.Pod) error {
 // removePod deletes a machine's Pod, waits until its node has stopped it, and removes its Secret, and its
 // PodTemplate if it has one, without waiting for the garbage collector.
 func (c *call) removePod(cluster *kube.Client, pod *corev1.Pod) error {
-	if err := c.endPod(cluster, pod); err != nil {
-		return err
-	}
-	if manifest.Recreated(pod) {
+	if manifest.Recreated(pod) { // no disk is attached to it yet
 		if err := cluster.Templates.Delete(c.ctx, templateOf(pod)); err != nil {
 			return err
 		}
+	}
+	if err := c.endPod(cluster, pod); err != nil {
+		return err
 	}
 	secret, err := cluster.Secrets.Get(c.ctx, pod.Name)
 	if errors.Is(err, kube.ErrNotFound) {
@@ -285,6 +285,9 @@ func (c *call) deleteVM(cid apiv1.VMCID) (any, error) {
 		} else if template != nil && !asked[template.UID] {
 			asked[template.UID] = true
 			if err := cluster.Templates.Delete(c.ctx, template); err != nil {
+				return false, err
+			}
+			if err := c.leaveBudget(cluster, manifest.Machine(template, "")); err != nil {
 				return false, err
 			}
 		}
@@ -346,15 +349,14 @@ func (c *call) hasVM(cid apiv1.VMCID) (bool, error) {
 // lacks.
 func (c *call) exists(cluster *kube.Client, vm string) (bool, error) {
 	pod, err := cluster.Pods.Get(c.ctx, vm)
-	if !errors.Is(err, kube.ErrNotFound) {
-		return err == nil && pod.Labels[manifest.LabelRole] == manifest.RoleVM, err
+	if err == nil && (!manifest.Recreated(pod) || runs(pod)) {
+		return pod.Labels[manifest.LabelRole] == manifest.RoleVM, nil
 	}
-	template, err := c.template(cluster, vm)
+	if err == nil || errors.Is(err, kube.ErrNotFound) {
+		err = c.revive(cluster, vm)
+	}
 	if isVMNotFound(err) {
 		return false, nil
-	}
-	if err == nil {
-		_, err = c.bringMachine(cluster, template)
 	}
 	return err == nil, err
 }

@@ -3,6 +3,7 @@ package manifest
 import (
 	_ "embed"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,8 +45,10 @@ func (a Attachment) Pod() *corev1.Pod {
 	meta := owned(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
 	meta.Labels[LabelDisk] = a.Disk
-	if group := a.VM.Labels[LabelGroup]; group != "" {
-		meta.Labels[LabelGroup] = group // see DiskBudget
+	// See DiskBudget. One that the garbage collector does not take away with its machine's Pod would keep
+	// its node from being drained.
+	if group := a.VM.Labels[LabelGroup]; group != "" && !Recreated(a.VM) {
+		meta.Labels[LabelGroup] = group
 	}
 	if a.Bind {
 		meta.Annotations = map[string]string{AnnotationAttach: AttachBind}
@@ -57,12 +60,18 @@ func (a Attachment) Pod() *corev1.Pod {
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: a.Disk},
 		}},
 	}
-	if !Recreated(a.VM) {
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "devices", VolumeSource: devicesVolume(a.VM.Namespace, a.VM.Name)})
+	devices := devicesVolume(a.VM.Namespace, a.VM.Name)
+	if Recreated(a.VM) {
+		devices = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "devices", VolumeSource: devices})
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(attachmentGrace))
-	pod.Spec.Affinity = onNode(a.VM.Spec.NodeName)
+	if a.VM.Spec.NodeName != "" {
+		pod.Spec.Affinity = onNode(a.VM.Spec.NodeName)
+	} else {
+		pod.Spec.Affinity = beneath(a.VM)
+	}
 	return pod
 }
 
@@ -86,15 +95,16 @@ func (a Attachment) container() corev1.Container {
 		}},
 	}
 	switch {
-	case Recreated(a.VM):
+	case slices.Contains(Disks(a.VM.Spec), a.Disk):
 		container.Command = attachmentCommand("keep")
+	case Recreated(a.VM):
+		container.Command = attachmentCommand("prepare")
 	case a.Bind:
 		container.Command = directoryCommand("hold-directory")
 		container.VolumeMounts = directoryMounts
 		return container
-	default:
-		container.VolumeMounts = []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}}
 	}
+	container.VolumeMounts = []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}}
 	if a.Mode == corev1.PersistentVolumeBlock {
 		container.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/volume"}}
 	} else {

@@ -3,9 +3,10 @@
 #   hold      make the filesystem on a blank disk, grow one that has room, publish the device node (a
 #             restart finds everything done), then wait; when told to end, leave once nothing uses the
 #             device
-#   keep      for a machine whose own Pod has the claim: prepare the disk before the machine gets it, then
-#             hold the volume on the node until the machine has lost it
-#   await     wait until hold has published the node, or keep has prepared the disk
+#   prepare   for a machine whose own Pod is to have the claim: make or grow the filesystem before the
+#             machine has it, then wait
+#   keep      for a machine whose own Pod has the claim: wait
+#   await     wait until hold has published the node, or prepare has done its work
 #   release   prove that nothing uses the device, and take its node away in the same moment
 #
 # Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, VM (namespace/name).
@@ -273,19 +274,17 @@ case $1 in
     exec 9>"$lock"
     flock 9
     while :; do pause 3600; done ;;
-  keep)
-    ending=no
-    trap 'ending=yes' "${end_signals[@]}"
-    trap 'ended "$BASH_COMMAND"' EXIT
-    mkdir -p /devices
-    if [[ -b /dev/volume ]]; then
+  prepare | keep)
+    # A sandbox does not show that it uses the device: only the first start may touch it.
+    if [[ $1 == prepare && -b /dev/volume && ! -e /devices/.prepared ]]; then
       device=/dev/volume
-      ! exclusively "$device" || { find_device; distinguish; grow; }
-      trap leave "${end_signals[@]}"
-    else
-      trap 'exit 0' "${end_signals[@]}"
+      exclusively "$device" || fail "disk $DISK is still in use outside of VM $VM: $(users "$device")"
+      find_device
+      distinguish
+      grow
     fi
-    [[ $ending == no ]] || exit 0
+    touch /devices/.prepared
+    trap 'exit 0' "${end_signals[@]}"
     exec 9>"$lock"
     flock 9
     while :; do pause 3600; done ;;

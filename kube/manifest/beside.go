@@ -43,3 +43,13 @@ func onNode(name string) *corev1.Affinity {
 		},
 	}}
 }
+
+// beneath asks the scheduler for the node of a machine that has none yet.
+func beneath(machine *corev1.Pod) *corev1.Affinity {
+	return &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{LabelVM: machine.Name, LabelRole: RoleVM}},
+			TopologyKey:   corev1.LabelHostname,
+		}},
+	}}
+}

@@ -154,6 +154,11 @@ restore_store() {
     rm -f "$record"
     return 0
   fi
+  if ! hot_plugged && ! fresh "$cid"; then
+    say "disk $cid is none of this machine's any more: forgetting that it was mounted"
+    rm -f "$record"
+    return 0
+  fi
   # In the middle of a migration from one disk to another. The agent's record does not tell which of
   # them is the one to work on, and the agent refuses to boot. The director knows, and tells a new VM.
   if [[ -e $hints && $(known_disks "$hints") == *$'\n'* ]]; then

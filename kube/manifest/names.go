@@ -62,7 +62,7 @@ func Reserved(name string) bool {
 	switch name {
 	case LabelDirector, LabelRole, LabelVM, LabelDisk, AnnotationDigest, AnnotationSize,
 		AnnotationStemcell, AnnotationAddress, AnnotationFilesystem, AnnotationAttach, AnnotationMetadata, LabelGroup, AnnotationBudget, AnnotationKeep,
-		LabelCopy, AnnotationCopyOf, AnnotationCopiedTo, AnnotationAddresses:
+		LabelCopy, AnnotationCopyOf, AnnotationCopiedTo, AnnotationAddresses, AnnotationVM:
 		return true
 	}
 	return strings.HasPrefix(name, servicePrefix)

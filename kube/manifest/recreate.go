@@ -16,8 +16,12 @@ const (
 	RoleStorage  = "storage"  // the claim of its own storage
 )
 
-// AnnotationAddresses holds, on a machine's PodTemplate, the addresses that its Pod had.
-const AnnotationAddresses = Prefix + "addresses"
+const (
+	// AnnotationAddresses holds, on such a machine's PodTemplate, the addresses of its first Pod.
+	AnnotationAddresses = Prefix + "addresses"
+	// AnnotationVM names, on a disk, the machine among whose own volumes it was last.
+	AnnotationVM = Prefix + "recreated-vm"
+)
 
 const kindTemplate = "PodTemplate"
 
@@ -48,13 +52,17 @@ func (vm VM) Template() *corev1.PodTemplate {
 	}}
 }
 
-// Machine is the template's Pod. With a node it has to run there: where its disks are attached.
+// Machine is the template's Pod. With a node it has to run there, cordoned or not: where its disks are
+// attached.
 func Machine(template *corev1.PodTemplate, node string) *corev1.Pod {
 	again := template.Template.DeepCopy()
 	pod := &corev1.Pod{ObjectMeta: again.ObjectMeta, Spec: again.Spec}
 	pod.Name, pod.Namespace = template.Name, template.Namespace
 	pod.OwnerReferences = []metav1.OwnerReference{belongsTo(template)}
 	if node != "" {
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
+			Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
+		})
 		pod.Spec.Affinity = limit(pod.Spec.Affinity, onNode(node).NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms)
 	}
 	return pod
@@ -90,7 +98,7 @@ func Recreated(pod *corev1.Pod) bool { return Owner(pod).Kind == kindTemplate }
 type Change struct {
 	Add       *corev1.PersistentVolumeClaim // a disk
 	Remove    string                        // a disk's CID
-	Addresses []string                      // that the Pod has now, if any
+	Addresses []string                      // of its first Pod
 	Metadata  any                           // of the Pod: labels and annotations
 }
 

@@ -106,36 +106,6 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 				asBefore(ctx)
 			}, NodeTimeout(longTest))
 
-			It("ends well wherever attach_disk and detach_disk were killed, when they are repeated", func(ctx context.Context) {
-				killing := w.killing()
-				for attached, n := true, 1; ; n++ {
-					method := "attach_disk"
-					if attached {
-						method = "detach_disk"
-						m.tell(ctx, "unmount_disk", disk)
-						m.tell(ctx, "remove_persistent_disk", disk)
-					}
-					cut := killing(ctx, n, method, m.cid, disk)
-					By(fmt.Sprintf("%s killed at request %d: %v", method, n, cut))
-					if attached {
-						response, err := w.Call(ctx, method, m.cid, disk)
-						Expect(err).NotTo(HaveOccurred())
-						if response.Error != nil {
-							Expect(response.Error.Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
-						}
-						m.awaitAgent(ctx)
-					} else {
-						m.attach(ctx, disk)
-						Expect(m.run(ctx, checkDisk)).To(Equal(checksum))
-					}
-					Expect(m.kept(ctx)).To(Equal(before))
-					attached = !attached
-					if !cut && attached {
-						return
-					}
-				}
-			}, Label("extended"), NodeTimeout(2*longTest))
-
 			It("is deleted with the disk attached, which survives, and all else goes", func(ctx context.Context) {
 				w.must(ctx, "delete_vm", m.cid)
 				Eventually(func() (int, error) {
@@ -151,6 +121,45 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 			}, NodeTimeout(longTest))
 		})
 	}
+
+	DescribeTable("ends well wherever attach_disk and detach_disk were killed, when they are repeated",
+		func(ctx context.Context, properties map[string]any) {
+			w := newWorld(ctx)
+			m := w.createMachineFrom(ctx, os.Getenv("E2E_STEMCELL"), recreated)
+			disk, before := w.createDisk(ctx, 64, properties), m.kept(ctx)
+			m.attach(ctx, disk)
+			checksum := m.run(ctx, fillDisk)
+			killing := w.killing()
+			for attached, n := true, 1; ; n++ {
+				method := "attach_disk"
+				if attached {
+					method = "detach_disk"
+					m.tell(ctx, "unmount_disk", disk)
+					m.tell(ctx, "remove_persistent_disk", disk)
+				}
+				cut := killing(ctx, n, method, m.cid, disk)
+				By(fmt.Sprintf("%s killed at request %d: %v", method, n, cut))
+				if attached {
+					response, err := w.Call(ctx, method, m.cid, disk)
+					Expect(err).NotTo(HaveOccurred())
+					if response.Error != nil {
+						Expect(response.Error.Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
+					}
+					m.awaitAgent(ctx)
+				} else {
+					m.attach(ctx, disk)
+					Expect(m.run(ctx, checkDisk)).To(Equal(checksum))
+				}
+				Expect(m.kept(ctx)).To(Equal(before))
+				attached = !attached
+				if !cut && attached {
+					return
+				}
+			}
+		},
+		Entry("with a Block claim", onBlock, Label("extended"), NodeTimeout(2*longTest)),
+		Entry("with a directory", map[string]any{"attach": "bind"}, Label("extended"), NodeTimeout(2*longTest)),
+	)
 
 	It("has its data moved from disk to disk by its agent", func(ctx context.Context) {
 		w := newWorld(ctx)

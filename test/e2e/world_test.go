@@ -77,7 +77,7 @@ func (w *world) directorWith(kubeconfig string, more map[string]any) *director.D
 	GinkgoHelper()
 	configuration := map[string]any{
 		"agent":    map[string]any{"mbus": director.AgentMbus, "blobstore": map[string]any{"provider": "local", "options": map[string]any{"blobstore_path": "/var/vcap/data/blobs"}}},
-		"timeouts": map[string]any{"create_vm": "3m", "attach_disk": "2m", "detach_disk": "2m", "delete_vm": "2m"},
+		"timeouts": map[string]any{"create_vm": "3m", "attach_disk": "2m", "detach_disk": "5m", "delete_vm": "2m"},
 	}
 	maps.Copy(configuration, more)
 	config := filepath.Join(GinkgoT().TempDir(), "cpi.json")

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,6 +20,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 	var (
 		w        world
 		vm, disk string
+		clean    []string
 	)
 	pod := func(ctx context.Context) *corev1.Pod {
 		GinkgoHelper()
@@ -26,15 +28,23 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(err).NotTo(HaveOccurred())
 		return found
 	}
-	endPod := func(ctx context.Context) {
+	// gate keeps the Pods that are made from now on from getting a node.
+	gate := func(ctx context.Context, gates string) {
 		GinkgoHelper()
-		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, vm, metav1.DeleteOptions{})).To(Succeed())
-		Eventually(w.objects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + vm))
+		patch := []byte(`{"template":{"spec":{"schedulingGates":` + gates + `}}}`)
+		_, err := cluster.CoreV1().PodTemplates(w.namespace).Patch(ctx, vm, types.MergePatchType, patch, metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+	}
+	takeAway := func(ctx context.Context, name string) {
+		GinkgoHelper()
+		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
+		Eventually(w.objects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + name))
 	}
 	BeforeEach(func(ctx context.Context) {
 		w = newWorld(ctx)
 		w.kind = kinds[" with disk_strategy: recreate"]
 		vm, disk = w.createVM(ctx, "one"), w.createDisk(ctx)
+		clean = w.objects(ctx)
 	})
 
 	It("gets a disk with a new Pod, on its node, with its labels, its claim and its address", func(ctx context.Context) {
@@ -67,21 +77,18 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		for method, arguments := range map[string][]any{
 			"has_vm": {vm}, "get_disks": {vm}, "set_vm_metadata": {vm, map[string]any{"job": "web"}}, "reboot_vm": {vm}, "attach_disk": {vm, disk},
 		} {
-			endPod(ctx)
+			takeAway(ctx, vm)
 			w.must(ctx, method, arguments...)
 			Expect(manifest.Disks(pod(ctx).Spec)).To(ConsistOf(disk), method)
 		}
 	})
 
 	It("gets a disk once the Pod that another call has just made has found its node", func(ctx context.Context) {
-		templates, pods := cluster.CoreV1().PodTemplates(w.namespace), cluster.CoreV1().Pods(w.namespace)
-		gates := func(gates string) []byte { return []byte(`{"template":{"spec":{"schedulingGates":` + gates + `}}}`) }
-		_, err := templates.Patch(ctx, vm, types.MergePatchType, gates(`[{"name":"test/wait"}]`), metav1.PatchOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		endPod(ctx)
+		pods := cluster.CoreV1().Pods(w.namespace)
+		gate(ctx, `[{"name":"test/wait"}]`)
+		takeAway(ctx, vm)
 		w.must(ctx, "has_vm", vm)
-		_, err = templates.Patch(ctx, vm, types.MergePatchType, gates(`null`), metav1.PatchOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		gate(ctx, `null`)
 		Expect(pod(ctx).Spec.NodeName).To(BeEmpty())
 
 		attached := make(chan struct{})
@@ -91,18 +98,85 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 			w.must(ctx, "attach_disk", vm, disk)
 		}()
 		Consistently(attached, "1s").ShouldNot(BeClosed())
-		_, err = pods.Patch(ctx, vm, types.MergePatchType, []byte(`{"spec":{"schedulingGates":null}}`), metav1.PatchOptions{})
+		_, err := pods.Patch(ctx, vm, types.MergePatchType, []byte(`{"spec":{"schedulingGates":null}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(attached).WithContext(ctx).Should(BeClosed())
 		Expect(manifest.Disks(pod(ctx).Spec)).To(ConsistOf(disk))
 	})
 
-	It("gets its disks' attachments back after a drain has taken them away too", func(ctx context.Context) {
+	for method, arguments := range map[string]func() []any{
+		"has_vm":      func() []any { return []any{vm} },
+		"get_disks":   func() []any { return []any{vm} },
+		"detach_disk": func() []any { return []any{vm, disk} },
+	} {
+		It("has its disk attached after a drain has taken both away, when "+method+" comes first", func(ctx context.Context) {
+			w.must(ctx, "attach_disk", vm, disk)
+			takeAway(ctx, vm)
+			takeAway(ctx, disk+"-attachment")
+			w.must(ctx, method, arguments()...)
+			left := []string{disk}
+			if method == "detach_disk" {
+				left = nil
+			}
+			Expect(manifest.Disks(pod(ctx).Spec)).To(Equal(left))
+			Expect(w.objects(ctx)).To(HaveLen(len(clean) + len(left)))
+		})
+	}
+
+	It("keeps its disk for itself after the disk's attachment was taken away", func(ctx context.Context) {
 		w.must(ctx, "attach_disk", vm, disk)
-		endPod(ctx)
-		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
-		Eventually(w.objects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + disk + "-attachment"))
+		takeAway(ctx, disk+"-attachment")
+		other := w.createVM(ctx, "two", disk)
+		for method, arguments := range map[string][]any{
+			"attach_disk": {other, disk}, "delete_disk": {disk}, "resize_disk": {disk, 128}, "update_disk": {disk, 64, map[string]any{"storage_class": "growing"}},
+		} {
+			Expect(w.fails(ctx, method, arguments...).Message).To(ContainSubstring("disk "+disk+" is attached to VM "+vm), method)
+		}
 		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
+		w.must(ctx, "detach_disk", vm, disk)
+		w.must(ctx, "attach_disk", other, disk)
+	})
+
+	It("is made again without the disk when it does not come up with it", func(ctx context.Context) {
+		gate(ctx, `[{"name":"test/wait"}]`)
+		hurried := w.withTimeouts(map[string]any{"attach_disk": "4s"})
+		response, err := hurried.Call(ctx, "attach_disk", vm, disk)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Error.Message).To(ContainSubstring("did not come up again"))
+		Expect(manifest.Disks(pod(ctx).Spec)).To(BeEmpty())
+		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
+		Expect(w.objects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
+	})
+
+	It("is not touched by detach_disk while its node does not answer", func(ctx context.Context) {
+		node := "recreate-" + w.namespace
+		bringNode(ctx, node)
+		properties := maps.Clone(w.vm)
+		properties["node_selector"] = map[string]any{"test/name": node}
+		w.must(ctx, "create_vm", "lost", stemcellCID, properties, onDynamic(), []string{}, map[string]any{})
+		vm = "agent-lost"
+		w.must(ctx, "attach_disk", vm, disk)
+		w.silence(ctx, node)
+		w.declareNotReady(ctx, vm, disk+"-attachment")
+		before := pod(ctx)
+		Expect(w.fails(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("node " + node + " has not answered"))
+		Expect(pod(ctx).UID).To(Equal(before.UID))
+		Expect(manifest.Disks(pod(ctx).Spec)).To(ConsistOf(disk))
+		template, err := cluster.CoreV1().PodTemplates(w.namespace).Get(ctx, vm, metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(manifest.Disks(template.Template.Spec)).To(ConsistOf(disk))
+	})
+
+	It("keeps its Service and its budgets while it has no Pod", func(ctx context.Context) {
+		properties := behind(fixed(nil))
+		maps.Copy(properties, w.vm)
+		properties["disruption_budget"] = map[string]any{"max_unavailable": 1}
+		w.must(ctx, "create_vm", "two", stemcellCID, properties, onDynamic(), []string{}, inGroup(group))
+		for _, cid := range []string{vm, "agent-two"} {
+			w.must(ctx, "set_vm_metadata", cid, map[string]any{"job": "web"})
+		}
+		takeAway(ctx, "agent-two")
+		Expect(w.collect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
 	})
 
 	It("is rebooted with a new Pod that has its disks", func(ctx context.Context) {
@@ -115,10 +189,10 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 
 	It("says so when the network plugin gives its new Pod another address", func(ctx context.Context) {
 		patch := []byte(`{"metadata":{"annotations":{"` + manifest.AnnotationAddresses + `":"10.0.0.1"}}}`)
-		endPod(ctx)
+		takeAway(ctx, vm)
 		_, err := cluster.CoreV1().PodTemplates(w.namespace).Patch(ctx, vm, types.MergePatchType, patch, metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(w.fails(ctx, "get_disks", vm).Message).To(ContainSubstring("had the address 10.0.0.1, and its new Pod has"))
+		Expect(w.fails(ctx, "reboot_vm", vm).Message).To(ContainSubstring("had the address 10.0.0.1, and its new Pod has"))
 	})
 
 	It("refuses a disk that needs a loop device of the node, and one for a single Pod", func(ctx context.Context) {
@@ -153,7 +227,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 	It("is collected, with all that belongs to it, when create_vm was cut short", func(ctx context.Context) {
 		w.must(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
 		w.must(ctx, "attach_disk", vm, disk)
-		clean := w.objects(ctx)
+		clean = w.objects(ctx)
 		Expect(w.killed(ctx, 4, true, "create_vm", "two", stemcellCID, w.vm, onDynamic(), []string{}, map[string]any{})).To(BeTrue())
 		Eventually(w.collect).WithContext(ctx).WithArguments(director.UUID).Should(ContainElement(
 			And(ContainSubstring("PodTemplate "+w.namespace+"/agent-two"), ContainSubstring("set_vm_metadata was never called"))))
