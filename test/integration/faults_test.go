@@ -46,8 +46,7 @@ func cutShort(kind kind) {
 		vm, disk string
 	)
 	BeforeEach(func(ctx context.Context) {
-		w = newWorld(ctx)
-		w.kind = kind
+		w = newWorld(ctx).of(kind)
 		vm, disk = w.createVM(ctx, "one"), w.createDisk(ctx)
 	})
 
@@ -171,8 +170,7 @@ var _ = Describe("A fault of the API server", func() {
 	for name, fault := range faults {
 		for of, kind := range kinds {
 			It(name+", at any request for a VM"+of+", does not make a call fail or change its outcome", func(ctx context.Context) {
-				w := newWorld(ctx)
-				w.kind = kind
+				w := newWorld(ctx).of(kind)
 				at := func(n int, method string, arguments ...any) {
 					GinkgoHelper()
 					proxy.Reset(fault(n))

@@ -41,8 +41,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Eventually(w.objects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + name))
 	}
 	BeforeEach(func(ctx context.Context) {
-		w = newWorld(ctx)
-		w.kind = kinds[" with disk_strategy: recreate"]
+		w = newWorld(ctx).of(kinds[" with disk_strategy: recreate"])
 		vm, disk = w.createVM(ctx, "one"), w.createDisk(ctx)
 		clean = w.objects(ctx)
 	})

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -176,9 +177,20 @@ func (w world) with(section string, content map[string]any) *director.Director {
 	config[section] = content
 	raw, err = json.Marshal(config)
 	Expect(err).NotTo(HaveOccurred())
-	path := filepath.Join(dir, w.namespace+"-"+section+".json")
+	path := strings.TrimSuffix(w.Config, ".json") + "-" + section + ".json"
 	Expect(os.WriteFile(path, raw, 0o600)).To(Succeed())
 	return &director.Director{CPI: w.CPI, Config: path}
+}
+
+// of is the world with machines and disks of this kind. Those that are made again for each disk take their
+// time.
+func (w world) of(k kind) world {
+	GinkgoHelper()
+	w.kind = k
+	if k.vm["disk_strategy"] != nil {
+		w.Director = w.withTimeouts(map[string]any{"create_vm": "30s", "attach_disk": "30s", "detach_disk": "30s", "delete_vm": "30s", "request": "5s"})
+	}
+	return w
 }
 
 func (w world) withTimeouts(timeouts map[string]any) *director.Director {

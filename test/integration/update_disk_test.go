@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -23,7 +24,9 @@ const (
 // usedDisk is a disk that has been attached once, so that it has a volume.
 func (w world) usedDisk(ctx context.Context, vm string, properties map[string]any) string {
 	GinkgoHelper()
-	disk := w.must(ctx, "create_disk", 64, properties, nil).Text()
+	all := maps.Clone(w.disk)
+	maps.Copy(all, properties)
+	disk := w.must(ctx, "create_disk", 64, all, nil).Text()
 	w.must(ctx, "attach_disk", vm, disk)
 	w.must(ctx, "detach_disk", vm, disk)
 	return disk
