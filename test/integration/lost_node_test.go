@@ -12,10 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// ownTaint keeps the machines of other tests off a test's own node.
+var ownTaint = corev1.Taint{Key: "test/own", Effect: corev1.TaintEffectNoSchedule}
+
 // bringNode makes a node of its own for a test, and waits until it is ready.
 func bringNode(ctx context.Context, name string) {
 	GinkgoHelper()
-	_, err := cluster.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test/name": name}}}, metav1.CreateOptions{})
+	_, err := cluster.CoreV1().Nodes().Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test/name": name}},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{ownTaint}},
+	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) {
 		Expect(cluster.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
@@ -24,8 +30,13 @@ func bringNode(ctx context.Context, name string) {
 		node, err := cluster.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(node.Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionTrue))))
-		g.Expect(node.Spec.Taints).To(BeEmpty())
+		g.Expect(node.Spec.Taints).To(ConsistOf(ownTaint))
 	}).WithContext(ctx).Should(Succeed())
+}
+
+// on are the cloud_properties of a machine on a test's own node.
+func on(node string) map[string]any {
+	return map[string]any{"node_selector": map[string]any{"test/name": node}, "tolerations": []any{map[string]any{"key": ownTaint.Key, "operator": "Exists"}}}
 }
 
 // silence makes the node one that was not heard of any more: no Pod of the namespace ends on it.
@@ -65,7 +76,7 @@ var _ = Describe("A node that does not answer", func() {
 		w.Director = w.withTimeouts(map[string]any{"attach_disk": "2m", "detach_disk": "2m", "delete_vm": "2m"})
 		node = "node-" + strings.TrimPrefix(w.namespace, "world-")
 		bringNode(ctx, node)
-		w.must(ctx, "create_vm", "one", stemcellCID, map[string]any{"node_selector": map[string]any{"test/name": node}}, onDynamic(), []string{}, map[string]any{})
+		w.must(ctx, "create_vm", "one", stemcellCID, on(node), onDynamic(), []string{}, map[string]any{})
 		vm, disk = "agent-one", w.createDisk(ctx)
 		w.must(ctx, "attach_disk", vm, disk)
 		w.silence(ctx, node)

@@ -151,7 +151,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		node := "recreate-" + w.namespace
 		bringNode(ctx, node)
 		properties := maps.Clone(w.vm)
-		properties["node_selector"] = map[string]any{"test/name": node}
+		maps.Copy(properties, on(node))
 		w.must(ctx, "create_vm", "lost", stemcellCID, properties, onDynamic(), []string{}, map[string]any{})
 		vm = "agent-lost"
 		w.must(ctx, "attach_disk", vm, disk)

@@ -9,11 +9,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
-
-	"bosh-kubernetes-cpi/test/embedded"
 )
 
 var documentedRights = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml"}
@@ -23,22 +24,60 @@ var documentedRights = []string{"../../docs/rbac.yaml", "../../docs/rbac-network
 func serviceAccount(ctx context.Context, namespace string) string {
 	GinkgoHelper()
 	raw := rightsDocuments()
-	// Each world has its own service account, and so its own binding in the cluster.
+	// Each world has its own service account, and so its own bindings in the cluster; the ClusterRoles are for all.
 	content := strings.ReplaceAll(raw, "namespace: bosh\n", "namespace: "+namespace+"\n")
 	content = strings.ReplaceAll(content, "kind: ClusterRoleBinding\nmetadata:\n  name: bosh-cpi", "kind: ClusterRoleBinding\nmetadata:\n  name: bosh-cpi-"+namespace)
 	Expect(content).To(ContainSubstring("name: bosh-cpi-" + namespace))
-	_, err := embedded.RunInput(ctx, content, "kubectl", "--kubeconfig", plane.Kubeconfig("admin"), "apply", "--namespace", namespace, "-f", "-")
-	Expect(err).NotTo(HaveOccurred())
+	for _, document := range strings.Split(content, "\n---\n") {
+		var object unstructured.Unstructured
+		Expect(yaml.Unmarshal([]byte(document), &object.Object)).To(Succeed())
+		kind := object.GroupVersionKind()
+		ofKind := objects.Resource(kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s"))
+		var err error
+		if strings.HasPrefix(kind.Kind, "Cluster") {
+			_, err = ofKind.Create(ctx, &object, metav1.CreateOptions{})
+		} else {
+			_, err = ofKind.Namespace(namespace).Create(ctx, &object, metav1.CreateOptions{})
+		}
+		if kind.Kind != "ClusterRole" || !apierrors.IsAlreadyExists(err) {
+			Expect(err).NotTo(HaveOccurred())
+		}
+	}
+	// The API server learns of rights a moment after they were given.
+	user := "system:serviceaccount:" + namespace + ":bosh-cpi"
+	for _, right := range []authorizationv1.ResourceAttributes{
+		{Verb: "delete", Resource: "pods", Namespace: namespace}, {Verb: "create", Group: "crd.projectcalico.org", Resource: "ippools"},
+	} {
+		Eventually(func() (bool, error) {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &right}}
+			answer, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			return err == nil && answer.Status.Allowed, err
+		}).WithContext(ctx).Should(BeTrue(), "%v", right)
+	}
 	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return token.Status.Token
+}
+
+const rightsUsed = "rights used"
+
+// reportRights puts into the report what rights this process's specs used.
+func reportRights() {
+	AddReportEntry(rightsUsed, strings.Join(proxy.Rights(), "\n"), ReportEntryVisibilityNever)
 }
 
 var _ = ReportAfterSuite("every documented right is used", func(report Report) {
 	if !report.SuiteSucceeded || report.SuiteConfig.FocusStrings != nil {
 		return // some calls were not made
 	}
-	used := proxy.Rights()
+	var used []string
+	for _, each := range report.SpecReports {
+		for _, entry := range each.ReportEntries {
+			if entry.Name == rightsUsed {
+				used = append(used, strings.Split(entry.StringRepresentation(), "\n")...)
+			}
+		}
+	}
 	for _, right := range documented() {
 		// A wait lists first, and watches only when that does not settle it.
 		listed := strings.Replace(right, "watch ", "list ", 1)

@@ -36,27 +36,29 @@ func TestIntegration(t *testing.T) {
 	RunSpecs(t, "integration")
 }
 
+// Each process has clients and a proxy of its own; the rest is the same for all.
 var (
 	dir     string
 	plane   *embedded.ControlPlane
 	cluster kubernetes.Interface
+	objects dynamic.Interface
 	proxy   *apiproxy.Proxy
 	program string
 )
 
-var _ = BeforeSuite(func(ctx context.Context) {
-	var err error
-	dir = GinkgoT().TempDir()
-	program = filepath.Join(dir, "cpi")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "bosh-kubernetes-cpi/cmd/cpi")
+// The first process starts what all of them share, in a folder that it tells the others.
+var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
+	shared := GinkgoT().TempDir()
+	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(shared, "cpi"), "bosh-kubernetes-cpi/cmd/cpi")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(out))
 
-	plane, err = embedded.NewTestControlPlane(filepath.Join(dir, "control-plane"))
+	started, err := embedded.NewTestControlPlane(filepath.Join(shared, "control-plane"))
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(plane.Stop()).To(Succeed()) })
-	Expect(plane.Start(ctx)).To(Succeed())
+	DeferCleanup(func() { Expect(started.Stop()).To(Succeed()) })
+	Expect(started.Start(ctx)).To(Succeed())
+	connect(shared)
 
 	kwok := embedded.Process{Name: "kwok", Dir: dir, Child: true, Args: []string{
 		"kwok", "--kubeconfig", plane.Kubeconfig("admin"), "--manage-all-nodes", "--config", "testdata/kwok.yaml",
@@ -64,20 +66,13 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(kwok.Start()).To(Succeed())
 	DeferCleanup(func() { Expect(kwok.Stop()).To(Succeed()) })
 
-	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
-	Expect(err).NotTo(HaveOccurred())
-	config.QPS = -1
-	cluster, err = kubernetes.NewForConfig(config)
-	Expect(err).NotTo(HaveOccurred())
 	Expect(plane.Apply(ctx, resources)).To(Succeed())
 	Expect(plane.Apply(ctx, storageResources)).To(Succeed())
 	_, err = plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 	Expect(err).NotTo(HaveOccurred())
-	extensions, err := dynamic.NewForConfig(config)
-	Expect(err).NotTo(HaveOccurred())
 	serve, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
-	go serveStorage(serve, cluster, extensions)
+	go serveStorage(serve, cluster, objects)
 	go endPods(serve, cluster)
 	Eventually(func(g Gomega) {
 		nodes, err := cluster.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -87,11 +82,29 @@ var _ = BeforeSuite(func(ctx context.Context) {
 				HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionTrue))), node.Name)
 		}
 	}).Should(Succeed(), kwok.LastLines)
-
+	return []byte(shared)
+}, func(shared []byte) {
+	connect(string(shared))
+	var err error
 	proxy, err = apiproxy.New(plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(proxy.Close)
+	DeferCleanup(reportRights)
 }, NodeTimeout(5*time.Minute))
+
+// connect makes this process work with the control plane of the shared folder.
+func connect(shared string) {
+	GinkgoHelper()
+	dir, program = shared, filepath.Join(shared, "cpi")
+	plane = &embedded.ControlPlane{Dir: filepath.Join(shared, "control-plane")}
+	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
+	Expect(err).NotTo(HaveOccurred())
+	config.QPS = -1
+	cluster, err = kubernetes.NewForConfig(config)
+	Expect(err).NotTo(HaveOccurred())
+	objects, err = dynamic.NewForConfig(config)
+	Expect(err).NotTo(HaveOccurred())
+}
 
 const resources = `
 apiVersion: v1
@@ -154,7 +167,7 @@ func newWorld(ctx context.Context) world {
 	kubeconfig, config := filepath.Join(dir, namespace+".kubeconfig"), filepath.Join(dir, namespace+".json")
 	Expect(proxy.Kubeconfig(kubeconfig, namespace)).To(Succeed())
 	Expect(director.WriteConfig(config, kubeconfig, namespace, map[string]any{
-		"timeouts": map[string]any{"create_vm": "30s", "attach_disk": "30s", "detach_disk": "4s", "delete_vm": "30s", "request": "5s"},
+		"timeouts": map[string]any{"create_vm": "30s", "attach_disk": "30s", "detach_disk": "30s", "delete_vm": "30s", "request": "5s"},
 	})).To(Succeed())
 	proxy.Reset(nil)
 	return world{Director: &director.Director{CPI: program, Config: config}, namespace: namespace, kind: kinds[""]}
@@ -182,14 +195,9 @@ func (w world) with(section string, content map[string]any) *director.Director {
 	return &director.Director{CPI: w.CPI, Config: path}
 }
 
-// of is the world with machines and disks of this kind. Those that are made again for each disk take their
-// time.
+// of is the world with machines and disks of this kind.
 func (w world) of(k kind) world {
-	GinkgoHelper()
 	w.kind = k
-	if k.vm["disk_strategy"] != nil {
-		w.Director = w.withTimeouts(map[string]any{"create_vm": "30s", "attach_disk": "30s", "detach_disk": "30s", "delete_vm": "30s", "request": "5s"})
-	}
 	return w
 }
 

@@ -272,7 +272,7 @@ var _ = Describe("update_disk", func() {
 		It("in time ends the copy and leaves the disk as it was", func(ctx context.Context) {
 			disk := w.usedDisk(ctx, vm, map[string]any{})
 			short := w
-			short.Director = w.withTimeouts(map[string]any{"update_disk": "2s"})
+			short.Director = w.withTimeouts(map[string]any{"update_disk": "6s"})
 			Expect(short.fails(ctx, "update_disk", disk, 64, toXFS).Message).To(ContainSubstring("timeouts.update_disk"))
 			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk))
 			w.must(ctx, "attach_disk", vm, disk)
