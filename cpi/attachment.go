@@ -88,7 +88,7 @@ func (c *call) withAttachments(cluster *kube.Client, vm string) (machine *corev1
 		}
 		attachments := only(manifest.RoleAttachment, found.Items)
 		for _, machine := range only(manifest.RoleVM, found.Items) {
-			if !manifest.Recreated(machine) || runs(machine) && len(manifest.Disks(machine.Spec)) <= len(attachments) {
+			if !manifest.Recreated(machine) || runs(machine) && len(lacking(machine, attachments)) == 0 {
 				return machine, attachments, nil
 			}
 		}
@@ -296,10 +296,13 @@ func (c *call) lostAttachment(cluster *kube.Client, vm, disk string) (*corev1.Po
 		return nil, err
 	}
 	user, err := c.volumeOf(cluster, claim)
-	if err == nil && user == vm {
-		err = c.revive(cluster, vm)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if user != vm {
+		return nil, kube.ErrNotFound
+	}
+	if err := c.revive(cluster, vm); err != nil {
 		return nil, err
 	}
 	return cluster.Pods.Get(c.ctx, manifest.AttachmentName(disk))

@@ -211,10 +211,7 @@ func (c *call) nodeOfDisks(cluster *kube.Client, attachments []*corev1.Pod) (str
 
 // attachAll brings the attachments that the machine's disks lack.
 func (c *call) attachAll(cluster *kube.Client, machine *corev1.Pod, attachments []*corev1.Pod) error {
-	for _, disk := range manifest.Disks(machine.Spec) {
-		if slices.ContainsFunc(attachments, func(pod *corev1.Pod) bool { return pod.Labels[manifest.LabelDisk] == disk }) {
-			continue
-		}
+	for _, disk := range lacking(machine, attachments) {
 		claim, err := c.claim(cluster, disk)
 		if err != nil {
 			return err
@@ -228,6 +225,13 @@ func (c *call) attachAll(cluster *kube.Client, machine *corev1.Pod, attachments 
 		}
 	}
 	return nil
+}
+
+// lacking are the disks among the machine's own volumes that have no attachment.
+func lacking(machine *corev1.Pod, attachments []*corev1.Pod) []string {
+	return slices.DeleteFunc(manifest.Disks(machine.Spec), func(disk string) bool {
+		return slices.ContainsFunc(attachments, func(pod *corev1.Pod) bool { return pod.Labels[manifest.LabelDisk] == disk })
+	})
 }
 
 // runs reports that the Pod has neither ended nor is to end.

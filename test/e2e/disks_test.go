@@ -98,7 +98,7 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 			It("by migration from "+from+" to "+to+" keeps its data", func(ctx context.Context) {
 				w := newWorld(ctx)
 				w.migrates(ctx, w.createMachine(ctx), old, successor)
-			}, NodeTimeout(longTest))
+			}, extended(from == to), NodeTimeout(longTest))
 		}
 	}
 
@@ -117,7 +117,7 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 			Expect(strconv.Atoi(m.run(ctx, "df --output=size --block-size=1M /var/vcap/store | tail -n 1 | tr -d ' '"))).To(BeNumerically(">", 1300))
 			m.detach(ctx, disk)
 			w.must(ctx, "delete_disk", disk)
-		}, NodeTimeout(longTest))
+		}, extended(mode == "Filesystem"), NodeTimeout(longTest))
 
 		It("from a snapshot of a "+kind+" claim has the content of that moment", func(ctx context.Context) {
 			w := newWorld(ctx)
@@ -138,7 +138,7 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 			w.must(ctx, "delete_snapshot", snapshot)
 			w.must(ctx, "delete_disk", restored)
 			w.must(ctx, "delete_disk", disk)
-		}, NodeTimeout(longTest))
+		}, extended(mode == "Filesystem"), NodeTimeout(longTest))
 	}
 
 	It("from a snapshot of an xfs disk is used beside its source on one node", func(ctx context.Context) {
@@ -166,6 +166,14 @@ func (m *machine) sizeMiB(ctx context.Context, disk string) int {
 	bytes, err := strconv.Atoi(m.run(ctx, "blockdev --getsize64 /dev/bosh/"+disk))
 	Expect(err).NotTo(HaveOccurred())
 	return bytes >> 20
+}
+
+// extended labels those tests that CI leaves out, because others like them say nearly as much.
+func extended(left bool) Labels {
+	if left {
+		return Label("extended")
+	}
+	return nil
 }
 
 // migrates lets the agent move 1 GiB from one disk to another, larger one.
