@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync"
 )
 
 // UUID is the director's.
@@ -20,8 +21,24 @@ type Director struct {
 	CPI, Config string
 	// APIVersion of the calls; 2 by default.
 	APIVersion int
-	// OnStart sees each process as it starts.
-	OnStart func(*os.Process)
+	onStart    func(*os.Process)
+}
+
+// Mortal is the same director, and a function that kills the process of its latest call.
+func (d *Director) Mortal() (mortal *Director, kill func() error) {
+	var mutex sync.Mutex
+	var process *os.Process
+	copied := *d
+	copied.onStart = func(started *os.Process) {
+		mutex.Lock()
+		defer mutex.Unlock()
+		process = started
+	}
+	return &copied, func() error {
+		mutex.Lock()
+		defer mutex.Unlock()
+		return process.Kill()
+	}
 }
 
 // Response is the CPI's.
@@ -80,8 +97,8 @@ func (d *Director) Raw(ctx context.Context, request []byte) (Response, error) {
 	if err := command.Start(); err != nil {
 		return Response{}, err
 	}
-	if d.OnStart != nil {
-		d.OnStart(command.Process)
+	if d.onStart != nil {
+		d.onStart(command.Process)
 	}
 	if err := command.Wait(); err != nil {
 		return Response{Stderr: stderr.String()}, fmt.Errorf("the CPI's process: %w: %s", err, stderr.String())

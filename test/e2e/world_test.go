@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -129,13 +128,9 @@ func (w *world) killing() func(ctx context.Context, n int, method string, argume
 	DeferCleanup(proxy.Close)
 	kubeconfig := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
 	Expect(proxy.Kubeconfig(kubeconfig, w.namespace)).To(Succeed())
-	doomed := w.directorVia(kubeconfig)
-	var mutex sync.Mutex
-	var process *os.Process
-	doomed.OnStart = func(started *os.Process) { mutex.Lock(); process = started; mutex.Unlock() }
-	kill := func() { mutex.Lock(); defer mutex.Unlock(); _ = process.Kill() }
+	doomed, kill := w.directorVia(kubeconfig).Mortal()
 	return func(ctx context.Context, n int, method string, arguments ...any) bool {
-		proxy.Reset(apiproxy.After(n, kill))
+		proxy.Reset(apiproxy.After(n, func() { _ = kill() }))
 		_, err := doomed.Call(ctx, method, arguments...)
 		return err != nil
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -19,11 +17,8 @@ import (
 // server has seen it, or after. It answers false when the call sent fewer requests.
 func (w world) killed(ctx context.Context, n int, after bool, method string, arguments ...any) bool {
 	GinkgoHelper()
-	var mutex sync.Mutex
-	var process *os.Process
-	killing := *w.Director
-	killing.OnStart = func(started *os.Process) { mutex.Lock(); process = started; mutex.Unlock() }
-	kill := func() { mutex.Lock(); defer mutex.Unlock(); Expect(process.Kill()).To(Succeed()) }
+	killing, end := w.Mortal()
+	kill := func() { Expect(end()).To(Succeed()) }
 	if after {
 		proxy.Reset(apiproxy.After(n, kill))
 	} else {
