@@ -275,6 +275,8 @@ case $1 in
     flock 9
     while :; do pause 3600; done ;;
   prepare | keep)
+    ending=no
+    trap 'ending=yes' "${end_signals[@]}"
     # A sandbox does not show that it uses the device: only the first start may touch it.
     if [[ $1 == prepare && -b /dev/volume && ! -e /devices/.prepared ]]; then
       device=/dev/volume
@@ -285,6 +287,7 @@ case $1 in
     fi
     touch /devices/.prepared
     trap 'exit 0' "${end_signals[@]}"
+    [[ $ending == no ]] || exit 0
     exec 9>"$lock"
     flock 9
     while :; do pause 3600; done ;;
