@@ -62,11 +62,7 @@ func (c *call) attachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (diskHint, e
 // bringAttached attaches the disk, and leaves nothing behind when that fails. mine tells that it was not
 // attached before.
 func (c *call) bringAttached(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, machine *corev1.Pod) (attachment *corev1.Pod, mine bool, err error) {
-	wanted, err := attachmentOf(claim, machine, c.director)
-	if err != nil {
-		return nil, false, err
-	}
-	attachment, mine, err = c.bringAttachment(cluster, wanted.Pod())
+	attachment, mine, err = c.bringAttachment(cluster, claim, machine)
 	if err != nil {
 		return nil, false, err
 	}
@@ -105,11 +101,7 @@ func (c *call) scheduled(cluster *kube.Client, vm string) (machine *corev1.Pod, 
 	if err != nil || !manifest.Recreated(machine) || machine.Spec.NodeName != "" {
 		return machine, attachments, err
 	}
-	template, err := c.template(cluster, vm)
-	if err != nil {
-		return nil, nil, err
-	}
-	machine, err = c.bringUp(cluster, template)
+	machine, err = c.boot(cluster, vm)
 	return machine, attachments, err
 }
 
@@ -154,8 +146,12 @@ func attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, dire
 
 // bringAttachment makes the attachment, or answers the one that is there already for the same VM.
 // mine tells that this call made it.
-func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attachment *corev1.Pod, mine bool, err error) {
-	return cluster.Pods.Bring(c.ctx, wanted, func(left *corev1.Pod) (bool, error) {
+func (c *call) bringAttachment(cluster *kube.Client, claim *corev1.PersistentVolumeClaim, machine *corev1.Pod) (attachment *corev1.Pod, mine bool, err error) {
+	wanted, err := attachmentOf(claim, machine, c.director)
+	if err != nil {
+		return nil, false, err
+	}
+	return cluster.Pods.Bring(c.ctx, wanted.Pod(), func(left *corev1.Pod) (bool, error) {
 		switch {
 		case left.DeletionTimestamp != nil:
 			err := c.awaitGone(cluster, left)
@@ -163,7 +159,7 @@ func (c *call) bringAttachment(cluster *kube.Client, wanted *corev1.Pod) (attach
 				left.Labels[manifest.LabelDisk], left.Labels[manifest.LabelVM]))
 		case isCopy(left):
 			return false, copying(left)
-		case left.Labels[manifest.LabelVM] != wanted.Labels[manifest.LabelVM]:
+		case left.Labels[manifest.LabelVM] != machine.Name:
 			return false, attached(left)
 		case releasing(left) && !kube.Finished(left):
 			// A detach_disk is, or was, at it: what its proof finds decides.
@@ -241,11 +237,8 @@ func (c *call) detachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (any, error)
 		return nil, err
 	}
 	attachment, err := cluster.Pods.Get(c.ctx, manifest.AttachmentName(disk))
-	if errors.Is(err, kube.ErrNotFound) {
-		attachment, err = c.lostAttachment(cluster, vm, disk)
-	}
 	if errors.Is(err, kube.ErrNotFound) || (err == nil && attachment.Labels[manifest.LabelVM] != vm) {
-		return nil, c.notAttached(cluster, vm, disk)
+		attachment, err = c.lostAttachment(cluster, vm, disk)
 	}
 	if err != nil {
 		return nil, err
@@ -289,7 +282,7 @@ func (c *call) detachDisk(vmCID apiv1.VMCID, diskCID apiv1.DiskCID) (any, error)
 }
 
 // lostAttachment answers the attachment, made again, that was taken away from a disk among the machine's own
-// volumes; ErrNotFound when the disk is none of those.
+// volumes. Any other disk is not attached to this VM, or it or the VM does not exist.
 func (c *call) lostAttachment(cluster *kube.Client, vm, disk string) (*corev1.Pod, error) {
 	claim, err := c.claim(cluster, disk)
 	if err != nil {
@@ -299,26 +292,20 @@ func (c *call) lostAttachment(cluster *kube.Client, vm, disk string) (*corev1.Po
 	if err != nil {
 		return nil, err
 	}
-	if user != vm {
-		return nil, kube.ErrNotFound
+	if user == vm {
+		if err := c.revive(cluster, vm); err != nil {
+			return nil, err
+		}
+		return cluster.Pods.Get(c.ctx, manifest.AttachmentName(disk))
 	}
-	if err := c.revive(cluster, vm); err != nil {
+	there, err := c.exists(cluster, vm)
+	if err != nil {
 		return nil, err
 	}
-	return cluster.Pods.Get(c.ctx, manifest.AttachmentName(disk))
-}
-
-// notAttached tells a disk that is not attached to this VM from one, or a VM, that does not exist.
-func (c *call) notAttached(cluster *kube.Client, vm, disk string) error {
-	if _, err := c.claim(cluster, disk); err != nil {
-		return err
+	if !there {
+		return nil, vmNotFound(vm)
 	}
-	if there, err := c.exists(cluster, vm); err != nil {
-		return err
-	} else if !there {
-		return vmNotFound(vm)
-	}
-	return typed(typeNotAttached, "disk %s is not attached to VM %s", disk, vm)
+	return nil, typed(typeNotAttached, "disk %s is not attached to VM %s", disk, vm)
 }
 
 // addEphemeral adds a container that runs once to the attachment's Pod.

@@ -150,7 +150,7 @@ func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
 			add("PodDisruptionBudget", budget, "its instance group has no VM", deleted, nil)
 			continue
 		}
-		rule, machines := manifest.BudgetOf(budget), staying(members)
+		rule, machines := manifest.BudgetOf(budget), len(running(members))
 		if rule == nil || budget.Spec.MinAvailable == nil || budget.Spec.MinAvailable.IntVal <= rule.Of(machines) {
 			continue
 		}

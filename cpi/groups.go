@@ -118,16 +118,7 @@ func (c *call) countGroup(cluster *kube.Client, budget manifest.Budget, pod *cor
 	if err != nil {
 		return 0, err
 	}
-	return staying(found.Items), nil
-}
-
-func staying(pods []*corev1.Pod) (count int) {
-	for _, pod := range pods {
-		if pod.DeletionTimestamp == nil && !kube.Finished(pod) {
-			count++
-		}
-	}
-	return count
+	return len(running(found.Items)), nil
 }
 
 // leaveBudget makes the group's disruption budget right for one machine less. The machine's deletion

@@ -20,10 +20,7 @@ func (c *call) rebootVM(cid apiv1.VMCID) (any, error) {
 	}
 	vm, err := cluster.Pods.Get(c.ctx, cid.AsString())
 	if errors.Is(err, kube.ErrNotFound) {
-		template, err := c.template(cluster, cid.AsString())
-		if err == nil {
-			_, err = c.bringUp(cluster, template)
-		}
+		_, err := c.boot(cluster, cid.AsString())
 		return nil, err
 	}
 	if err == nil && vm.Labels[manifest.LabelRole] != manifest.RoleVM {

@@ -44,17 +44,15 @@ func recreatable(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod) error
 // rest goes too.
 func (c *call) bringRecreated(cluster *kube.Client, vm manifest.VM) (*corev1.Pod, error) {
 	template, err := c.bringTemplate(cluster, vm)
-	if template == nil {
+	if err != nil {
 		return nil, err
 	}
-	if err == nil {
-		err = c.bringStorage(cluster, vm, template)
+	var pod *corev1.Pod
+	if err = c.bringStorage(cluster, vm, template); err == nil {
+		pod, err = c.bringMachine(cluster, template)
 	}
 	if err == nil {
-		var pod *corev1.Pod
-		if pod, err = c.bringMachine(cluster, template); err == nil {
-			return pod, nil
-		}
+		return pod, nil
 	}
 	undo, cancel := c.detached()
 	defer cancel()
@@ -169,9 +167,9 @@ func (c *call) wantedMachine(cluster *kube.Client, template *corev1.PodTemplate)
 	if err != nil {
 		return nil, err
 	}
-	attachments := slices.DeleteFunc(only(manifest.RoleAttachment, found.Items), func(pod *corev1.Pod) bool { return !runs(pod) })
-	machines := slices.DeleteFunc(only(manifest.RoleVM, found.Items), func(pod *corev1.Pod) bool { return !runs(pod) })
-	node := nodeOf(machines)
+	pods := running(found.Items)
+	attachments := only(manifest.RoleAttachment, pods)
+	node := nodeOf(only(manifest.RoleVM, pods))
 	if node == "" {
 		if node, err = c.nodeOfDisks(cluster, attachments); err != nil {
 			return nil, err
@@ -216,11 +214,7 @@ func (c *call) attachAll(cluster *kube.Client, machine *corev1.Pod, attachments 
 		if err != nil {
 			return err
 		}
-		wanted, err := attachmentOf(claim, machine, c.director)
-		if err != nil {
-			return err
-		}
-		if _, _, err := c.bringAttachment(cluster, wanted.Pod()); err != nil {
+		if _, _, err := c.bringAttachment(cluster, claim, machine); err != nil {
 			return err
 		}
 	}
@@ -236,6 +230,16 @@ func lacking(machine *corev1.Pod, attachments []*corev1.Pod) []string {
 
 // runs reports that the Pod has neither ended nor is to end.
 func runs(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !kube.Finished(pod) }
+
+// running are those of the Pods that run.
+func running(pods []*corev1.Pod) (some []*corev1.Pod) {
+	for _, pod := range pods {
+		if runs(pod) {
+			some = append(some, pod)
+		}
+	}
+	return some
+}
 
 // bringUp makes the Pod of the template and waits until the machine is up, with the disks and the addresses
 // that it is to have.
@@ -258,8 +262,11 @@ func (c *call) bringUp(cluster *kube.Client, template *corev1.PodTemplate) (*cor
 // awaitUp waits until the machine is up, with the addresses that it had before.
 func (c *call) awaitUp(cluster *kube.Client, machine *corev1.Pod, template *corev1.PodTemplate) error {
 	err := c.awaitBoot(cluster, machine)
-	if err == nil || errors.Is(err, errReplaced) {
-		return errors.Join(err, keptAddresses(machine, template))
+	switch {
+	case err == nil:
+		return keptAddresses(machine, template)
+	case errors.Is(err, errReplaced):
+		return err
 	}
 	detached, cancel := c.detached()
 	defer cancel()
@@ -288,7 +295,8 @@ func (c *call) giveDisk(cluster *kube.Client, machine *corev1.Pod, disk *corev1.
 	}
 	machine, err = c.bringUp(cluster, template)
 	if err == nil {
-		return c.attachAll(cluster, machine, nil) // a detach_disk may have ended the attachment meanwhile
+		_, _, err := c.bringAttachment(cluster, disk, machine) // a detach_disk may have ended it meanwhile
+		return err
 	}
 	if mine {
 		undo, cancel := c.detached()
@@ -345,6 +353,15 @@ func (c *call) restart(cluster *kube.Client, machine *corev1.Pod) error {
 	}
 	_, err = c.bringUp(cluster, template)
 	return err
+}
+
+// boot makes a machine's Pod that is missing, and waits until the machine is up.
+func (c *call) boot(cluster *kube.Client, vm string) (*corev1.Pod, error) {
+	template, err := c.template(cluster, vm)
+	if err != nil {
+		return nil, err
+	}
+	return c.bringUp(cluster, template)
 }
 
 // revive makes a machine's Pod that is missing, as after a call that was cut short or a drain. It does not
