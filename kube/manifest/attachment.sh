@@ -212,7 +212,8 @@ publish() {
   mv -T "$node.new" "$node"
 }
 
-prepare() {
+bring_device() {
+  rm -f "$lock"
   find_device
   if used_by_others "$device"; then
     fail "disk $DISK is still in use outside of VM $VM: $(users "$device")"
@@ -220,6 +221,19 @@ prepare() {
   distinguish
   grow
   publish
+}
+
+# prepare_volume: what bring_device does, short of a node in the machine. A sandbox does not show that it
+# uses the device: only the first start may touch it.
+prepare_volume() {
+  if [[ -b /dev/volume && ! -e /devices/.prepared ]]; then
+    device=/dev/volume
+    exclusively "$device" || fail "disk $DISK is still in use outside of VM $VM: $(users "$device")"
+    find_device
+    distinguish
+    grow
+  fi
+  touch /devices/.prepared
 }
 
 # A loop device that outlives its attachment would hold the volume.
@@ -262,35 +276,31 @@ open_elsewhere() {
 # held: succeeds while hold has published the node. It then also frees the loop device.
 held() { [[ -e $lock ]] && ! flock --nonblock --shared "$lock" true; }
 
+# The machine's own Pod sees to it that nothing uses the disk.
+end() { exit 0; }
+
+# attach BRING LEAVE: a whole life of an attachment. One that is told to end while it brings its disk
+# finishes that first.
+attach() {
+  ending=no
+  trap 'ending=yes' "${end_signals[@]}"
+  "$1"
+  # shellcheck disable=SC2064 # the function that is meant now
+  trap "$2" "${end_signals[@]}"
+  [[ $ending == no ]] || "$2"
+  exec 9>"$lock"
+  flock 9
+  while :; do pause 3600; done
+}
+
 case $1 in
   hold)
-    ending=no
-    trap 'ending=yes' "${end_signals[@]}"
     trap 'ended "$BASH_COMMAND"' EXIT
-    rm -f "$lock"
-    prepare
-    trap leave "${end_signals[@]}"
-    [[ $ending == no ]] || leave
-    exec 9>"$lock"
-    flock 9
-    while :; do pause 3600; done ;;
-  prepare | keep)
-    ending=no
-    trap 'ending=yes' "${end_signals[@]}"
-    # A sandbox does not show that it uses the device: only the first start may touch it.
-    if [[ $1 == prepare && -b /dev/volume && ! -e /devices/.prepared ]]; then
-      device=/dev/volume
-      exclusively "$device" || fail "disk $DISK is still in use outside of VM $VM: $(users "$device")"
-      find_device
-      distinguish
-      grow
-    fi
-    touch /devices/.prepared
-    trap 'exit 0' "${end_signals[@]}"
-    [[ $ending == no ]] || exit 0
-    exec 9>"$lock"
-    flock 9
-    while :; do pause 3600; done ;;
+    attach bring_device leave ;;
+  prepare)
+    attach prepare_volume end ;;
+  keep)
+    attach true end ;;
   await)
     until held; do pause 0.02; done ;;
   release)

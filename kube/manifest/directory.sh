@@ -7,7 +7,7 @@
 #
 # /devices propagates mounts to the node, and from there into the machine. Such a mount outlives the
 # container that made it: each start adopts the one that is right, and takes away what is not.
-# shellcheck disable=SC2154 # node, lock and end_signals are attachment.sh's
+# shellcheck disable=SC2154 # node and lock are attachment.sh's
 
 # inside WHAT [VM]: what the machine's processes do with the volume, one line each.
 #
@@ -119,21 +119,18 @@ leave_directory() {
   exit 0
 }
 
+bring_directory() {
+  rm -f "$lock"
+  if used_by_other_machine; then
+    fail "disk $DISK is still in use outside of VM $VM: $users"
+  fi
+  place
+  arrives || { take_away; fail "disk $DISK does not appear in VM $VM: the node's $VM folder does not propagate mounts into it; recreate the VM"; }
+}
+
 case $1 in
   hold-directory)
-    ending=no
-    trap 'ending=yes' "${end_signals[@]}"
-    rm -f "$lock"
-    if used_by_other_machine; then
-      fail "disk $DISK is still in use outside of VM $VM: $users"
-    fi
-    place
-    arrives || { take_away; fail "disk $DISK does not appear in VM $VM: the node's $VM folder does not propagate mounts into it; recreate the VM"; }
-    trap leave_directory "${end_signals[@]}"
-    [[ $ending == no ]] || leave_directory
-    exec 9>"$lock"
-    flock 9
-    while :; do pause 3600; done ;;
+    attach bring_directory leave_directory ;;
   release-directory)
     mountpoint -q "$node" || exit 0 # taken away by an earlier try
     found=$(inside mounts)
