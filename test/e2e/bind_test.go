@@ -45,8 +45,8 @@ var _ = Describe("A disk that appears as a directory", Label("disks", "extended"
 		"a folder":                {"attach": "bind"},
 		"a filesystem of its own": {"attach": "bind", "storage_class": embedded.CSIClass},
 	} {
-		for _, stemcell := range []string{"E2E_STEMCELL", "E2E_STEMCELL_SYSTEMD"} {
-			Describe(fmt.Sprintf("on %s, in a machine of %s", kind, stemcell), Ordered, func() {
+		for initProgram, stemcell := range map[string]string{"runit": "E2E_STEMCELL", "systemd": "E2E_STEMCELL_SYSTEMD"} {
+			Describe(fmt.Sprintf("on %s, in a machine with %s", kind, initProgram), Ordered, func() {
 				var (
 					w        *world
 					m        *machine
