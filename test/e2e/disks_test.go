@@ -26,7 +26,7 @@ const (
 
 var _ = Describe("A persistent disk", Label("disks"), func() {
 	for kind, properties := range map[string]map[string]any{"a Filesystem claim": onFilesystem, "a Block claim": onBlock} {
-		Describe("on "+kind, Ordered, func() {
+		Describe("on "+kind, extended(kind == "a Filesystem claim"), Ordered, func() {
 			var s subject
 			BeforeAll(func(ctx context.Context) { s.prepare(ctx, properties) }, NodeTimeout(longTest))
 
@@ -98,12 +98,12 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 			It("by migration from "+from+" to "+to+" keeps its data", func(ctx context.Context) {
 				w := newWorld(ctx)
 				w.migrates(ctx, w.createMachine(ctx), old, successor)
-			}, extended(from == to), NodeTimeout(longTest))
+			}, extended(from == "Filesystem" || to == "Block"), NodeTimeout(longTest))
 		}
 	}
 
-	for kind, mode := range map[string]string{"Filesystem": "Filesystem", "Block": "Block"} {
-		It("by resize_disk on a "+kind+" claim has the new size and the old data", func(ctx context.Context) {
+	for mode := range kinds {
+		It("by resize_disk on a "+mode+" claim has the new size and the old data", func(ctx context.Context) {
 			w := newWorld(ctx)
 			m := w.createMachine(ctx)
 			disk := w.createDisk(ctx, 1280, map[string]any{"storage_class": embedded.CSIClass, "volume_mode": mode})
@@ -119,7 +119,7 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 			w.must(ctx, "delete_disk", disk)
 		}, extended(mode == "Filesystem"), NodeTimeout(longTest))
 
-		It("from a snapshot of a "+kind+" claim has the content of that moment", func(ctx context.Context) {
+		It("from a snapshot of a "+mode+" claim has the content of that moment", func(ctx context.Context) {
 			w := newWorld(ctx)
 			m := w.createMachine(ctx)
 			properties := map[string]any{"storage_class": embedded.CSIClass, "volume_mode": mode}
@@ -138,7 +138,7 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 			w.must(ctx, "delete_snapshot", snapshot)
 			w.must(ctx, "delete_disk", restored)
 			w.must(ctx, "delete_disk", disk)
-		}, extended(mode == "Filesystem"), NodeTimeout(longTest))
+		}, Label("extended"), NodeTimeout(longTest))
 	}
 
 	It("from a snapshot of an xfs disk is used beside its source on one node", func(ctx context.Context) {

@@ -165,5 +165,5 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 		w := newWorld(ctx)
 		m := w.createMachineFrom(ctx, os.Getenv("E2E_STEMCELL"), recreated)
 		w.migrates(ctx, m, onBlock, onBlock)
-	}, NodeTimeout(longTest))
+	}, Label("extended"), NodeTimeout(longTest))
 })
