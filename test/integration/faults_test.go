@@ -45,11 +45,7 @@ func cutShort(kind kind) {
 		vm, disk = w.createVM(ctx, "one"), w.createDisk(ctx)
 	})
 
-	moments := []bool{false, true}
-	if kind.vm["disk_strategy"] != nil {
-		moments = []bool{true} // its calls are long, and each is made as often as it has requests
-	}
-	for _, after := range moments {
+	for _, after := range []bool{false, true} {
 		when := map[bool]string{false: "before", true: "after"}[after]
 
 		It("attach_disk, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
@@ -145,12 +141,11 @@ func cutShort(kind kind) {
 }
 
 var _ = Describe("A fault of the API server", func() {
-	const lostAnswer = "an answer that is lost on the way back"
 	faults := map[string]func(int) apiproxy.Fault{
-		"a 503":                           apiproxy.Unavailable,
-		"a connection that breaks before": apiproxy.ResetBefore,
-		lostAnswer:                        apiproxy.ResetAfter,
-		"an answer that breaks off":       apiproxy.CutShort,
+		"a 503":                                  apiproxy.Unavailable,
+		"a connection that breaks before":        apiproxy.ResetBefore,
+		"an answer that is lost on the way back": apiproxy.ResetAfter,
+		"an answer that breaks off":              apiproxy.CutShort,
 	}
 	It("that is a proxy's own answer does not mean that a VM or disk is gone", func(ctx context.Context) {
 		w, vm, disk := newWorldWithDisk(ctx)
@@ -169,9 +164,6 @@ var _ = Describe("A fault of the API server", func() {
 
 	for name, fault := range faults {
 		for of, kind := range kinds {
-			if kind.vm["disk_strategy"] != nil && name != lostAnswer {
-				continue // its calls are long; the others are faults of single requests, whatever the call
-			}
 			It(name+", at any request for a VM"+of+", does not make a call fail or change its outcome", func(ctx context.Context) {
 				w := newWorld(ctx).of(kind)
 				at := func(n int, method string, arguments ...any) {
