@@ -276,7 +276,7 @@ open_elsewhere() {
 # held: succeeds while hold has published the node. It then also frees the loop device.
 held() { [[ -e $lock ]] && ! flock --nonblock --shared "$lock" true; }
 
-# The machine's own Pod sees to it that nothing uses the disk.
+# A disk that is a volume of the machine's own Pod is not waited for.
 end() { exit 0; }
 
 # attach BRING LEAVE: a whole life of an attachment. One that is told to end while it brings its disk
