@@ -41,16 +41,22 @@ var _ = Describe("A persistent disk", Label("disks"), func() {
 				s.intact(ctx)
 			}, NodeTimeout(longTest))
 
-			It("is not detached while a process holds a file, even after a lazy unmount", func(ctx context.Context) {
-				s.m.run(ctx, "cd / && (setsid bash -c 'exec 7</var/vcap/store/data; echo $$ > /var/vcap/data/holder; exec sleep 1000' >/dev/null 2>&1 &)")
-				Eventually(func() (string, error) { return s.m.try(ctx, "cat /var/vcap/data/holder") }).WithContext(ctx).ShouldNot(BeEmpty())
-				busy := s.fails(ctx, "detach_disk", s.m.cid, s.disk)
-				Expect(busy.Message).To(And(ContainSubstring("still in use"), ContainSubstring("sleep")))
-				s.m.run(ctx, "umount --lazy /var/vcap/store")
-				Expect(s.fails(ctx, "detach_disk", s.m.cid, s.disk).Message).To(And(ContainSubstring("still in use"), ContainSubstring("sleep")))
-				s.m.run(ctx, "kill $(cat /var/vcap/data/holder); rm /var/vcap/data/holder; mount /dev/bosh/"+s.disk+" /var/vcap/store")
-				s.intact(ctx)
-			}, NodeTimeout(longTest))
+			for deed, user := range map[string]string{
+				"holds a file":                           `exec 7</var/vcap/store/data; exec sleep 1000`,
+				"works in it":                            `cd /var/vcap/store && exec sleep 1000`,
+				"has it in a mount namespace of its own": `cd / && exec unshare --mount sleep 1000`,
+			} {
+				It("is not detached while a process "+deed+", even after a lazy unmount", func(ctx context.Context) {
+					s.m.run(ctx, "cd / && (setsid bash -c '"+user+"' </dev/null >/dev/null 2>&1 &)")
+					Eventually(func() (string, error) { return s.m.try(ctx, "pgrep -fx 'sleep 1000'") }).WithContext(ctx).ShouldNot(BeEmpty())
+					busy := s.fails(ctx, "detach_disk", s.m.cid, s.disk)
+					Expect(busy.Message).To(And(ContainSubstring("still in use"), ContainSubstring("sleep")))
+					s.m.run(ctx, "umount --lazy /var/vcap/store")
+					Expect(s.fails(ctx, "detach_disk", s.m.cid, s.disk).Message).To(And(ContainSubstring("still in use"), ContainSubstring("sleep")))
+					s.m.run(ctx, "pkill -fx 'sleep 1000'; mount /dev/bosh/"+s.disk+" /var/vcap/store")
+					s.intact(ctx)
+				}, NodeTimeout(longTest))
+			}
 
 			It("is attached or detached, never half of it, when two processes try both at once", func(ctx context.Context) {
 				s.m.detach(ctx, s.disk)
