@@ -2,40 +2,78 @@ package cpi
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-// Imports go one way: cmd → cpi → {kube, agentsettings, stemcell}.
+const module = "bosh-kubernetes-cpi/"
+
+// rooms are the packages of the product, in the order of its floors, with what each may import, directly or
+// not, of the others: cmd → cpi → machine → disk, network → call → kube, agentsettings, stemcell.
+var rooms = map[string][]string{
+	"agentsettings":  {},
+	"stemcell":       {},
+	"kube/extension": {},
+	"kube/manifest":  {"kube/extension"},
+	"kube":           {"kube/extension"},
+	"cpi/call":       {"kube", "kube/extension", "kube/manifest"},
+	"cpi/network":    {"cpi/call", "agentsettings", "kube", "kube/extension", "kube/manifest"},
+	"cpi/disk":       {"cpi/call", "kube", "kube/extension", "kube/manifest"},
+	"cpi/machine": {"cpi/call", "cpi/disk", "cpi/network", "agentsettings", "stemcell",
+		"kube", "kube/extension", "kube/manifest"},
+	"cpi": {"cpi/call", "cpi/disk", "cpi/network", "cpi/machine", "agentsettings", "stemcell",
+		"kube", "kube/extension", "kube/manifest"},
+}
+
+// dependencies are all packages that the package imports, directly or not.
+func dependencies(of string) []string {
+	GinkgoHelper()
+	out, err := exec.Command("go", "list", "-deps", module+of).Output()
+	Expect(err).NotTo(HaveOccurred())
+	return strings.Fields(string(out))
+}
+
 var _ = Describe("Imports", func() {
-	DescribeTable("of the packages below cpi know neither it nor each other",
-		func(from string, never ...string) {
-			out, err := exec.Command("go", "list", "-deps", "bosh-kubernetes-cpi/"+from+"/...").Output()
-			Expect(err).NotTo(HaveOccurred())
-			for _, name := range never {
-				Expect(strings.Split(string(out), "\n")).NotTo(ContainElement(HavePrefix("bosh-kubernetes-cpi/" + name)))
+	for room, may := range rooms {
+		It("of "+room+" go down, and to no room beside it", func() {
+			for _, imported := range dependencies(room) {
+				if other, ours := strings.CutPrefix(imported, module); ours && other != room {
+					Expect(may).To(ContainElement(other), "%s imports %s", room, other)
+				}
 			}
-		},
-		Entry("kube", "kube", "cpi", "agentsettings", "stemcell", "cmd", "test"),
-		Entry("agentsettings", "agentsettings", "cpi", "kube", "stemcell", "cmd", "test", "k8s.io"),
-		Entry("stemcell", "stemcell", "cpi", "kube", "agentsettings", "cmd", "test"),
-		Entry("cpi", "cpi", "cmd", "test"),
-	)
+		})
+	}
+
+	It("are said of each room", func() {
+		out, err := exec.Command("go", "list", module+"cpi/...", module+"kube/...", module+"agentsettings/...", module+"stemcell/...").Output()
+		Expect(err).NotTo(HaveOccurred())
+		for _, room := range strings.Fields(string(out)) {
+			Expect(rooms).To(HaveKey(strings.TrimPrefix(room, module)))
+		}
+	})
 
 	It("of the program leave out what a call never needs and every call would pay for", func() {
-		out, err := exec.Command("go", "list", "-deps", "bosh-kubernetes-cpi/cmd/cpi").Output()
-		Expect(err).NotTo(HaveOccurred())
-		linked := strings.Split(string(out), "\n")
-		for _, name := range []string{"k8s.io/client-go/testing", "k8s.io/client-go/kubernetes", "k8s.io/client-go/discovery", "github.com/google/gnostic-models", "text/template", "testing"} {
+		linked := dependencies("cmd/cpi")
+		for _, name := range []string{
+			"k8s.io/client-go/testing", "k8s.io/client-go/kubernetes", "k8s.io/client-go/discovery",
+			"github.com/google/gnostic-models", "text/template", "testing",
+		} {
 			Expect(linked).NotTo(ContainElement(Or(Equal(name), HavePrefix(name+"/"))))
 		}
 	})
 
-	It("of the builders are free of clients", func() {
-		out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, "bosh-kubernetes-cpi/kube/manifest").Output()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(string(out)).NotTo(Or(ContainSubstring("client-go"), ContainSubstring("context"), ContainSubstring("\ntime")))
+	It("of the builders are free of clients, contexts and clocks", func() {
+		for _, room := range []string{"kube/manifest", "kube/extension"} {
+			out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, module+room).Output()
+			Expect(err).NotTo(HaveOccurred())
+			imported := strings.Fields(string(out))
+			Expect(imported).NotTo(ContainElement(HavePrefix("k8s.io/client-go")))
+			for _, never := range []string{"context", "time", "os", "net/http"} {
+				Expect(slices.Contains(imported, never)).To(BeFalse(), "%s imports %s", room, never)
+			}
+		}
 	})
 })

@@ -1,11 +1,44 @@
 package cpi
 
-import "strings"
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+)
+
+// redacting is a JSON document that is redacted when it is logged, and only then.
+type redacting []byte
+
+// LogValue is the document without its secrets.
+func (d redacting) LogValue() slog.Value { return slog.StringValue(redact(d)) }
+
+// redact returns the document without what must not be in a log: agents' environments, credentials
+// and keys, whatever is below a key that names one.
+func redact(raw []byte) string {
+	var document any
+	if err := json.Unmarshal(raw, &document); err != nil {
+		return fmt.Sprintf("(%d bytes that are not JSON)", len(raw))
+	}
+	if hash, ok := document.(map[string]any); ok && hash["method"] == "create_vm" {
+		if arguments, ok := hash["arguments"].([]any); ok && len(arguments) == 6 {
+			arguments[5] = "<redacted>" // env: certificates, passwords
+		}
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(redacted(document)); err != nil {
+		return "(not loggable)"
+	}
+	return string(bytes.TrimSpace(text.Bytes()))
+}
 
 // secretWords, in a key, mark its value as secret.
 var secretWords = []string{"password", "secret", "token", "private", "credential", "kubeconfig", "mbus", "cert", "key", "env"}
 
-// redacted answers the document with secret values replaced, recursively.
+// redacted returns the document with secret values replaced, recursively.
 func redacted(document any) any {
 	switch value := document.(type) {
 	case map[string]any:

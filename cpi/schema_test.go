@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"bosh-kubernetes-cpi/cpi/disk"
+	"bosh-kubernetes-cpi/cpi/machine"
 	"bosh-kubernetes-cpi/stemcell"
 )
 
@@ -26,8 +28,8 @@ var documented = []struct {
 	properties    reflect.Type
 	open          bool // other keys are ignored
 }{
-	{"vm", "VMs", reflect.TypeFor[VMProperties](), false},
-	{"disk", "Disks", reflect.TypeFor[DiskProperties](), false},
+	{"vm", "VMs", reflect.TypeFor[machine.Properties](), false},
+	{"disk", "Disks", reflect.TypeFor[disk.Properties](), false},
 	{"stemcell", "Stemcells", reflect.TypeFor[stemcell.Properties](), true},
 }
 
@@ -131,7 +133,7 @@ func own(t reflect.Type) []field {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct || !strings.HasPrefix(t.PkgPath(), "bosh-kubernetes-cpi") || t == reflect.TypeFor[Quantity]() {
+	if t.Kind() != reflect.Struct || !strings.HasPrefix(t.PkgPath(), "bosh-kubernetes-cpi") || t == reflect.TypeFor[machine.Quantity]() {
 		return nil
 	}
 	return fields(t)
@@ -155,11 +157,11 @@ var enumerations = map[reflect.Type][]any{
 func schemaOf(t reflect.Type, definitions map[string]any) map[string]any {
 	quantity := map[string]any{"type": []string{"integer", "string"}}
 	switch t {
-	case reflect.TypeFor[Quantity]():
+	case reflect.TypeFor[machine.Quantity]():
 		return quantity
 	case reflect.TypeFor[resource.Quantity]():
 		return map[string]any{"type": []string{"number", "string"}}
-	case reflect.TypeFor[EphemeralDisk]():
+	case reflect.TypeFor[machine.EphemeralDisk]():
 		return map[string]any{"anyOf": []any{quantity, object(t, definitions)}}
 	}
 	if values, ok := enumerations[t]; ok {

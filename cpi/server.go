@@ -1,7 +1,6 @@
 package cpi
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,23 +11,16 @@ import (
 
 	"github.com/cloudfoundry/bosh-cpi-go/rpc"
 	boshlog "github.com/cloudfoundry/bosh-utils/logger"
+
+	"bosh-kubernetes-cpi/cpi/call"
 )
 
 // Server answers one request.
 type Server struct {
-	// Config answers the operator's configuration; an error in it becomes every request's answer.
+	// Config returns the operator's configuration; an error in it becomes every request's answer.
 	Config func() (Config, error)
 	// Log gets what the director keeps in the task's CPI log.
 	Log io.Writer
-}
-
-// request is what the server itself wants to know of a request.
-type request struct {
-	Method    string            `json:"method"`
-	Arguments []json.RawMessage `json:"arguments"`
-	Context   struct {
-		RequestID string `json:"request_id"`
-	} `json:"context"`
 }
 
 // Serve reads one request and writes one response. Whatever is wrong with the request, or happens
@@ -44,20 +36,30 @@ type dispatcher struct {
 	server Server
 }
 
+// request is what the server itself wants to know of a request.
+type request struct {
+	Method    string            `json:"method"`
+	Arguments []json.RawMessage `json:"arguments"`
+	Context   struct {
+		RequestID string `json:"request_id"`
+	} `json:"context"`
+}
+
+// Dispatch implements rpc.Dispatcher.
 func (d *dispatcher) Dispatch(raw []byte) (response []byte) {
 	started := time.Now()
 	log := slog.New(slog.NewTextHandler(d.server.Log, &slog.HandlerOptions{Level: d.server.level()}))
 	defer func() {
 		if cause := recover(); cause != nil {
 			log.Error("panic", "cause", cause, "stack", string(debug.Stack()))
-			response = failure500(fmt.Sprintf("%v: %v; its stack is in the CPI's log", errPanic, cause))
+			response = failure(fmt.Sprintf("internal error: %v; its stack is in the CPI's log", cause))
 		}
 	}()
 
 	var asked request
 	if err := json.Unmarshal(raw, &asked); err != nil {
 		log.Warn("the request is malformed", "error", err)
-		return failure500("the request is not one JSON document like {\"method\":\"info\",\"arguments\":[],\"context\":{}}: " + err.Error())
+		return failure("the request is not one JSON document like {\"method\":\"info\",\"arguments\":[],\"context\":{}}: " + err.Error())
 	}
 	log = log.With("method", asked.Method)
 	if asked.Context.RequestID != "" {
@@ -65,15 +67,11 @@ func (d *dispatcher) Dispatch(raw []byte) (response []byte) {
 	}
 	log.Debug("request", "json", redacting(raw))
 
-	factory := &actions{ctx: d.ctx, config: d.server.Config, log: log}
-	call := &caller{inner: rpc.NewJSONCaller()}
-	response = rpc.NewJSONDispatcher(factory, call, boshlog.NewLogger(boshlog.LevelNone)).Dispatch(raw)
-	if factory.cancel != nil {
-		factory.cancel()
-	}
+	serving := &exchange{ctx: d.ctx, config: d.server.Config, log: log, arguments: asked.Arguments}
+	response = rpc.NewJSONDispatcher(serving, serving, boshlog.NewLogger(boshlog.LevelNone)).Dispatch(raw)
 	took := time.Since(started).Round(time.Millisecond)
-	if call.failed != nil {
-		log.Warn("failed", "took", took, "error", call.failed)
+	if serving.failed != nil {
+		log.Warn("failed", "took", took, "error", serving.failed)
 	} else {
 		log.Info("done", "took", took)
 	}
@@ -93,38 +91,11 @@ func (s Server) level() slog.Level {
 	return level
 }
 
-// failure500 is the response to what never became a call.
-func failure500(message string) []byte {
-	raw, err := json.Marshal(rpc.Response{Error: &rpc.ResponseError{Type: typeCPIError, Message: message}})
+// failure is the response to what never became a call.
+func failure(message string) []byte {
+	raw, err := json.Marshal(rpc.Response{Error: &rpc.ResponseError{Type: string(call.CPIError), Message: message}})
 	if err != nil {
 		panic(err) // strings alone cannot fail to serialize
 	}
 	return raw
-}
-
-// redacting is a JSON document that is redacted when it is logged, and only then.
-type redacting []byte
-
-// LogValue is the document without its secrets.
-func (d redacting) LogValue() slog.Value { return slog.StringValue(redact(d)) }
-
-// redact answers the document without what must not be in a log: agents' environments, credentials
-// and keys, whatever is below a key that names one.
-func redact(raw []byte) string {
-	var document any
-	if err := json.Unmarshal(raw, &document); err != nil {
-		return fmt.Sprintf("(%d bytes that are not JSON)", len(raw))
-	}
-	if hash, ok := document.(map[string]any); ok && hash["method"] == "create_vm" {
-		if arguments, ok := hash["arguments"].([]any); ok && len(arguments) == 6 {
-			arguments[5] = "<redacted>" // env: certificates, passwords
-		}
-	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(redacted(document)); err != nil {
-		return "(not loggable)"
-	}
-	return string(bytes.TrimSpace(text.Bytes()))
 }

@@ -1,41 +1,38 @@
 package cpi
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"maps"
 	"os"
 
-	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
-
+	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/stemcell"
 )
 
-func (c *call) stemcells() stemcell.Store {
-	return stemcell.Store{Options: c.config.Stemcell, Log: c.log}
+func (s *session) stemcells() stemcell.Store {
+	return stemcell.Store{Options: s.config.Stemcell, Log: s.Log}
 }
 
-// createStemcell answers the reference of the image that a light stemcell names, or pushes a heavy
+// createStemcell returns the reference of the image that a light stemcell names, or pushes a heavy
 // one's. No request is sent to the cluster.
-func (c *call) createStemcell(image string, properties apiv1.CloudPropsImpl) (string, error) {
+func (s *session) createStemcell(image string, properties json.RawMessage) (string, error) {
 	var named stemcell.Properties
-	if err := json.Unmarshal(properties.RawMessage, &named); err != nil {
-		return "", invalid("cloud_properties: %w", err)
+	if err := json.Unmarshal(properties, &named); err != nil {
+		return "", call.Invalid("cloud_properties: %w", err)
 	}
-	if err := c.checkStemcellAPI(); err != nil {
+	if err := s.checkStemcellAPI(); err != nil {
 		return "", err
 	}
 	if named.Light() {
-		cid, err := c.stemcells().Pin(c.ctx, named)
+		cid, err := s.stemcells().Pin(s.Ctx, named)
 		return cid, stemcellError(err)
 	}
 	if err := checkImage(image); err != nil {
 		return "", err
 	}
-	cid, err := c.stemcells().Push(c.ctx, image, named, map[string]string{manifest.LabelDirector: c.director})
+	cid, err := s.stemcells().Push(s.Ctx, image, named, map[string]string{manifest.LabelDirector: s.Director})
 	return cid, stemcellError(err)
 }
 
@@ -44,19 +41,20 @@ func checkImage(path string) error {
 	found, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return invalid("the stemcell's image cannot be read, and its cloud_properties name none (image_reference): %w", err)
+		return call.Invalid("the stemcell's image cannot be read, and its cloud_properties name none (image_reference): %w", err)
 	case found.Size() == 0:
-		return invalid("cloud_properties.image_reference is missing: the stemcell's image is empty, as in a light stemcell, but its cloud_properties name no container image (image_reference and digest, or image)")
+		return call.Invalid("cloud_properties.image_reference is missing: the stemcell's image is empty, as in a light stemcell, " +
+			"but its cloud_properties name no container image (image_reference and digest, or image)")
 	}
 	return nil
 }
 
 // checkStemcellAPI refuses a stemcell whose agent cannot be told of disks while it runs.
-func (c *call) checkStemcellAPI() error {
-	if c.stemcellAPI == nil {
+func (s *session) checkStemcellAPI() error {
+	if s.stemcellAPI == nil {
 		return nil
 	}
-	return stemcellError(stemcell.CheckAPIVersion(*c.stemcellAPI))
+	return stemcellError(stemcell.CheckAPIVersion(*s.stemcellAPI))
 }
 
 // stemcellError gives an error of package stemcell its type.
@@ -65,65 +63,34 @@ func stemcellError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, stemcell.ErrNoRegistry):
-		return typed(typeNotSupported, "this stemcell brings a root filesystem, and %w that it could be pushed to. "+
+		return call.NotSupported.Errorf("this stemcell brings a root filesystem, and %w that it could be pushed to. "+
 			"Either set stemcell.registry.repository (a repository that the CPI can push to and the nodes can pull from), "+
 			"or use a light stemcell, whose cloud_properties name an image: scripts/build-stemcell makes one of this stemcell", err)
 	case errors.Is(err, stemcell.ErrInvalid):
-		return invalid("%w", err)
+		return call.Invalid("%w", err)
 	case errors.Is(err, stemcell.ErrFull):
-		return typed(typeNoDiskSpace, "%w", err)
+		return call.NoDiskSpace.Errorf("%w", err)
 	}
-	return typed(typeCloudError, "%w", err)
+	return call.CloudError.Errorf("%w", err)
 }
 
 // deleteStemcell removes the image that the CPI pushed, unless a VM uses it: its node may have to pull
 // it again. A light stemcell's image is not the CPI's, and its registry is left alone.
-func (c *call) deleteStemcell(cid apiv1.StemcellCID) (any, error) {
-	if !stemcell.Heavy(cid.AsString()) {
-		return nil, nil
+func (s *session) deleteStemcell(cid string) error {
+	if !stemcell.Heavy(cid) {
+		return nil
 	}
-	cluster, err := c.cluster()
-	if err != nil {
-		return nil, err
-	}
-	machines, err := cluster.Pods.List(c.ctx, kube.Selection{Labels: manifest.LabelRole + "=" + manifest.RoleVM})
-	if err != nil {
-		return nil, err
-	}
-	for _, pod := range machines.Items {
-		if pod.Annotations[manifest.AnnotationStemcell] == cid.AsString() {
-			return nil, typed(typeCloudError, "stemcell %s is in use by VM %s: delete or recreate that VM first", cid.AsString(), pod.Name)
-		}
-	}
-	return nil, stemcellError(c.stemcells().Delete(c.ctx, cid.AsString()))
-}
-
-// bringPullSecret sees to it that the Secret with which nodes pull this image is there and holds what
-// is configured now. Pods find it by its name, so that machines made before get new credentials, too.
-func (c *call) bringPullSecret(cluster *kube.Client, image string) error {
-	name, content, err := c.config.Stemcell.PullSecret(image)
-	if err != nil || name == "" {
+	if err := s.connect(); err != nil {
 		return err
 	}
-	wanted := manifest.PullSecret(name, cluster.Namespace, c.director, content)
-	for {
-		present, err := cluster.Secrets.Get(c.ctx, name)
-		switch {
-		case errors.Is(err, kube.ErrNotFound):
-		case err != nil:
-			return err
-		case present.Labels[manifest.LabelRole] != manifest.RolePullSecret:
-			return invalid("stemcell.registry.pull_secret.name %s is the name of a Secret that the CPI did not make: choose another, or leave it out and name that Secret in the VMs' cloud_properties.image_pull_secrets", name)
-		case maps.EqualFunc(present.Data, wanted.Data, bytes.Equal):
-			return nil
-		default:
-			c.log.Info("replacing the pull Secret: the registry's credentials have changed", "secret", name)
-			if err := cluster.Secrets.Delete(c.ctx, present); err != nil {
-				return err
-			}
-		}
-		if _, err := cluster.Secrets.Create(c.ctx, wanted); !errors.Is(err, kube.ErrExists) {
-			return err
+	machines, err := s.Pods.List(s.Ctx, kube.Selection{Labels: manifest.LabelRole + "=" + manifest.RoleVM})
+	if err != nil {
+		return err
+	}
+	for _, pod := range machines.Items {
+		if pod.Annotations[manifest.AnnotationStemcell] == cid {
+			return call.CloudError.Errorf("stemcell %s is in use by VM %s: delete or recreate that VM first", cid, pod.Name)
 		}
 	}
+	return stemcellError(s.stemcells().Delete(s.Ctx, cid))
 }

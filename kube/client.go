@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
+
+	"bosh-kubernetes-cpi/kube/extension"
 )
 
 // Client reaches the objects of one namespace.
@@ -82,7 +84,7 @@ func (c *Client) connect(path string, group schema.GroupVersion, register func(*
 	config.APIPath, config.GroupVersion = path, &group
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	if group != snapshotGroup && group != calicoGroup {
+	if group != extension.SnapshotGroup && group != extension.CalicoGroup {
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	}

@@ -3,8 +3,6 @@ package kube
 import (
 	"context"
 	"errors"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Plan is what to do about an object that may be there: the object to make, or the strategic merge
@@ -36,7 +34,7 @@ func (r *Resource[T, L]) Converge(ctx context.Context, name string, plan func(le
 		case !exists:
 			_, err = r.Create(ctx, todo.Create)
 		case todo.Patch != nil:
-			_, err = r.Patch(ctx, name, types.StrategicMergePatchType, todo.Patch)
+			_, err = r.Patch(ctx, name, todo.Patch)
 		}
 		if !errors.Is(err, ErrExists) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrConflict) {
 			return err

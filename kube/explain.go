@@ -7,39 +7,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Ready reports whether the Pod's containers are up.
-func Ready(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-// Finished reports whether the Pod has ended for good, for example by eviction.
-func Finished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
-}
-
-// Started reports whether any container of the Pod has ever run.
-func Started(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(containerStatuses(pod), func(s corev1.ContainerStatus) bool {
-		return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil || s.RestartCount > 0
-	})
-}
-
-func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
-	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
-}
-
-// Unschedulable answers the scheduler's reason for not placing the Pod, or "".
-func Unschedulable(pod *corev1.Pod) string {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return c.Message
-		}
-	}
-	return ""
+// EventsAbout selects the events about exactly this object.
+func EventsAbout(object metav1.Object) Selection {
+	return Selection{Fields: "involvedObject.uid=" + string(object.GetUID())}
 }
 
 // Explain says in one line why the Pod is not up: what the scheduler, the kubelet and the containers
@@ -47,7 +20,7 @@ func Unschedulable(pod *corev1.Pod) string {
 // learn.
 func (c *Client) Explain(ctx context.Context, pod *corev1.Pod) string {
 	said := state(pod)
-	events, err := c.Events.List(ctx, Selection{Fields: "involvedObject.uid=" + string(pod.UID)})
+	events, err := c.Events.List(ctx, EventsAbout(pod))
 	if err == nil {
 		said = append(said, warnings(events.Items)...)
 	}

@@ -83,7 +83,7 @@ func (c *Client) MissingClass(ctx context.Context, name string) (string, error) 
 	ctx, cancel := context.WithTimeout(ctx, claimReport)
 	defer cancel()
 	said := ""
-	err = c.Events.Await(ctx, Selection{Fields: "involvedObject.uid=" + string(claim.UID)}, nil, func(events []*corev1.Event) (bool, error) {
+	err = c.Events.Await(ctx, EventsAbout(claim), nil, func(events []*corev1.Event) (bool, error) {
 		for _, event := range events {
 			if strings.Contains(event.Message, "storageclass") && strings.Contains(event.Message, "not found") {
 				said = event.Message

@@ -44,9 +44,9 @@ func (r requests[T, L]) delete(ctx context.Context, name string, how metav1.Dele
 	return r.about(r.client.Delete(), name).Body(&how).Do(ctx).Error()
 }
 
-func (r requests[T, L]) patch(ctx context.Context, name string, kind types.PatchType, patch []byte, subresources ...string) (T, error) {
+func (r requests[T, L]) patch(ctx context.Context, name string, patch []byte, subresources ...string) (T, error) {
 	got := r.newT()
-	return got, r.about(r.client.Patch(kind), name).SubResource(subresources...).Body(patch).Do(ctx).Into(got)
+	return got, r.about(r.client.Patch(types.StrategicMergePatchType), name).SubResource(subresources...).Body(patch).Do(ctx).Into(got)
 }
 
 func (r requests[T, L]) list(ctx context.Context, which metav1.ListOptions) (L, error) {

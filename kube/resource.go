@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 type object interface {
@@ -75,10 +74,12 @@ func (r *Resource[T, L]) delete(ctx context.Context, doomed T, when metav1.Preco
 	return translate(r.action("delete", doomed.GetName()), err)
 }
 
-// Patch merges the patch into the object (or its subresource) and answers the result.
-func (r *Resource[T, L]) Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, subresources ...string) (T, error) {
+// Patch applies the strategic merge patch to the object (or its subresource) and returns the result. An
+// object that is gone is ErrNotFound; one that is not the patch's any more (its uid or resourceVersion is
+// another) is ErrConflict.
+func (r *Resource[T, L]) Patch(ctx context.Context, name string, patch []byte, subresources ...string) (T, error) {
 	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
-		return r.patch(ctx, name, kind, patch, subresources...)
+		return r.patch(ctx, name, patch, subresources...)
 	})
 	return got, translate(r.action("patch", name), err)
 }

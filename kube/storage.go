@@ -1,11 +1,7 @@
 package kube
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // StorageClasses are the cluster's. Few calls need them, so that their client is made when asked for.
@@ -17,57 +13,3 @@ func (c *Client) StorageClasses() (*Resource[*storagev1.StorageClass, *storagev1
 	via.namespace = "" // they belong to the cluster
 	return resource(via, "StorageClass", "storageclasses", newOf[storagev1.StorageClass], newOf[storagev1.StorageClassList]), nil
 }
-
-// snapshotGroup is the API of https://kubernetes-csi.github.io/docs/snapshot-controller.html, which is
-// an extension: a cluster may not have it.
-var snapshotGroup = schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
-
-// VolumeSnapshot is a snapshot of a claim's volume. These are the fields that the CPI uses.
-type VolumeSnapshot struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
-
-	Spec   VolumeSnapshotSpec    `json:"spec"`
-	Status *VolumeSnapshotStatus `json:"status,omitempty"`
-}
-
-// VolumeSnapshotSpec says what to take a snapshot of.
-type VolumeSnapshotSpec struct {
-	Source                  VolumeSnapshotSource `json:"source"`
-	VolumeSnapshotClassName *string              `json:"volumeSnapshotClassName,omitempty"`
-}
-
-// VolumeSnapshotSource names the claim.
-type VolumeSnapshotSource struct {
-	PersistentVolumeClaimName *string `json:"persistentVolumeClaimName,omitempty"`
-}
-
-// VolumeSnapshotStatus is what the snapshot controller reports.
-type VolumeSnapshotStatus struct {
-	ReadyToUse *bool                `json:"readyToUse,omitempty"`
-	Error      *VolumeSnapshotError `json:"error,omitempty"`
-}
-
-// VolumeSnapshotError is the last error; the controller tries again.
-type VolumeSnapshotError struct {
-	Message *string `json:"message,omitempty"`
-}
-
-// DeepCopyObject makes it a runtime.Object.
-func (s *VolumeSnapshot) DeepCopyObject() runtime.Object {
-	c := *s
-	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
-	if s.Status != nil {
-		status := *s.Status
-		c.Status = &status
-	}
-	return &c
-}
-
-// Snapshots are the namespace's.
-func (c *Client) Snapshots() (*Resource[*VolumeSnapshot, *ListOf[VolumeSnapshot]], error) {
-	return extension[VolumeSnapshot](c, c.Namespace, snapshotGroup, "VolumeSnapshot", "volumesnapshots")
-}
-
-// Bound reports whether the claim has its volume.
-func Bound(claim *corev1.PersistentVolumeClaim) bool { return claim.Status.Phase == corev1.ClaimBound }

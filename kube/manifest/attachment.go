@@ -2,6 +2,7 @@ package manifest
 
 import (
 	_ "embed"
+	"encoding/json"
 	"path"
 	"slices"
 	"strconv"
@@ -148,14 +149,25 @@ func Release(attachment *corev1.Pod) corev1.EphemeralContainer {
 	return once(attachment, attachmentCommand("release"))
 }
 
+// AddRelease is the strategic merge patch, for the subresource ephemeralcontainers, that adds the container
+// to the attachment's Pod.
+func AddRelease(release corev1.EphemeralContainer) ([]byte, error) {
+	return json.Marshal(map[string]any{"spec": map[string]any{
+		"ephemeralContainers": []corev1.EphemeralContainer{release},
+	}})
+}
+
 // IsRelease reports whether the ephemeral container of this name proves the device free.
 func IsRelease(name string) bool { return strings.HasPrefix(name, releasePrefix) }
 
-// LastRelease is the name of the last container that was to prove the device free, or "".
+// LastRelease is the name of the last container that was to prove the device free, or "". Their names are
+// numbered: the API server puts one that a patch adds before those that are there.
 func LastRelease(attachment *corev1.Pod) (last string) {
+	latest := 0
 	for _, container := range attachment.Spec.EphemeralContainers {
-		if IsRelease(container.Name) {
-			last = container.Name
+		number, err := strconv.Atoi(strings.TrimPrefix(container.Name, releasePrefix))
+		if err == nil && IsRelease(container.Name) && number > latest {
+			last, latest = container.Name, number
 		}
 	}
 	return last
@@ -174,24 +186,4 @@ func once(attachment *corev1.Pod, command []string) corev1.EphemeralContainer {
 		ImagePullPolicy:          corev1.PullIfNotPresent,
 		VolumeMounts:             []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}},
 	}}
-}
-
-// Ended answers how the ephemeral container of this name ended, or nil while it has not.
-func Ended(attachment *corev1.Pod, name string) *corev1.ContainerStateTerminated {
-	for _, status := range attachment.Status.EphemeralContainerStatuses {
-		if status.Name == name {
-			return status.State.Terminated
-		}
-	}
-	return nil
-}
-
-// Unstarted reports that the ephemeral container of this name was made and does not run.
-func Unstarted(attachment *corev1.Pod, name string) bool {
-	for _, status := range attachment.Status.EphemeralContainerStatuses {
-		if status.Name == name {
-			return status.ContainerID != "" && status.State.Waiting != nil
-		}
-	}
-	return false
 }

@@ -13,12 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// RoleBudget is the value of LabelRole on disruption budgets.
-const RoleBudget = "budget"
-
-// AnnotationBudget holds, on machines and their group's budget, how many may be away; see Budget.
-const AnnotationBudget = Prefix + "disruption-budget"
-
 // Budget says how many machines of a group a drain must leave, or may take. One of the two is set.
 type Budget struct {
 	MinAvailable   *int32
@@ -112,9 +106,17 @@ func JoinBudget(left, wanted *policyv1.PodDisruptionBudget) ([]byte, error) {
 	})
 }
 
-// ResizeBudget is the patch that makes the budget right for this many machines, under the same
-// condition.
-func ResizeBudget(left *policyv1.PodDisruptionBudget, least int32) ([]byte, error) {
+// Recount is the patch that makes a budget that is there right for this many machines, under the same
+// condition; nil when it is right already, or is not of a kind that depends on their number.
+func Recount(left *policyv1.PodDisruptionBudget, machines int) ([]byte, error) {
+	budget := BudgetOf(left)
+	if budget == nil || !budget.Counts() {
+		return nil, nil
+	}
+	least := budget.Of(machines)
+	if left.Spec.MinAvailable != nil && left.Spec.MinAvailable.IntVal == least {
+		return nil, nil
+	}
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": left.UID, "resourceVersion": left.ResourceVersion},
 		"spec":     map[string]any{"minAvailable": least},

@@ -1,9 +1,12 @@
 package manifest
 
 import (
+	"encoding/json"
+	"maps"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Disk is a persistent disk as create_disk was asked for it.
@@ -59,6 +62,29 @@ func (d Disk) Claim() *corev1.PersistentVolumeClaim {
 		}
 	}
 	return claim
+}
+
+// Relabel is the strategic merge patch that gives the disk's claim the labels and annotations that are asked
+// for; nil when it has them.
+func (d Disk) Relabel(claim *corev1.PersistentVolumeClaim) ([]byte, error) {
+	labels, annotations := maps.Clone(claim.Labels), maps.Clone(claim.Annotations)
+	maps.Copy(labels, d.Labels)
+	maps.Copy(annotations, d.Annotations)
+	if maps.Equal(labels, claim.Labels) && maps.Equal(annotations, claim.Annotations) {
+		return nil, nil
+	}
+	described := Metadata{Labels: map[string]*string{}, Annotations: d.Annotations}
+	for key, value := range d.Labels {
+		described.Labels[key] = &value
+	}
+	return described.Patch()
+}
+
+// RequestStorage is the strategic merge patch by which a claim asks for this much.
+func RequestStorage(amount resource.Quantity) ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": amount}}},
+	})
 }
 
 // VolumeMode is the claim's, which Kubernetes takes for Filesystem when it is not given.

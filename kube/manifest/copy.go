@@ -13,27 +13,6 @@ import (
 //go:embed copy.sh
 var copyScript string
 
-// RoleCopy is the value of LabelRole on the Pod that copies a disk.
-const RoleCopy = "copy"
-
-// LabelCopy is on a disk that update_disk makes to take another one's place, until it has: its value
-// tells how far that is.
-const LabelCopy = Prefix + "copy"
-
-const (
-	// CopyUnproven is no disk yet: its data is not there, or not known to be right.
-	CopyUnproven = "unproven"
-	// CopyProven has the data. The old disk stays until the director has named the new one.
-	CopyProven = "proven"
-)
-
-const (
-	// AnnotationCopyOf names, on such a disk and for good, the one that it takes the place of.
-	AnnotationCopyOf = Prefix + "copy-of"
-	// AnnotationCopiedTo names, on the old disk, the one that is to take its place.
-	AnnotationCopiedTo = Prefix + "copied-to"
-)
-
 // NoRoom is the status with which a copy ends whose data does not fit.
 const NoRoom = 28
 

@@ -5,12 +5,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Roles of the Pods that do one thing on a machine's node and end: values of LabelRole.
-const (
-	RoleReboot = "reboot"
-	RoleFlush  = "flush"
-)
-
 // errand is a Pod that runs once on the node of another, from its image, and belongs to it.
 func errand(name, role, director string, of *corev1.Pod, container corev1.Container) *corev1.Pod {
 	meta := owned(name, of.Namespace, director, role)

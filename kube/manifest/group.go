@@ -9,10 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// LabelGroup is the label of the machines of one instance group, and of their attachments. The
-// annotation of the same name holds the group's name as BOSH gave it.
-const LabelGroup = Prefix + "group"
-
 // GroupLabel is the value of LabelGroup: the group's name, or a hash where no label can hold it.
 func GroupLabel(group string) string {
 	if label, ok := LabelValue(group); ok {

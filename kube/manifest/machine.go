@@ -219,5 +219,10 @@ func (vm VM) Settings(settings []byte, pod *corev1.Pod) *corev1.Secret {
 	}
 }
 
+// AnnotateVM is the strategic merge patch that sets annotations of exactly this Pod, and of no successor.
+func AnnotateVM(pod *corev1.Pod, annotations map[string]string) ([]byte, error) {
+	return metadataPatch(map[string]any{"uid": pod.UID, "annotations": annotations})
+}
+
 // mebibytes is a quantity of n MiB.
 func mebibytes(n int64) resource.Quantity { return *resource.NewQuantity(n<<20, resource.BinarySI) }

@@ -152,12 +152,6 @@ var _ = Describe("A disk", func() {
 		Expect(release.Name).To(Equal("release-2"))
 		Expect(manifest.IsRelease(release.Name)).To(BeTrue())
 		Expect(release.VolumeMounts).To(ConsistOf(HaveField("Name", "devices")))
-		Expect(manifest.Ended(attachment, "release-2")).To(BeNil())
-		attachment.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{
-			{Name: "release-1", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}},
-			{Name: "release-2", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0}}},
-		}
-		Expect(manifest.Ended(attachment, "release-2").ExitCode).To(BeZero())
 	})
 })
 
@@ -180,9 +174,9 @@ var _ = Describe("Names", func() {
 		Expect(manifest.ValidName("agent-" + strings.Repeat("x", 60))).To(BeFalse())
 	})
 
-	It("that the CPI works with are not for others", func() {
-		Expect(manifest.Reserved(manifest.LabelVM)).To(BeTrue())
+	It("that others may use are not reserved", func() {
 		Expect(manifest.Reserved("tier")).To(BeFalse())
+		Expect(manifest.Reserved(manifest.AnnotationInstance)).To(BeFalse())
 	})
 
 	It("of owners are those of the Pod", func() {

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,62 +11,116 @@ import (
 // Prefix begins every label and annotation that is the CPI's own.
 const Prefix = "bosh.cloudfoundry.org/"
 
-// Labels by which the CPI finds its objects again.
+// LabelManagedBy and its value are on every object; see
+// https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/.
 const (
 	LabelManagedBy = "app.kubernetes.io/managed-by"
-	LabelDirector  = Prefix + "director-uuid"
-	LabelRole      = Prefix + "role"
-	LabelVM        = Prefix + "vm"
-	LabelDisk      = Prefix + "disk"
+	ManagedBy      = "bosh-kubernetes-cpi"
 )
 
-// ManagedBy is the value of LabelManagedBy on every object.
-const ManagedBy = "bosh-kubernetes-cpi"
+// Labels by which the CPI finds its objects again.
+const (
+	LabelDirector = Prefix + "director-uuid"
+	LabelRole     = Prefix + "role"
+	LabelVM       = Prefix + "vm"
+	LabelDisk     = Prefix + "disk"
+	// LabelGroup is on the machines of one instance group, and on their attachments. The annotation of
+	// the same name holds the group's name as BOSH gave it.
+	LabelGroup = Prefix + "group"
+	// LabelCopy is on a disk that update_disk makes to take another one's place, until it has: its value
+	// tells how far that is, CopyUnproven or CopyProven.
+	LabelCopy = Prefix + "copy"
+)
 
-// Roles, the values of LabelRole.
+// Roles, the values of LabelRole: what an object is for.
 const (
 	RoleVM         = "vm"
+	RoleTemplate   = "template" // the PodTemplate of a machine that is made again for each disk
+	RoleStorage    = "storage"  // the claim of such a machine's own storage
 	RoleAttachment = "attachment"
 	RoleDisk       = "disk"
+	RoleCopy       = "copy"   // the Pod that copies a disk
+	RoleReboot     = "reboot" // the Pod that restarts a machine
+	RoleFlush      = "flush"  // the Pod that writes out what is in memory for a disk
+	RoleSnapshot   = "snapshot"
 	RolePullSecret = "pull-secret"
+	RoleService    = "service"
+	RoleBudget     = "budget"
+	RoleNetwork    = "network"
 )
 
-// Annotations.
+// Values of LabelCopy.
+const (
+	// CopyUnproven is no disk yet: its data is not there, or not known to be right.
+	CopyUnproven = "unproven"
+	// CopyProven has the data. The old disk stays until the director has named the new one.
+	CopyProven = "proven"
+)
+
+// Annotations of machines.
 const (
 	// AnnotationDigest identifies what create_vm was asked for, so that a repeated call can tell
 	// whether the Pod it finds is its own.
 	AnnotationDigest = Prefix + "digest"
-	// AnnotationSize is a disk's size in MiB as BOSH asked for it.
-	AnnotationSize = Prefix + "size-mib"
 	// AnnotationStemcell is the CID of the stemcell that a VM was made from.
 	AnnotationStemcell = Prefix + "stemcell"
+	// AnnotationAddress asks the CNI shim for the Pod's addresses.
+	AnnotationAddress = Prefix + "ip-address"
+	// AnnotationBudget holds, on machines and their group's budget, how many may be away; see Budget.
+	AnnotationBudget = Prefix + "disruption-budget"
+	// AnnotationAddresses holds, on the PodTemplate of a machine that is made again for each disk, the
+	// addresses of its first Pod.
+	AnnotationAddresses = Prefix + "addresses"
+	// AnnotationMetadata holds all metadata of a VM or disk as it came, as JSON, so that nothing is
+	// dropped where Kubernetes does not allow a key or value.
+	AnnotationMetadata = Prefix + "metadata"
 )
 
-// AnnotationAddress asks the CNI shim for the Pod's addresses.
-const AnnotationAddress = Prefix + "ip-address"
-
-// AnnotationFilesystem names the filesystem that a blank disk gets.
-const AnnotationFilesystem = Prefix + "filesystem"
-
-// AnnotationAttach says on a disk and on its attachment that it appears as a directory: AttachBind.
-const AnnotationAttach = Prefix + "attach"
+// Annotations of disks.
+const (
+	// AnnotationSize is a disk's size in MiB as BOSH asked for it.
+	AnnotationSize = Prefix + "size-mib"
+	// AnnotationFilesystem names the filesystem that a blank disk gets.
+	AnnotationFilesystem = Prefix + "filesystem"
+	// AnnotationAttach says on a disk and on its attachment that it appears as a directory: AttachBind.
+	AnnotationAttach = Prefix + "attach"
+	// AnnotationVM names the machine among whose own volumes a disk was last.
+	AnnotationVM = Prefix + "recreated-vm"
+	// AnnotationCopyOf names, on a disk with LabelCopy and for good, the one that it takes the place of.
+	AnnotationCopyOf = Prefix + "copy-of"
+	// AnnotationCopiedTo names, on the old disk, the one that is to take its place.
+	AnnotationCopiedTo = Prefix + "copied-to"
+)
 
 // AttachBind is the value of AnnotationAttach.
 const AttachBind = "bind"
 
-// AnnotationMetadata holds all metadata of a VM or disk as it came, as JSON, so that nothing is
-// dropped where Kubernetes does not allow a key or value.
-const AnnotationMetadata = Prefix + "metadata"
+// AnnotationKeep marks a Service that stays when its last machine goes.
+const AnnotationKeep = Prefix + "keep"
+
+// servicePrefix begins the labels that put a machine behind a Service. It is not Prefix, so that no
+// metadata's name can be one of them.
+const servicePrefix = "service." + Prefix
+
+// AnnotationInstance and AnnotationInstanceID hold the instance's id, on VMs and on disks: the director's
+// metadata puts them there under these names.
+const (
+	AnnotationInstance   = Prefix + "id"
+	AnnotationInstanceID = Prefix + "instance_id"
+)
+
+// reserved are the labels and annotations that the CPI itself works with. names_test.go proves that none is
+// missing: one that is would be the operator's to set, and a VM's metadata could overwrite it.
+var reserved = []string{
+	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelCopy,
+	AnnotationDigest, AnnotationStemcell, AnnotationAddress, AnnotationBudget, AnnotationAddresses, AnnotationMetadata,
+	AnnotationSize, AnnotationFilesystem, AnnotationAttach, AnnotationVM, AnnotationCopyOf, AnnotationCopiedTo,
+	AnnotationKeep,
+}
 
 // Reserved reports whether the CPI itself works with the label or annotation of this name.
 func Reserved(name string) bool {
-	switch name {
-	case LabelDirector, LabelRole, LabelVM, LabelDisk, AnnotationDigest, AnnotationSize,
-		AnnotationStemcell, AnnotationAddress, AnnotationFilesystem, AnnotationAttach, AnnotationMetadata, LabelGroup, AnnotationBudget, AnnotationKeep,
-		LabelCopy, AnnotationCopyOf, AnnotationCopiedTo, AnnotationAddresses, AnnotationVM:
-		return true
-	}
-	return strings.HasPrefix(name, servicePrefix)
+	return slices.Contains(reserved, name) || strings.HasPrefix(name, servicePrefix)
 }
 
 // Belongs reports whether an object is this director's, and may be changed and deleted for it.

@@ -5,10 +5,9 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
 
-// RoleNetwork is the value of LabelRole on what create_network made.
-const RoleNetwork = "network"
+	"bosh-kubernetes-cpi/kube/extension"
+)
 
 // Beginnings of the names of what create_network makes; they tell delete_network what to delete.
 const (
@@ -39,8 +38,36 @@ func rangeName(network netip.Prefix) string {
 	return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(text)
 }
 
-// NetworkMeta is the metadata of what create_network makes. Its spec is the API's of an extension, which
-// package kube knows.
-func NetworkMeta(name, director string) metav1.ObjectMeta {
-	return owned(name, "", director, RoleNetwork)
+// PoolWishes are what a pool has in common with those of the cluster's other Pods.
+type PoolWishes struct {
+	IPIPMode    string `json:"ipip_mode"`
+	VXLANMode   string `json:"vxlan_mode"`
+	NATOutgoing bool   `json:"nat_outgoing"`
+	BlockSize   int    `json:"block_size"`
+}
+
+// IPPool is a pool of these addresses that no node matches: Calico gives addresses of it only to Pods that
+// ask.
+func IPPool(network netip.Prefix, director string, wishes PoolWishes) *extension.IPPool {
+	return &extension.IPPool{
+		TypeMeta:   calicoKind("IPPool"),
+		ObjectMeta: owned(IPPoolName(network), "", director, RoleNetwork),
+		Spec: extension.IPPoolSpec{
+			CIDR: network.String(), NodeSelector: "!all()", AllowedUses: []string{"Workload"},
+			IPIPMode: wishes.IPIPMode, VXLANMode: wishes.VXLANMode, NATOutgoing: wishes.NATOutgoing, BlockSize: wishes.BlockSize,
+		},
+	}
+}
+
+// IPReservation keeps the addresses, which are part of a pool, from automatic assignment.
+func IPReservation(network netip.Prefix, director string) *extension.IPReservation {
+	return &extension.IPReservation{
+		TypeMeta:   calicoKind("IPReservation"),
+		ObjectMeta: owned(IPReservationName(network), "", director, RoleNetwork),
+		Spec:       extension.IPReservationSpec{ReservedCIDRs: []string{network.String()}},
+	}
+}
+
+func calicoKind(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: extension.CalicoGroup.String(), Kind: kind}
 }

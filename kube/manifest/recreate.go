@@ -10,19 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Roles of what outlives the Pod of a machine that is made again for each disk: values of LabelRole.
-const (
-	RoleTemplate = "template" // its PodTemplate
-	RoleStorage  = "storage"  // the claim of its own storage
-)
-
-const (
-	// AnnotationAddresses holds, on such a machine's PodTemplate, the addresses of its first Pod.
-	AnnotationAddresses = Prefix + "addresses"
-	// AnnotationVM names, on a disk, the machine among whose own volumes it was last.
-	AnnotationVM = Prefix + "recreated-vm"
-)
-
 const kindTemplate = "PodTemplate"
 
 // machineHeard succeeds once the agent has a connection to its message bus, or waits for one to itself:
@@ -99,7 +86,7 @@ type Change struct {
 	Add       *corev1.PersistentVolumeClaim // a disk
 	Remove    string                        // a disk's CID
 	Addresses []string                      // of its first Pod
-	Metadata  any                           // of the Pod: labels and annotations
+	Metadata  *Metadata                     // of the Pod
 }
 
 // Patch is the strategic merge patch that makes the change to the template, however often.

@@ -5,8 +5,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/kube/manifest"
 )
@@ -27,16 +25,7 @@ var _ = Describe("A machine that is made again for each disk", func() {
 	changed := func(from *corev1.PodTemplate, change manifest.Change) *corev1.PodTemplate {
 		GinkgoHelper()
 		patch, err := change.Patch()
-		Expect(err).NotTo(HaveOccurred())
-		before, err := yaml.Marshal(from)
-		Expect(err).NotTo(HaveOccurred())
-		before, err = yaml.YAMLToJSON(before)
-		Expect(err).NotTo(HaveOccurred())
-		after, err := strategicpatch.StrategicMergePatch(before, patch, corev1.PodTemplate{})
-		Expect(err).NotTo(HaveOccurred())
-		var made corev1.PodTemplate
-		Expect(yaml.Unmarshal(after, &made)).To(Succeed())
-		return &made
+		return patched(from, patch, err)
 	}
 
 	It("has what outlives its Pod belong to its template", func() {

@@ -7,16 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RoleService is the value of LabelRole on Services.
-const RoleService = "service"
-
-// AnnotationKeep marks a Service that stays when its last machine goes.
-const AnnotationKeep = Prefix + "keep"
-
-// servicePrefix begins the labels that put a machine behind a Service. It is not Prefix, so that no
-// metadata's name can be one of them.
-const servicePrefix = "service." + Prefix
-
 // LabelService is the label of the machines behind the Service of this name.
 func LabelService(name string) string { return servicePrefix + name }
 

@@ -1,19 +1,20 @@
 package manifest
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
+	corev1 "k8s.io/api/core/v1"
 
-// RoleSnapshot is the value of LabelRole on a snapshot.
-const RoleSnapshot = "snapshot"
+	"bosh-kubernetes-cpi/kube/extension"
+)
 
 // SnapshotName is the name of a snapshot, and its CID.
 func SnapshotName(uuid string) string { return "snapshot-" + uuid }
 
-// SnapshotMeta is the metadata of a disk's snapshot. Its spec is the API's of an extension, which
-// package kube knows.
-func SnapshotMeta(name, namespace, director, disk string) metav1.ObjectMeta {
-	meta := owned(name, namespace, director, RoleSnapshot)
-	meta.Labels[LabelDisk] = disk
-	return meta
+// Snapshot is a snapshot of the disk's volume, with the director's metadata on it, as on VMs and disks.
+func Snapshot(name, director string, disk *corev1.PersistentVolumeClaim, metadata Metadata) *extension.VolumeSnapshot {
+	snapshot := &extension.VolumeSnapshot{ObjectMeta: owned(name, disk.Namespace, director, RoleSnapshot)}
+	snapshot.Labels[LabelDisk] = disk.Name
+	snapshot.Annotations = map[string]string{}
+	metadata.putOn(snapshot.Labels, snapshot.Annotations)
+	snapshot.Spec.Source.PersistentVolumeClaimName = &disk.Name
+	return snapshot
 }

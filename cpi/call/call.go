@@ -1,0 +1,32 @@
+package call
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"bosh-kubernetes-cpi/kube"
+)
+
+// cleanupTime bounds what is done after a call has failed, when its own time may be over.
+const cleanupTime = time.Minute
+
+// Call is one request on its way. It lives as long as the request, so that it may hold the context.
+type Call struct {
+	// Ctx ends when the caller's patience does, or the process is told to end.
+	Ctx context.Context
+	// Client is the cluster that the request is about.
+	*kube.Client
+	// Director is the UUID of the director that sent the request.
+	Director string
+	// Log gets what the director keeps in the task's CPI log.
+	Log *slog.Logger
+}
+
+// Detached returns the call with time of its own, for what has to be done after the call's is over.
+func (c *Call) Detached() (*Call, context.CancelFunc) {
+	detached := *c
+	var cancel context.CancelFunc
+	detached.Ctx, cancel = context.WithTimeout(context.WithoutCancel(c.Ctx), cleanupTime)
+	return &detached, cancel
+}

@@ -1,0 +1,49 @@
+package call
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+func TestCall(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "call")
+}
+
+var _ = Describe("Strict decoding", func() {
+	type inner struct {
+		StorageClass string `json:"storage_class"`
+	}
+	type outer struct {
+		Memory int     `json:"memory"`
+		Disk   inner   `json:"disk"`
+		List   []inner `json:"list"`
+	}
+	DescribeTable("names what is wrong",
+		func(raw, words string) {
+			Expect(DecodeStrict("cloud_properties", []byte(raw), &outer{})).To(MatchError(ContainSubstring(words)))
+		},
+		Entry("an unknown key", `{"memry":1}`, `unknown field "memry" (did you mean "memory"?)`),
+		Entry("an unknown key below", `{"disk":{"storageclass":"x"}}`, `did you mean "storage_class"?`),
+		Entry("an unknown key in a list", `{"list":[{"storage_clas":"x"}]}`, `did you mean "storage_class"?`),
+		Entry("a key like no other", `{"zzzzzzzz":1}`, `unknown field "zzzzzzzz"`),
+		Entry("the same key twice", `{"memory":1,"memory":2}`, `duplicate field "memory"`),
+		Entry("a key in other letters", `{"Memory":1}`, `did you mean "memory"?`),
+		Entry("a wrong type", `{"memory":"much"}`, "cloud_properties.memory: a string is not what belongs there"),
+	)
+
+	It("takes nothing for an empty hash", func() {
+		Expect(DecodeStrict("x", nil, &outer{})).To(Succeed())
+	})
+})
+
+var _ = Describe("Errors", func() {
+	It("keep their type however often they are wrapped", func() {
+		wrapped := fmt.Errorf("more: %w", errors.Join(NoVM("vm-1"), errors.New("and this")))
+		Expect(AsBOSH(wrapped).Type()).To(BeEquivalentTo(VMNotFound))
+	})
+})

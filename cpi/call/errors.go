@@ -1,0 +1,130 @@
+package call
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/kube"
+)
+
+// Kind is the type of an error on the wire.
+type Kind string
+
+// The kinds of errors that the director and the CLI know: lib/cloud/errors.rb of bosh-director, and
+// cloud/errors.go of bosh-cli for the last.
+const (
+	CPIError         Kind = "Bosh::Clouds::CpiError"
+	CloudError       Kind = "Bosh::Clouds::CloudError"
+	NotSupported     Kind = "Bosh::Clouds::NotSupported"
+	VMNotFound       Kind = "Bosh::Clouds::VMNotFound"
+	VMCreationFailed Kind = "Bosh::Clouds::VMCreationFailed"
+	NetworkNotFound  Kind = "Bosh::Clouds::NetworkNotFound"
+	DiskNotFound     Kind = "Bosh::Clouds::DiskNotFound"
+	DiskNotAttached  Kind = "Bosh::Clouds::DiskNotAttached"
+	NoDiskSpace      Kind = "Bosh::Clouds::NoDiskSpace"
+	StemcellNotFound Kind = "Bosh::Clouds::StemcellNotFound"
+)
+
+// Error is an error as BOSH knows it. bosh-cpi-go reads the type by a type assertion, so it has to be
+// the outermost error; AsBOSH sees to that.
+type Error struct {
+	kind  Kind
+	retry bool
+	err   error
+}
+
+func (e *Error) Error() string { return e.err.Error() }
+
+// Unwrap returns what the error was made of.
+func (e *Error) Unwrap() error { return e.err }
+
+// Type is the error's name on the wire.
+func (e *Error) Type() string { return string(e.kind) }
+
+// CanRetry tells the director to send the same create_vm again; it acts on it for VMCreationFailed
+// alone.
+func (e *Error) CanRetry() bool { return e.retry }
+
+// Errorf returns an error of this kind.
+func (k Kind) Errorf(format string, args ...any) *Error {
+	return &Error{kind: k, err: fmt.Errorf(format, args...)}
+}
+
+// Wrap returns the error as one of this kind, whatever kind it had. retry is what CanRetry returns.
+func (k Kind) Wrap(err error, retry bool) *Error {
+	return &Error{kind: k, retry: retry, err: err}
+}
+
+// In reports whether the error is of this kind.
+func (k Kind) In(err error) bool {
+	var known *Error
+	return errors.As(err, &known) && known.kind == k
+}
+
+// Invalid is the answer to a request that can never succeed as it is; nothing was changed.
+func Invalid(format string, args ...any) *Error { return CPIError.Errorf(format, args...) }
+
+// NoVM is the answer about a VM that is not there.
+func NoVM(cid string) *Error {
+	return VMNotFound.Errorf("VM %s not found: there is no Pod of that name", cid)
+}
+
+// NoDisk is the answer about a disk that is not there.
+func NoDisk(cid string) *Error {
+	return DiskNotFound.Errorf("disk %s not found: there is no PersistentVolumeClaim of that name", cid)
+}
+
+// IsTyped reports whether the error has a kind already.
+func IsTyped(err error) bool {
+	var known *Error
+	return errors.As(err, &known)
+}
+
+// AsBOSH makes the error that leaves the CPI: one with a kind stays what it is, any other becomes a
+// CloudError with a hint at what the operator can do.
+func AsBOSH(err error) *Error {
+	var known *Error
+	switch {
+	case errors.As(err, &known):
+		return known.kind.Wrap(err, known.retry)
+	case errors.Is(err, kube.ErrUnreachable):
+		return CloudError.Errorf("the Kubernetes API server cannot be reached (check kubernetes.kubeconfig and the network between): %w", err)
+	case errors.Is(err, kube.ErrNotServed):
+		return CloudError.Errorf("what answers does not serve the Kubernetes API "+
+			"(check the server's URL in kubernetes.kubeconfig, and proxies before it): %w", err)
+	case errors.Is(err, kube.ErrRefused):
+		return CloudError.Errorf("the Kubernetes API server refuses the request "+
+			"(check the CPI's Role, quotas and admission policies of the namespace): %w", err)
+	}
+	return CloudError.Wrap(err, false)
+}
+
+// explained says in the operator's words what an error means, and keeps the error.
+type explained struct {
+	error
+	words string
+}
+
+func (e *explained) Error() string { return e.words + " (" + e.error.Error() + ")" }
+func (e *explained) Unwrap() error { return e.error }
+
+// Explained returns the error with the operator's words before it.
+func Explained(err error, words string) error { return &explained{err, words} }
+
+// ExplainTimeout adds to an error for lack of time what the cluster last reported of the Pod; any
+// other error, and none, it returns as it is.
+func (c *Call) ExplainTimeout(pod *corev1.Pod, err error, words string) error {
+	if !errors.Is(err, kube.ErrTimeout) {
+		return err
+	}
+	return Explained(err, words+": "+c.Reported(pod))
+}
+
+// Reported says what the cluster last reported of the Pod, even when the call's time is over.
+func (c *Call) Reported(pod *corev1.Pod) string {
+	detached, cancel := c.Detached()
+	defer cancel()
+	return detached.Explain(detached.Ctx, pod)
+}

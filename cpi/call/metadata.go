@@ -1,0 +1,27 @@
+package call
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// Object is any of the cluster's objects.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// PutMetadata puts the director's metadata on the object of that name, and returns the object.
+func PutMetadata[T Object, L runtime.Object](ctx context.Context, among *kube.Resource[T, L], name string, metadata manifest.Metadata) (T, error) {
+	patch, err := metadata.Patch()
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return among.Patch(ctx, name, patch)
+}

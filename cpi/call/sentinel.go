@@ -1,0 +1,65 @@
+package call
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/kube"
+)
+
+// A Sentinel follows something else than the Pods that are waited for, and fails once they cannot become
+// as wanted any more.
+type Sentinel func(ctx context.Context) error
+
+// sentinelPatience is how long a wait goes on before its sentinels begin. Most waits end sooner, and need
+// not ask for more than their Pods.
+const sentinelPatience = 5 * time.Second
+
+// AwaitUnless waits as Pods.Await does, until a sentinel fails; its error is the wait's then.
+func (c *Call) AwaitUnless(sentinels []Sentinel, which kube.Selection, since *kube.Snapshot[*corev1.Pod],
+	settled func([]*corev1.Pod) (bool, error)) error {
+
+	ctx, cancel := context.WithCancelCause(c.Ctx)
+	defer cancel(nil)
+	for _, each := range sentinels {
+		go func() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(sentinelPatience):
+			}
+			var hopeless *Error
+			switch err := each(ctx); {
+			case errors.As(err, &hopeless):
+				cancel(err)
+			case err != nil && ctx.Err() == nil:
+				c.Log.Warn("a wait goes on without looking at what it depends on", "error", err)
+			}
+		}()
+	}
+	err := c.Pods.Await(ctx, which, since, settled)
+	var hopeless *Error
+	if err != nil && c.Ctx.Err() == nil && errors.As(context.Cause(ctx), &hopeless) {
+		return hopeless
+	}
+	return err
+}
+
+// ErrNeverStarts: a kubelet ended between making a container and starting it. The next kubelet takes it
+// for one that was run.
+var ErrNeverStarts = errors.New("a restart of the kubelet lost it")
+
+// Starts is the sentinel for an ephemeral container: it fails when the container never starts.
+func (c *Call) Starts(pod, container string) Sentinel {
+	return func(ctx context.Context) error {
+		return c.Pods.Await(ctx, kube.Selection{Name: pod}, nil, func(present []*corev1.Pod) (bool, error) {
+			if len(present) > 0 && kube.EphemeralUnstarted(present[0], container) {
+				return false, CloudError.Errorf("container %s of Pod %s was not started: %w", container, pod, ErrNeverStarts)
+			}
+			return len(present) == 0, nil
+		})
+	}
+}

@@ -1,0 +1,118 @@
+// Package disk serves the methods about persistent disks: a disk is a PersistentVolumeClaim.
+//
+// It knows neither machines nor networks. What it has to know of who uses a disk it reads from the disk's
+// attachment, a Pod whose name says which disk it is for, and from the claim itself; see holder.go.
+package disk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// Session serves one request about disks.
+type Session struct {
+	*call.Call
+	// Start bounds how long the Pod that copies a disk may take to start, as long as an attachment may.
+	Start time.Duration
+}
+
+// detached is the session with time of its own, as call.Call.Detached.
+func (s *Session) detached() (*Session, context.CancelFunc) {
+	detached, cancel := s.Call.Detached()
+	return &Session{Call: detached, Start: s.Start}, cancel
+}
+
+// Create makes a claim and does not wait for its volume: a class that binds at the first consumer
+// binds when the disk is attached. Its size is in MiB. The VM that the disk is for does not matter.
+func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (cid string, err error) {
+	if err := checkSize(sizeMiB); err != nil {
+		return "", err
+	}
+	wanted, err := parseProperties(properties)
+	if err != nil {
+		return "", err
+	}
+	disk := wanted.disk(manifest.DiskName(uuid.NewString()), s.Director, sizeMiB)
+	disk.Namespace = s.Namespace
+	// The name is new, so one that exists is this call's own, made by a request whose answer was lost.
+	if _, err := s.Claims.Create(s.Ctx, disk.Claim()); err != nil && !errors.Is(err, kube.ErrExists) {
+		return "", err
+	}
+	return disk.Name, nil
+}
+
+// Claim returns a disk that is there and stays; any other is DiskNotFound.
+func (s *Session) Claim(cid string) (*corev1.PersistentVolumeClaim, error) {
+	claim, err := s.Claims.Get(s.Ctx, cid)
+	if errors.Is(err, kube.ErrNotFound) {
+		return nil, call.NoDisk(cid)
+	}
+	if err == nil && (claim.DeletionTimestamp != nil || !isDisk(claim)) {
+		return nil, call.NoDisk(cid)
+	}
+	return claim, err
+}
+
+// isDisk tells what create_disk has made from the cluster's other claims.
+func isDisk(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Labels[manifest.LabelRole] == manifest.RoleDisk
+}
+
+// Has reports whether there is such a disk.
+func (s *Session) Has(cid string) (bool, error) {
+	_, err := s.Claim(cid)
+	if call.DiskNotFound.In(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Delete removes a disk that is attached to no VM, and waits until its claim is gone.
+func (s *Session) Delete(cid string) error {
+	claim, err := s.Claims.Get(s.Ctx, cid)
+	if errors.Is(err, kube.ErrNotFound) || err == nil && !isDisk(claim) {
+		return call.NoDisk(cid)
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.unattached(claim); err != nil {
+		return err
+	}
+	if err := s.SettleCopy(claim); err != nil {
+		return err
+	}
+	return s.Claims.Remove(s.Ctx, claim)
+}
+
+// SetMetadata puts the director's metadata on the disk's claim.
+func (s *Session) SetMetadata(cid string, metadata map[string]any) error {
+	described, err := manifest.Describe(metadata)
+	if err != nil {
+		return err
+	}
+	_, err = call.PutMetadata(s.Ctx, s.Claims, cid, described)
+	if errors.Is(err, kube.ErrNotFound) {
+		return call.NoDisk(cid)
+	}
+	return err
+}
+
+// Annotate sets an annotation of the disk's claim, or removes it when value is nil.
+func (s *Session) Annotate(cid, key string, value *string) error {
+	patch, err := manifest.SetAnnotation(key, value)
+	if err != nil {
+		return err
+	}
+	_, err = s.Claims.Patch(s.Ctx, cid, patch)
+	return err
+}

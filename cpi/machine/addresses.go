@@ -1,0 +1,59 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// explainAddresses adds to the error of a Pod that has not got its addresses what is known of that.
+func (s *Session) explainAddresses(pod *corev1.Pod, networks network.Networks, err error) error {
+	switch {
+	case errors.Is(err, network.ErrAddress):
+		return fmt.Errorf("%w; reported of Pod %s: %s", err, pod.Name, s.Reported(pod))
+	case errors.Is(err, kube.ErrTimeout) && pod.Spec.NodeName != "" && len(pod.Status.PodIPs) == 0:
+		if asked := networks.Asked(); asked != "" {
+			return fmt.Errorf("%w; until then the Pod had no address, and it asked for %s", err, asked)
+		}
+	}
+	return err
+}
+
+// keepAddresses makes a dynamic network's address the one that the Pod asks for from now on: when its
+// node reboots, the kubelet makes its sandbox anew, and a CNI that is asked for nothing gives another. A
+// machine that is made again for each disk has to have its addresses whatever the network.
+func (s *Session) keepAddresses(pod *corev1.Pod, networks network.Networks) error {
+	asking := map[string]string{}
+	if s.Network.KeepDynamicAddresses && networks.Dynamic() {
+		var err error
+		if asking, err = s.Network.Annotations(network.OfPod(pod)); err != nil {
+			return err
+		}
+	}
+	if err := s.strategyOf(pod).keep(pod, asking); err != nil {
+		return err
+	}
+	wanted := unset(asking, pod.Annotations) // by the operator, by the CNI itself, or by an earlier try
+	if len(wanted) == 0 {
+		return nil
+	}
+	patch, err := manifest.AnnotateVM(pod, wanted)
+	if err != nil {
+		return err
+	}
+	_, err = s.Pods.Patch(s.Ctx, pod.Name, patch)
+	return err
+}
+
+// unset returns those of the annotations that are not there.
+func unset(annotations, there map[string]string) map[string]string {
+	left := maps.Clone(annotations)
+	maps.DeleteFunc(left, func(name, _ string) bool { _, set := there[name]; return set })
+	return left
+}

@@ -1,0 +1,105 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+var (
+	errPodEnded      = errors.New("the Pod ended")
+	errPodStuck      = errors.New("waiting longer does not help")
+	errUnschedulable = errors.New("no node takes the Pod")
+	errReplaced      = errors.New("deleted by someone else")
+)
+
+// awaitVM waits until the machine is up and has the address that was asked for. Where waiting cannot
+// help it does not wait.
+func (s *Session) awaitVM(pod *corev1.Pod, networks network.Networks) error {
+	err := s.awaitBoot(pod)
+	if err == nil {
+		return networks.Verify(pod)
+	}
+	for _, each := range []struct {
+		cause error
+		retry bool
+	}{
+		{kube.ErrTimeout, true}, {errPodEnded, true}, {errUnschedulable, true}, // another node, or time, may help
+		{errPodStuck, false}, // the operator has to change something
+	} {
+		if errors.Is(err, each.cause) {
+			return call.VMCreationFailed.Wrap(call.Explained(err, "VM "+pod.Name+" did not come up: "+s.Reported(pod)), each.retry)
+		}
+	}
+	return err
+}
+
+// prospect is what is known of a machine that is coming up.
+type prospect struct {
+	outlook kube.Outlook
+	claim   bool // whether its claim was looked at
+}
+
+// awaitBoot follows the Pod until it is up. Unschedulable it may be for as long as the configuration
+// allows, at one go: an autoscaler may bring a node.
+func (s *Session) awaitBoot(pod *corev1.Pod) error {
+	var known prospect
+	limit := s.Unschedulable
+	for {
+		if !known.claim && kube.Unbound(pod) {
+			known.claim = true
+			why, err := s.MissingClass(s.Ctx, manifest.EphemeralClaim(pod.Name))
+			if err != nil {
+				return err
+			}
+			if why != "" {
+				return fmt.Errorf("%w: %s", errPodStuck, why)
+			}
+		}
+		ctx, cancel := s.Ctx, func() {}
+		waiting := limit != nil && kube.NoNode(pod)
+		if waiting {
+			ctx, cancel = context.WithTimeout(s.Ctx, *limit)
+		}
+		up, err := s.followBoot(ctx, pod, &known)
+		cancel()
+		switch {
+		case errors.Is(err, kube.ErrTimeout) && waiting && s.Ctx.Err() == nil:
+			return fmt.Errorf("%w after %s", errUnschedulable, *limit)
+		case up || err != nil:
+			return err
+		}
+	}
+}
+
+// followBoot follows the Pod until it is up, which it returns, or cannot come up, or what awaitBoot
+// goes by has changed.
+func (s *Session) followBoot(ctx context.Context, pod *corev1.Pod, known *prospect) (up bool, err error) {
+	waiting := kube.NoNode(pod)
+	err = s.Pods.Await(ctx, kube.Selection{Name: pod.Name}, kube.At(pod), func(present []*corev1.Pod) (bool, error) {
+		if len(present) == 0 || present[0].UID != pod.UID || present[0].DeletionTimestamp != nil {
+			return false, call.VMCreationFailed.Errorf("Pod %s was %w while it was coming up", pod.Name, errReplaced)
+		}
+		*pod = *present[0]
+		up = kube.Ready(pod)
+		switch {
+		case kube.Finished(pod):
+			return false, errPodEnded
+		case known.outlook.Hopeless(pod):
+			return false, errPodStuck
+		case up:
+			return true, nil
+		case s.Unschedulable != nil && kube.NoNode(pod) != waiting:
+			return true, nil
+		}
+		return !known.claim && kube.Unbound(pod), nil
+	})
+	return up, err
+}

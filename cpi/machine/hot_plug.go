@@ -1,0 +1,45 @@
+package machine
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// hotPlug is the strategy of machines whose disks come and go while they run: nothing is done to the Pod, and
+// all that is done for a disk is done by its attachment.
+type hotPlug struct{ *Session }
+
+func (hotPlug) permit(network.Networks) error { return nil }
+
+// bring makes the Pod. One of the same name is what an earlier try with the same agent id left: the
+// same request adopts it, another replaces it.
+func (p hotPlug) bring(vm manifest.VM) (*corev1.Pod, error) {
+	pod, _, err := p.Pods.Bring(p.Ctx, vm.Pod(), func(left *corev1.Pod) (bool, error) {
+		if kube.Runs(left) && left.Annotations[manifest.AnnotationDigest] == vm.Digest {
+			p.Log.Info("adopting the Pod that an earlier try left", "pod", left.Name)
+			return true, nil
+		}
+		p.Log.Info("replacing the Pod that an earlier try left", "pod", left.Name)
+		return false, p.remove(left)
+	})
+	return pod, err
+}
+
+func (hotPlug) origin(*corev1.Pod) *corev1.PodTemplate { return nil }
+
+func (hotPlug) stays(*corev1.Pod) bool { return true }
+
+func (hotPlug) whole(*corev1.Pod, []*corev1.Pod) bool { return true }
+
+func (hotPlug) placed(machine *corev1.Pod) (*corev1.Pod, error) { return machine, nil }
+
+func (hotPlug) describe(*corev1.Pod, manifest.Metadata) error { return nil }
+
+func (hotPlug) keep(*corev1.Pod, map[string]string) error { return nil }
+
+func (hotPlug) accept(*corev1.PersistentVolumeClaim, *corev1.Pod) error { return nil }
+
+func (hotPlug) give(*corev1.PersistentVolumeClaim, *corev1.Pod, *corev1.Pod, bool) error { return nil }

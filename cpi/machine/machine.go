@@ -1,0 +1,48 @@
+// Package machine serves the methods about VMs: a VM is a Pod.
+//
+// A machine's Pod is never changed, and never deleted but by delete_vm; how it gets and loses disks all the
+// same is said in attach.go and detach.go. strategy.go chooses, at one place, between machines whose disks
+// come and go while they run and those that are made again for each disk.
+package machine
+
+import (
+	"context"
+	"time"
+
+	"bosh-kubernetes-cpi/agentsettings"
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/disk"
+	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/stemcell"
+)
+
+// Session serves one request about machines.
+type Session struct {
+	*call.Call
+	Options
+}
+
+// Options are what the operator, and the request's context, say of machines.
+type Options struct {
+	Agent    agentsettings.Options
+	Network  network.Options
+	Stemcell stemcell.Options
+	// StemcellAPI is the api_version of the VM's stemcell; nil when the director does not tell.
+	StemcellAPI *int
+	// Unschedulable is how long a machine may wait for a node that takes it, as one that an autoscaler
+	// brings: as long as the call when nil.
+	Unschedulable *time.Duration
+	// AttachTime is how long a disk may take to be attached.
+	AttachTime time.Duration
+}
+
+// detached is the session with time of its own, as call.Call.Detached.
+func (s *Session) detached() (*Session, context.CancelFunc) {
+	detached, cancel := s.Call.Detached()
+	return &Session{Call: detached, Options: s.Options}, cancel
+}
+
+// disks is the part of the session that is about disks.
+func (s *Session) disks() *disk.Session {
+	return &disk.Session{Call: s.Call, Start: s.AttachTime}
+}

@@ -1,0 +1,53 @@
+package machine
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// usePullSecret lets the machine's node pull the image with the registry's credentials, if it has any.
+func (s *Session) usePullSecret(vm *manifest.VM) error {
+	name, _, err := s.Stemcell.PullSecret(vm.Image)
+	if err == nil && name != "" {
+		vm.PullSecrets = append(vm.PullSecrets, corev1.LocalObjectReference{Name: name})
+	}
+	return err
+}
+
+// bringPullSecret sees to it that the Secret with which nodes pull this image is there and holds what
+// is configured now. Pods find it by its name, so that machines made before get new credentials, too.
+func (s *Session) bringPullSecret(image string) error {
+	name, content, err := s.Stemcell.PullSecret(image)
+	if err != nil || name == "" {
+		return err
+	}
+	wanted := manifest.PullSecret(name, s.Namespace, s.Director, content)
+	for {
+		present, err := s.Secrets.Get(s.Ctx, name)
+		switch {
+		case errors.Is(err, kube.ErrNotFound):
+		case err != nil:
+			return err
+		case present.Labels[manifest.LabelRole] != manifest.RolePullSecret:
+			return call.Invalid("stemcell.registry.pull_secret.name %s is the name of a Secret that the CPI did not make: "+
+				"choose another, or leave it out and name that Secret in the VMs' cloud_properties.image_pull_secrets", name)
+		case maps.EqualFunc(present.Data, wanted.Data, bytes.Equal):
+			return nil
+		default:
+			s.Log.Info("replacing the pull Secret: the registry's credentials have changed", "secret", name)
+			if err := s.Secrets.Delete(s.Ctx, present); err != nil {
+				return err
+			}
+		}
+		if _, err := s.Secrets.Create(s.Ctx, wanted); !errors.Is(err, kube.ErrExists) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,289 @@
+package machine
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// Service is one of a VM's `services`.
+type Service struct {
+	// Name makes the Service one that several VMs share, and that the next VM takes over. Without it the
+	// Service is the VM's own and named after it.
+	Name string `json:"name"`
+	// Type is ClusterIP (the default), NodePort or LoadBalancer.
+	Type corev1.ServiceType `json:"type"`
+	// Headless gives the Service no address, only DNS records of its VMs.
+	Headless bool `json:"headless"`
+	// ClusterIP is a fixed address within the s.
+	ClusterIP string `json:"cluster_ip"`
+	// ExternalIPs are addresses at which the nodes answer for the Service.
+	ExternalIPs []string `json:"external_ips"`
+	// LoadBalancerIP asks the load balancer for an address, LoadBalancerClass names who makes it, and
+	// SourceRanges are the networks that it lets in.
+	LoadBalancerIP    string        `json:"load_balancer_ip"`
+	LoadBalancerClass string        `json:"load_balancer_class"`
+	SourceRanges      []string      `json:"source_ranges"`
+	Ports             []ServicePort `json:"ports"`
+	// Keep lets the Service outlive its last VM, so that a VM that is deleted before the next one is
+	// made loses no address.
+	Keep        bool              `json:"keep"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// ServicePort is one port of a Service.
+type ServicePort struct {
+	// Name is the port's; made of protocol and port by default.
+	Name string `json:"name"`
+	Port int32  `json:"port"`
+	// TargetPort is the machine's port; the same by default.
+	TargetPort int32 `json:"target_port"`
+	// Protocol is TCP (the default), UDP or SCTP.
+	Protocol corev1.Protocol `json:"protocol"`
+	// NodePort is a fixed port of the nodes.
+	NodePort int32 `json:"node_port"`
+}
+
+// vipProperties are the cloud_properties of a vip network.
+type vipProperties struct {
+	// ServiceType is ClusterIP, with the address as an external IP, or LoadBalancer, which is asked for it.
+	ServiceType corev1.ServiceType `json:"service_type"`
+	Ports       []ServicePort      `json:"ports"`
+	Annotations map[string]string  `json:"annotations"`
+}
+
+// servicesOf returns all that the VM is behind: its services and its vip networks' addresses.
+func servicesOf(vm string, properties []Service, networks network.Networks) ([]manifest.Service, error) {
+	var services []manifest.Service
+	names := map[string]string{}
+	add := func(key string, wanted Service, fallback string) error {
+		service, err := wanted.build(key, fallback)
+		if err != nil {
+			return err
+		}
+		if other, taken := names[service.Name]; taken {
+			return call.Invalid("%s and %s are both named %s", other, key, service.Name)
+		}
+		names[service.Name] = key
+		services = append(services, service)
+		return nil
+	}
+	unnamed := 0
+	for i, wanted := range properties {
+		fallback := vm
+		if wanted.Name == "" {
+			if unnamed++; unnamed > 1 {
+				fallback = fmt.Sprintf("%s-%d", vm, unnamed)
+			}
+		}
+		if err := add(fmt.Sprintf("cloud_properties.services[%d]", i), wanted, fallback); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range networks.Names() {
+		if networks[name].Type != network.VIP {
+			continue
+		}
+		key := fmt.Sprintf("networks.%s", name)
+		wanted, err := vipService(key, networks[name])
+		if err != nil {
+			return nil, err
+		}
+		if err := add(key+".cloud_properties", wanted, ""); err != nil {
+			return nil, err
+		}
+	}
+	return services, nil
+}
+
+// vipService is the vip network's address as a Service. It is named after the address, so that the
+// address follows from one VM to the next.
+func vipService(key string, n network.Network) (Service, error) {
+	address, err := netip.ParseAddr(n.IP)
+	if err != nil {
+		return Service{}, call.Invalid("%s.ip %q is not an IP address; a vip network needs one", key, n.IP)
+	}
+	var properties vipProperties
+	if err := call.DecodeStrict(key+".cloud_properties", n.CloudProperties.Sent(), &properties); err != nil {
+		return Service{}, call.Invalid("%w", err)
+	}
+	service := Service{
+		Name: "vip-" + strings.NewReplacer(".", "-", ":", "-").Replace(address.StringExpanded()),
+		Type: properties.ServiceType, Ports: properties.Ports, Annotations: properties.Annotations,
+	}
+	switch properties.ServiceType {
+	case "", corev1.ServiceTypeClusterIP:
+		service.ExternalIPs = []string{address.String()}
+	case corev1.ServiceTypeLoadBalancer:
+		service.LoadBalancerIP = address.String()
+	default:
+		return Service{}, call.Invalid("%s.cloud_properties.service_type %q is none of ClusterIP, LoadBalancer", key, properties.ServiceType)
+	}
+	return service, nil
+}
+
+// build checks the Service; key is where it stands in the request.
+func (s Service) build(key, fallback string) (manifest.Service, error) {
+	built := manifest.Service{
+		Name: s.Name, Fixed: s.Name != "", Keep: s.Keep, Type: s.Type, ClusterIP: s.ClusterIP, ExternalIPs: s.ExternalIPs,
+		LoadBalancerIP: s.LoadBalancerIP, SourceRanges: s.SourceRanges, Labels: s.Labels, Annotations: s.Annotations,
+	}
+	if built.Type == "" {
+		built.Type = corev1.ServiceTypeClusterIP
+	}
+	if built.Name == "" {
+		built.Name = fallback
+	}
+	if s.Headless && s.ClusterIP == "" {
+		built.ClusterIP = corev1.ClusterIPNone
+	}
+	if s.LoadBalancerClass != "" {
+		built.LoadBalancerClass = &s.LoadBalancerClass
+	}
+	for _, check := range []func(string, manifest.Service) error{s.checkName, s.checkType, s.checkAddresses} {
+		if err := check(key, built); err != nil {
+			return built, err
+		}
+	}
+	if err := call.CheckLabels(key, s.Labels, s.Annotations); err != nil {
+		return built, err
+	}
+	var err error
+	built.Ports, err = s.ports(key, built)
+	return built, err
+}
+
+func (s Service) checkName(key string, built manifest.Service) error {
+	if why := validation.IsDNS1035Label(built.Name); len(why) > 0 {
+		return call.Invalid("%s.name: a Service cannot be named %q: %s", key, built.Name, why[0])
+	}
+	if s.Keep && s.Name == "" {
+		return call.Invalid("%s.keep needs %s.name: no other VM can take over a Service that is named after this one", key, key)
+	}
+	return nil
+}
+
+func (s Service) checkType(key string, built manifest.Service) error {
+	balanced := built.Type == corev1.ServiceTypeLoadBalancer
+	switch {
+	case !balanced && built.Type != corev1.ServiceTypeClusterIP && built.Type != corev1.ServiceTypeNodePort:
+		return call.Invalid("%s.type %q is none of ClusterIP, NodePort, LoadBalancer", key, s.Type)
+	case s.Headless && s.ClusterIP != "" && s.ClusterIP != corev1.ClusterIPNone:
+		return call.Invalid("%s.cluster_ip is an address, but %s.headless asks for none", key, key)
+	case built.ClusterIP == corev1.ClusterIPNone && built.Type != corev1.ServiceTypeClusterIP:
+		return call.Invalid("%s.headless does not go with type %s", key, built.Type)
+	case !balanced && s.LoadBalancerIP != "":
+		return call.Invalid("%s.load_balancer_ip needs type LoadBalancer", key)
+	case !balanced && s.LoadBalancerClass != "":
+		return call.Invalid("%s.load_balancer_class needs type LoadBalancer", key)
+	case !balanced && len(s.SourceRanges) > 0:
+		return call.Invalid("%s.source_ranges needs type LoadBalancer", key)
+	}
+	if s.LoadBalancerClass != "" {
+		if why := validation.IsQualifiedName(s.LoadBalancerClass); len(why) > 0 {
+			return call.Invalid("%s.load_balancer_class %q: %s", key, s.LoadBalancerClass, why[0])
+		}
+	}
+	return nil
+}
+
+func (s Service) checkAddresses(key string, built manifest.Service) error {
+	addresses := map[string]string{}
+	if s.ClusterIP != corev1.ClusterIPNone {
+		addresses["cluster_ip"] = s.ClusterIP
+	}
+	addresses["load_balancer_ip"] = s.LoadBalancerIP
+	for field, address := range addresses {
+		if _, err := netip.ParseAddr(address); address != "" && err != nil {
+			return call.Invalid("%s.%s %q is not an IP address", key, field, address)
+		}
+	}
+	for i, address := range built.ExternalIPs {
+		if _, err := netip.ParseAddr(address); err != nil {
+			return call.Invalid("%s.external_ips[%d] %q is not an IP address", key, i, address)
+		}
+	}
+	for i, network := range built.SourceRanges {
+		if _, err := netip.ParsePrefix(network); err != nil {
+			return call.Invalid("%s.source_ranges[%d] %q is not a network like 10.0.0.0/8", key, i, network)
+		}
+	}
+	return nil
+}
+
+// ports checks and names the ports. Every port gets a name, even a single one: by it Kubernetes knows
+// which node port to keep when the ports change.
+func (s Service) ports(key string, built manifest.Service) ([]corev1.ServicePort, error) {
+	if len(s.Ports) == 0 && built.ClusterIP != corev1.ClusterIPNone {
+		return nil, call.Invalid("%s.ports is missing: only a headless Service can do without", key)
+	}
+	var ports []corev1.ServicePort
+	for i, wanted := range s.Ports {
+		port, err := wanted.build(fmt.Sprintf("%s.ports[%d]", key, i), built.Type)
+		if err != nil {
+			return nil, err
+		}
+		for j, other := range ports {
+			switch {
+			case other.Name == port.Name:
+				return nil, call.Invalid("%s.ports[%d] and [%d] have the same name, %s", key, j, i, port.Name)
+			case other.Port == port.Port && other.Protocol == port.Protocol:
+				return nil, call.Invalid("%s.ports[%d] and [%d] are the same port, %d/%s", key, j, i, port.Port, port.Protocol)
+			}
+		}
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
+
+func (p ServicePort) build(key string, service corev1.ServiceType) (corev1.ServicePort, error) {
+	built := corev1.ServicePort{Name: p.Name, Port: p.Port, Protocol: p.Protocol, NodePort: p.NodePort, TargetPort: intstr.FromInt32(p.TargetPort)}
+	if p.TargetPort == 0 {
+		built.TargetPort = intstr.FromInt32(p.Port)
+	}
+	if built.Protocol == "" {
+		built.Protocol = corev1.ProtocolTCP
+	}
+	if !slices.Contains([]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, built.Protocol) {
+		return built, call.Invalid("%s.protocol %q is none of TCP, UDP, SCTP", key, p.Protocol)
+	}
+	if built.Name == "" {
+		built.Name = fmt.Sprintf("%s-%d", strings.ToLower(string(built.Protocol)), p.Port)
+	}
+	if why := validation.IsDNS1123Label(built.Name); len(why) > 0 {
+		return built, call.Invalid("%s.name %q: %s", key, p.Name, why[0])
+	}
+	for field, port := range map[string]int32{"port": p.Port, "target_port": built.TargetPort.IntVal} {
+		if why := validation.IsValidPortNum(int(port)); len(why) > 0 && (field == "port" || p.TargetPort != 0) {
+			return built, call.Invalid("%s.%s %d: %s", key, field, port, why[0])
+		}
+	}
+	switch {
+	case p.NodePort == 0:
+	case service == corev1.ServiceTypeClusterIP:
+		return built, call.Invalid("%s.node_port needs a Service of type NodePort or LoadBalancer", key)
+	case len(validation.IsValidPortNum(int(p.NodePort))) > 0:
+		return built, call.Invalid("%s.node_port %d: %s", key, p.NodePort, validation.IsValidPortNum(int(p.NodePort))[0])
+	}
+	return built, nil
+}
+
+// UnmarshalJSON takes a number alone for the port.
+func (p *ServicePort) UnmarshalJSON(raw []byte) error {
+	if json.Unmarshal(raw, &p.Port) == nil {
+		return nil
+	}
+	type fields ServicePort
+	return call.DecodeStrict("port", raw, (*fields)(p))
+}

@@ -1,0 +1,64 @@
+package machine
+
+import (
+	"encoding/json"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+var _ = Describe("A VM's Services", func() {
+	build := func(properties, networks string) []manifest.Service {
+		GinkgoHelper()
+		parsed, err := parseProperties(json.RawMessage(properties))
+		Expect(err).NotTo(HaveOccurred())
+		var given network.Networks
+		Expect(json.Unmarshal([]byte(networks), &given)).To(Succeed())
+		services, err := servicesOf("agent-a", parsed.Services, given)
+		Expect(err).NotTo(HaveOccurred())
+		return services
+	}
+	port := func(name string, port, target int32, protocol corev1.Protocol) corev1.ServicePort {
+		return corev1.ServicePort{Name: name, Port: port, TargetPort: intstr.FromInt32(target), Protocol: protocol}
+	}
+
+	It("are none by default", func() {
+		Expect(build(`{}`, `{"n":{"type":"dynamic","cloud_properties":{"anything":1}}}`)).To(BeEmpty())
+	})
+
+	It("are named after the VM where they have no name, and their ports after protocol and number", func() {
+		services := build(`{"services":[{"ports":[80,{"port":53,"target_port":5353,"protocol":"UDP"}]},{"name":"web","ports":[1]},{"cluster_ip":"None"}]}`, `{}`)
+		Expect(services).To(HaveExactElements(
+			manifest.Service{Name: "agent-a", Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{
+				port("tcp-80", 80, 80, corev1.ProtocolTCP), port("udp-53", 53, 5353, corev1.ProtocolUDP)}},
+			And(HaveField("Name", "web"), HaveField("Fixed", true)),
+			And(HaveField("Name", "agent-a-2"), HaveField("ClusterIP", "None"), HaveField("Ports", BeEmpty())),
+		))
+	})
+
+	It("of vip networks are named after the address, of either family", func() {
+		services := build(`{}`, `{"b":{"type":"vip","ip":"2001:db8::","cloud_properties":{"ports":[80]}},
+			"a":{"type":"vip","ip":"192.0.2.1","cloud_properties":{"ports":[80],"service_type":"LoadBalancer"}}}`)
+		Expect(services).To(HaveExactElements(
+			And(HaveField("Name", "vip-192-0-2-1"), HaveField("LoadBalancerIP", "192.0.2.1"), HaveField("ExternalIPs", BeEmpty())),
+			And(HaveField("Name", "vip-2001-0db8-0000-0000-0000-0000-0000-0000"), HaveField("ExternalIPs", []string{"2001:db8::"})),
+		))
+	})
+})
+
+var _ = Describe("An instance group's name", func() {
+	DescribeTable("is read from the VM's environment",
+		func(env, name string) {
+			Expect(groupOf(json.RawMessage(env))).To(Equal(name))
+		},
+		Entry("given", `{"bosh":{"group":"d-cf-web","groups":["d"]}}`, "d-cf-web"),
+		Entry("of an empty environment", `{}`, ""),
+		Entry("without any", ``, ""),
+		Entry("of null", `null`, ""),
+	)
+})

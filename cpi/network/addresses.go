@@ -1,0 +1,131 @@
+package network
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/cpi/call"
+)
+
+// Annotate returns the Pod's annotations with those that ask for the networks' addresses.
+func (ns Networks) Annotate(options Options, own map[string]string) (map[string]string, error) {
+	asked, err := options.Annotations(ns.addresses())
+	if err != nil {
+		return nil, err
+	}
+	nics, err := ns.nics()
+	if err != nil {
+		return nil, err
+	}
+	if _, both := own[annotationNICs]; both && len(nics) > 0 {
+		return nil, call.Invalid("cloud_properties.annotations.%s and a network's network_attachment exclude each other: "+
+			"give every attachment as a network", annotationNICs)
+	}
+	annotations := map[string]string{}
+	for _, each := range []map[string]string{own, asked, nics} {
+		maps.Copy(annotations, each)
+	}
+	return annotations, nil
+}
+
+// ErrAddress means that the Pod is up without an address that BOSH chose.
+var ErrAddress = errors.New("the machine does not have the address that BOSH chose")
+
+// addresses returns the static addresses of the Pod's own interface, IPv4 first. Only the type decides: the director sends
+// dynamic networks with an address that a former VM had.
+func (ns Networks) addresses() []string {
+	var found []netip.Addr
+	for _, network := range ns {
+		if network.manual() && !network.isNIC() {
+			if address, err := netip.ParseAddr(network.IP); err == nil {
+				found = append(found, address)
+			}
+		}
+	}
+	return inOrder(found)
+}
+
+// inOrder returns the addresses as text, IPv4 first.
+func inOrder(addresses []netip.Addr) []string {
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	texts := make([]string, 0, len(addresses))
+	for _, address := range addresses {
+		texts = append(texts, address.String())
+	}
+	return texts
+}
+
+// Verify compares the addresses that BOSH chose with those that the Pod has.
+func (ns Networks) Verify(pod *corev1.Pod) error {
+	var has []string
+	for _, ip := range pod.Status.PodIPs {
+		has = append(has, ip.IP)
+	}
+	got := strings.Join(has, ", ")
+	if got == "" {
+		got = "no address"
+	}
+	for _, name := range ns.Names() {
+		network := ns[name]
+		if !network.manual() {
+			continue
+		}
+		if network.isNIC() {
+			if err := network.verifyNIC(name, pod); err != nil {
+				return err
+			}
+			continue
+		}
+		wanted, err := netip.ParseAddr(network.IP)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(has, wanted.String()) {
+			return call.VMCreationFailed.Errorf("%w: network %s wants the address %s, but the Pod got %s: the cluster's network plugin does not honour the "+
+				"annotations of network.address_annotations, or its IP pools do not hold that address", ErrAddress, name, network.IP, got)
+		}
+	}
+	return nil
+}
+
+// Asked names the networks whose addresses BOSH chose.
+func (ns Networks) Asked() string {
+	var asked []string
+	for _, name := range ns.Names() {
+		if network := ns[name]; network.manual() {
+			asked = append(asked, network.IP+" (network "+name+")")
+		}
+	}
+	return strings.Join(asked, ", ")
+}
+
+// Dynamic reports whether the Pod's own address is one that the cluster chose.
+func (ns Networks) Dynamic() bool {
+	some := false
+	for _, network := range ns {
+		if network.isNIC() {
+			continue
+		}
+		if network.manual() {
+			return false
+		}
+		some = some || network.Type == Dynamic
+	}
+	return some
+}
+
+// OfPod are the Pod's own addresses, IPv4 first.
+func OfPod(pod *corev1.Pod) []string {
+	var found []netip.Addr
+	for _, ip := range pod.Status.PodIPs {
+		if address, err := netip.ParseAddr(ip.IP); err == nil {
+			found = append(found, address)
+		}
+	}
+	return inOrder(found)
+}

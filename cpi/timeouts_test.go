@@ -1,0 +1,107 @@
+package cpi
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// zeros are what time.Duration writes and an operator leaves out: 2h0m0s is 2h.
+var zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
+
+// defaults are the timeouts of the table, as operators write them.
+func defaults() map[string]string {
+	var t Timeouts
+	said := map[string]string{}
+	for _, row := range t.table() {
+		said[row.key] = zeros.ReplaceAllString(row.fallback.String(), "$1")
+	}
+	return said
+}
+
+var _ = Describe("The table of timeouts", func() {
+	read := func(path string) string {
+		GinkgoHelper()
+		raw, err := os.ReadFile(path)
+		Expect(err).NotTo(HaveOccurred())
+		return string(raw)
+	}
+
+	It("has a row for each timeout of the configuration, and the methods that it names are known", func() {
+		var keys []string
+		for _, field := range fields(reflect.TypeFor[Timeouts]()) {
+			keys = append(keys, field.name)
+		}
+		Expect(keys).To(ConsistOf("unschedulable", "request", "create_stemcell", "create_vm", "delete_vm", "attach_disk", "detach_disk", "update_disk", "other"))
+		for key := range defaults() {
+			Expect(keys).To(ContainElement(key))
+			if key != keyRequest && key != keyOther {
+				Expect(methods).To(HaveKey(key))
+			}
+		}
+		Expect(defaults()).To(HaveLen(len(keys) - 1))
+	})
+
+	It("is what the job's spec has for defaults", func() {
+		var spec struct {
+			Properties map[string]struct {
+				Default any `json:"default"`
+			} `json:"properties"`
+		}
+		Expect(yaml.Unmarshal([]byte(read("../jobs/kubernetes_cpi/spec")), &spec)).To(Succeed())
+		found := map[string]string{}
+		for name, property := range spec.Properties {
+			if key, ok := strings.CutPrefix(name, "timeouts."); ok && key != "unschedulable" {
+				found[key], _ = property.Default.(string)
+			}
+		}
+		Expect(found).To(Equal(defaults()))
+	})
+
+	It("is what the job's template writes into cpi.json", func() {
+		list := regexp.MustCompile(`%w\[([^]]*)\]\.each do \|key\|\n  config\['timeouts'\]`).
+			FindStringSubmatch(read("../jobs/kubernetes_cpi/templates/cpi.json.erb"))
+		Expect(list).NotTo(BeNil())
+		var keys []string
+		for key := range defaults() {
+			keys = append(keys, key)
+		}
+		Expect(strings.Fields(list[1])).To(ConsistOf(keys))
+	})
+
+	It("is what the page about the configuration says", func() {
+		rows := regexp.MustCompile("(?m)^\\| `timeouts\\.(\\w+)` \\|.*\\| `(\\w+)` \\|$").FindAllStringSubmatch(read("../docs/configuration.md"), -1)
+		found := map[string]string{}
+		for _, row := range rows {
+			found[row[1]] = row[2]
+		}
+		Expect(found).To(Equal(defaults()))
+	})
+
+	It("gives a method without a row the time of others, and a method of the name request no other", func() {
+		t := defaultTimeouts()
+		t.Other = metav1.Duration{Duration: 7 * time.Second}
+		Expect(t.of("has_vm")).To(Equal(7 * time.Second))
+		Expect(t.of("request")).To(Equal(7 * time.Second))
+		Expect(t.of("create_vm")).To(Equal(15 * time.Minute))
+	})
+
+	It("knows the time after which no call is at work any more, whatever requests may take", func() {
+		t := defaultTimeouts()
+		t.Request = metav1.Duration{Duration: 9 * time.Hour}
+		Expect(t.longest()).To(Equal(2 * time.Hour))
+	})
+
+	It("names the first that is not positive", func() {
+		t := defaultTimeouts()
+		t.DeleteVM, t.CreateVM = metav1.Duration{}, metav1.Duration{}
+		Expect(t.Validate()).To(MatchError(ContainSubstring("timeouts.create_vm")))
+	})
+})

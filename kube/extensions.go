@@ -1,0 +1,41 @@
+package kube
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"bosh-kubernetes-cpi/kube/extension"
+)
+
+// IPPools are Calico's, and the cluster's.
+func (c *Client) IPPools() (*Resource[*extension.IPPool, *extension.List[extension.IPPool]], error) {
+	return extended[extension.IPPool](c, "", extension.CalicoGroup, "IPPool", "ippools")
+}
+
+// IPReservations are Calico's, and the cluster's.
+func (c *Client) IPReservations() (*Resource[*extension.IPReservation, *extension.List[extension.IPReservation]], error) {
+	return extended[extension.IPReservation](c, "", extension.CalicoGroup, "IPReservation", "ipreservations")
+}
+
+// Snapshots are the namespace's.
+func (c *Client) Snapshots() (*Resource[*extension.VolumeSnapshot, *extension.List[extension.VolumeSnapshot]], error) {
+	return extended[extension.VolumeSnapshot](c, c.Namespace, extension.SnapshotGroup, "VolumeSnapshot", "volumesnapshots")
+}
+
+// extended reaches the objects of an API group that a cluster may not have: those of a namespace, or
+// with none, those of the cluster.
+func extended[T any, P interface {
+	*T
+	object
+}](c *Client, namespace string, group schema.GroupVersion, kind, plural string) (*Resource[P, *extension.List[T]], error) {
+	via, err := c.connect("/apis", group, func(scheme *runtime.Scheme) error {
+		scheme.AddKnownTypeWithName(group.WithKind(kind), P(new(T)))
+		scheme.AddKnownTypeWithName(group.WithKind(kind+"List"), &extension.List[T]{})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	via.namespace = namespace
+	return resource(via, kind, plural, func() P { return new(T) }, newOf[extension.List[T]]), nil
+}

@@ -1,0 +1,108 @@
+package kube
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Runs reports whether the Pod has neither ended nor is to end.
+func Runs(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !Finished(pod) }
+
+// Running returns those of the Pods that run.
+func Running(pods []*corev1.Pod) (some []*corev1.Pod) {
+	for _, pod := range pods {
+		if Runs(pod) {
+			some = append(some, pod)
+		}
+	}
+	return some
+}
+
+// Labelled returns those of the Pods whose label has this value.
+func Labelled(pods []*corev1.Pod, label, value string) (some []*corev1.Pod) {
+	for _, pod := range pods {
+		if pod.Labels[label] == value {
+			some = append(some, pod)
+		}
+	}
+	return some
+}
+
+// NodeOf returns the node of the first of the Pods that has one, or "".
+func NodeOf(pods []*corev1.Pod) string {
+	for _, pod := range pods {
+		if pod.Spec.NodeName != "" {
+			return pod.Spec.NodeName
+		}
+	}
+	return ""
+}
+
+// OwnedBy reports whether the object of this UID is among the object's owners.
+func OwnedBy(object metav1.Object, uid types.UID) bool {
+	return slices.ContainsFunc(object.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return owner.UID == uid })
+}
+
+// Restarts counts how often the Pod's containers were started again.
+func Restarts(pod *corev1.Pod) (count int32) {
+	for _, status := range pod.Status.ContainerStatuses {
+		count += status.RestartCount
+	}
+	return count
+}
+
+// Ready reports whether the Pod's containers are up.
+func Ready(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Finished reports whether the Pod has ended for good, for example by eviction.
+func Finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+}
+
+// Started reports whether any container of the Pod has ever run.
+func Started(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(containerStatuses(pod), func(s corev1.ContainerStatus) bool {
+		return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil || s.RestartCount > 0
+	})
+}
+
+func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+}
+
+// Unschedulable returns the scheduler's reason for not placing the Pod, or "".
+func Unschedulable(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// EphemeralEnded returns how the ephemeral container of this name ended, or nil while it has not.
+func EphemeralEnded(pod *corev1.Pod, name string) *corev1.ContainerStateTerminated {
+	for _, status := range pod.Status.EphemeralContainerStatuses {
+		if status.Name == name {
+			return status.State.Terminated
+		}
+	}
+	return nil
+}
+
+// EphemeralUnstarted reports that the ephemeral container of this name was made and does not run.
+func EphemeralUnstarted(pod *corev1.Pod, name string) bool {
+	for _, status := range pod.Status.EphemeralContainerStatuses {
+		if status.Name == name {
+			return status.ContainerID != "" && status.State.Waiting != nil
+		}
+	}
+	return false
+}
