@@ -54,7 +54,8 @@ func (c Collector) Run(ctx context.Context) error {
 				failed = append(failed, err)
 			}
 		}
-		fmt.Fprintf(c.Out, "%s %s/%s (%s old): %s: %s\n", each.kind, cluster.Namespace, each.object.GetName(), duration.HumanDuration(each.age), each.why, outcome)
+		fmt.Fprintf(c.Out, "%s %s/%s (%s old): %s: %s\n",
+			each.kind, cluster.Namespace, each.object.GetName(), duration.HumanDuration(each.age), each.why, outcome)
 	}
 	switch {
 	case len(left) == 0:
@@ -142,7 +143,8 @@ func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
 	}
 	for _, claim := range s.copies {
 		if now.Sub(claim.CreationTimestamp.Time) > patience {
-			add("PersistentVolumeClaim", claim, "an update_disk that was cut short has left it: it is no whole copy of disk "+claim.Annotations[manifest.AnnotationCopyOf], deleted, nil)
+			why := "an update_disk that was cut short has left it: it is no whole copy of disk " + claim.Annotations[manifest.AnnotationCopyOf]
+			add("PersistentVolumeClaim", claim, why, deleted, nil)
 		}
 	}
 	for _, budget := range s.budgets {

@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"bosh-kubernetes-cpi/kube"
 )
 
 // RunErrand makes a Pod that runs once, waits until it has ended well, and removes it. One that a call
@@ -25,11 +23,10 @@ func (c *Call) RunErrand(wanted *corev1.Pod, what string) error {
 }
 
 func (c *Call) awaitErrand(errand *corev1.Pod, what string) error {
-	err := c.AwaitUnless(c.NodeFails(errand.Spec.NodeName), kube.Selection{Name: errand.Name}, kube.At(errand), func(present []*corev1.Pod) (bool, error) {
-		if len(present) == 0 {
+	err := c.Follow(c.NodeFails(errand.Spec.NodeName), errand, func(now *corev1.Pod) (bool, error) {
+		if now == nil {
 			return false, CloudError.Errorf("Pod %s was deleted by someone else", errand.Name)
 		}
-		*errand = *present[0]
 		if errand.Status.Phase != corev1.PodFailed {
 			return errand.Status.Phase == corev1.PodSucceeded, nil
 		}

@@ -17,7 +17,9 @@ type Object interface {
 }
 
 // PutMetadata puts the director's metadata on the object of that name, and returns the object.
-func PutMetadata[T Object, L runtime.Object](ctx context.Context, among *kube.Resource[T, L], name string, metadata manifest.Metadata) (T, error) {
+func PutMetadata[T Object, L runtime.Object](
+	ctx context.Context, among *kube.Resource[T, L], name string, metadata manifest.Metadata) (T, error) {
+
 	patch, err := metadata.Patch()
 	if err != nil {
 		var none T

@@ -63,8 +63,8 @@ func (c *Call) OnNode(machine *corev1.Pod) error {
 	return err
 }
 
-// NodeFails is the sentinel for what only this node's kubelet can bring about: it fails when the node falls silent. One that is out of service
-// is waited for: Kubernetes is about to remove its Pods. A Pod without a node depends on none.
+// NodeFails is the sentinel for what only this node's kubelet can bring about: it fails when the node falls
+// silent. One that is out of service is waited for: Kubernetes is about to remove its Pods. A Pod without a node depends on none.
 func (c *Call) NodeFails(node string) []Sentinel {
 	if node == "" {
 		return nil

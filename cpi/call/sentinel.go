@@ -48,6 +48,18 @@ func (c *Call) AwaitUnless(sentinels []Sentinel, which kube.Selection, since *ku
 	return err
 }
 
+// Follow waits as AwaitUnless does for exactly this Pod, and keeps it up to date: settled sees it as it is, then
+// after each change, and nil once it is gone. A successor of its name is another Pod.
+func (c *Call) Follow(sentinels []Sentinel, pod *corev1.Pod, settled func(now *corev1.Pod) (bool, error)) error {
+	return c.AwaitUnless(sentinels, kube.Selection{Name: pod.Name}, kube.At(pod), func(present []*corev1.Pod) (bool, error) {
+		if len(present) == 0 || present[0].UID != pod.UID {
+			return settled(nil)
+		}
+		*pod = *present[0]
+		return settled(pod)
+	})
+}
+
 // ErrNeverStarts: a kubelet ended between making a container and starting it. The next kubelet takes it
 // for one that was run.
 var ErrNeverStarts = errors.New("a restart of the kubelet lost it")

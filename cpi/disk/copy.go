@@ -77,16 +77,19 @@ func (s *Session) copyable(claim *corev1.PersistentVolumeClaim, wanted manifest.
 	return err
 }
 
+type claimPlan = kube.Plan[*corev1.PersistentVolumeClaim]
+
 // bringSuccessor makes the successor's claim, of the disk's own class when no other is asked for.
 func (s *Session) bringSuccessor(claim *corev1.PersistentVolumeClaim, wanted manifest.Disk) (*corev1.PersistentVolumeClaim, error) {
 	wanted.Namespace = s.Namespace
 	wanted.Snapshot = "" // its content is the disk's
 	wanted.StorageClass = cmp.Or(wanted.StorageClass, claim.Spec.StorageClassName)
-	err := s.Claims.Converge(s.Ctx, wanted.Name, func(left *corev1.PersistentVolumeClaim, exists bool) (kube.Plan[*corev1.PersistentVolumeClaim], error) {
+	err := s.Claims.Converge(s.Ctx, wanted.Name, func(left *corev1.PersistentVolumeClaim, exists bool) (plan claimPlan, err error) {
 		if exists && left.Annotations[manifest.AnnotationCopyOf] != claim.Name {
-			return kube.Plan[*corev1.PersistentVolumeClaim]{}, call.CloudError.Errorf("claim %s is in the way: it is no copy of disk %s", wanted.Name, claim.Name)
+			return plan, call.CloudError.Errorf("claim %s is in the way: it is no copy of disk %s", wanted.Name, claim.Name)
 		}
-		return kube.Plan[*corev1.PersistentVolumeClaim]{Create: wanted.Successor(claim)}, nil
+		plan.Create = wanted.Successor(claim)
+		return plan, nil
 	})
 	if err != nil {
 		return nil, err
@@ -116,10 +119,11 @@ func (s *Session) fillSuccessor(claim, successor *corev1.PersistentVolumeClaim) 
 	return s.labelCopy(successor.Name, new(manifest.CopyProven))
 }
 
-// machineFor answers a VM whose image has what the copy needs: the one of the disk's own instance, or
+// machineFor returns a VM whose image has what the copy needs: the one of the disk's own instance, or
 // else any other. own tells that it is the former: what is copied has to be where that one can reach it.
 func (s *Session) machineFor(claim *corev1.PersistentVolumeClaim) (machine *corev1.Pod, own bool, err error) {
-	found, err := s.Pods.List(s.Ctx, kube.Selection{Labels: manifest.OfDirector(s.Director) + "," + manifest.LabelRole + "=" + manifest.RoleVM})
+	machines := manifest.OfDirector(s.Director) + "," + manifest.LabelRole + "=" + manifest.RoleVM
+	found, err := s.Pods.List(s.Ctx, kube.Selection{Labels: machines})
 	if err != nil {
 		return nil, false, err
 	}
@@ -139,7 +143,7 @@ func (s *Session) machineFor(claim *corev1.PersistentVolumeClaim) (machine *core
 	return machine, false, nil
 }
 
-// bringCopy makes the Pod, or answers the one that an earlier call has made. One that failed is replaced.
+// bringCopy makes the Pod, or returns the one that an earlier call has made. One that failed is replaced.
 func (s *Session) bringCopy(wanted *corev1.Pod) (*corev1.Pod, error) {
 	pod, _, err := s.Pods.Bring(s.Ctx, wanted, func(left *corev1.Pod) (bool, error) {
 		switch {

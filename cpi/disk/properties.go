@@ -39,7 +39,7 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	if err := call.DecodeStrict("cloud_properties", raw, &properties); err != nil {
 		return properties, call.Invalid("%w", err)
 	}
-	if !slices.Contains([]corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock}, properties.VolumeMode) {
+	if properties.VolumeMode != corev1.PersistentVolumeFilesystem && properties.VolumeMode != corev1.PersistentVolumeBlock {
 		return properties, call.Invalid("cloud_properties.volume_mode %q is neither Filesystem nor Block", properties.VolumeMode)
 	}
 	if err := properties.checkAttach(); err != nil {
@@ -70,9 +70,11 @@ func (p *Properties) checkAttach() error {
 	case p.Attach != manifest.AttachBind:
 		return call.Invalid("cloud_properties.attach %q is neither device nor bind", p.Attach)
 	case p.VolumeMode == corev1.PersistentVolumeBlock:
-		return call.Invalid("cloud_properties.volume_mode Block cannot be attached as a directory: leave out attach: bind, or use volume_mode Filesystem")
+		return call.Invalid("cloud_properties.volume_mode Block cannot be attached as a directory: " +
+			"leave out attach: bind, or use volume_mode Filesystem")
 	case p.Filesystem != "":
-		return call.Invalid("cloud_properties.filesystem %s has no meaning with attach: bind, where the volume's own filesystem is used: leave out one of them", p.Filesystem)
+		return call.Invalid("cloud_properties.filesystem %s has no meaning with attach: bind, where the volume's own filesystem is used: "+
+			"leave out one of them", p.Filesystem)
 	}
 	return nil
 }

@@ -111,7 +111,8 @@ func (s *Session) expandable(claim *corev1.PersistentVolumeClaim) error {
 // resizers tell of which size it is.
 func (s *Session) awaitGrowth(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) error {
 	last := "nothing was reported"
-	err := s.Claims.Await(s.Ctx, kube.Selection{Name: claim.Name}, kube.At(claim), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
+	which := kube.Selection{Name: claim.Name}
+	err := s.Claims.Await(s.Ctx, which, kube.At(claim), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
 		if len(present) == 0 {
 			return false, call.NoDisk(claim.Name)
 		}

@@ -20,7 +20,8 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 		return "", err
 	}
 	if !kube.Bound(claim) {
-		return "", call.CloudError.Errorf("disk %s has no volume yet: it gets one when it is first attached, and can be snapshot then", claim.Name)
+		return "", call.CloudError.Errorf("disk %s has no volume yet: it gets one when it is first attached, and can be snapshot then",
+			claim.Name)
 	}
 	described, err := manifest.Describe(metadata)
 	if err != nil {

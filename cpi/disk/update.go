@@ -12,9 +12,9 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Update gives a detached disk this size and these cloud_properties, and answers its CID: the same
+// Update gives a detached disk this size and these cloud_properties, and returns its CID: the same
 // when the claim can be changed in place, the one of a new disk with the data when it cannot. The same
-// call again answers the same, however far the first one came.
+// call again returns the same, however far the first one came.
 func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) (string, error) {
 	if err := checkSize(sizeMiB); err != nil {
 		return "", err

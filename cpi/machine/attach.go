@@ -108,8 +108,8 @@ func (s *Session) bringAttachment(claim *corev1.PersistentVolumeClaim, machine *
 		switch {
 		case left.DeletionTimestamp != nil:
 			err := s.AwaitGone(left)
-			return false, s.ExplainTimeout(left, err, fmt.Sprintf("disk %s stays with VM %s, which it is being detached from, until nothing there uses it",
-				left.Labels[manifest.LabelDisk], left.Labels[manifest.LabelVM]))
+			return false, s.ExplainTimeout(left, err, fmt.Sprintf("disk %s stays with VM %s, which it is being detached from, "+
+				"until nothing there uses it", left.Labels[manifest.LabelDisk], left.Labels[manifest.LabelVM]))
 		case disk.IsCopy(left):
 			return false, disk.CopyingError(left)
 		case left.Labels[manifest.LabelVM] != machine.Name:
@@ -144,11 +144,10 @@ func attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, dire
 // awaitAttachment waits until the device is there, unless one of what that depends on fails.
 func (s *Session) awaitAttachment(attachment *corev1.Pod, depends []call.Sentinel) error {
 	cid, vm := attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM]
-	err := s.AwaitUnless(depends, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
-		if len(present) == 0 || present[0].UID != attachment.UID || present[0].DeletionTimestamp != nil {
+	err := s.Follow(depends, attachment, func(now *corev1.Pod) (bool, error) {
+		if now == nil || now.DeletionTimestamp != nil {
 			return false, call.CloudError.Errorf("disk %s was detached while it was being attached", cid)
 		}
-		*attachment = *present[0]
 		if kube.Ready(attachment) {
 			return true, nil
 		}
@@ -156,7 +155,8 @@ func (s *Session) awaitAttachment(attachment *corev1.Pod, depends []call.Sentine
 			return false, call.CloudError.Errorf("disk %s cannot be attached: %s", cid, failed)
 		}
 		if reason := kube.VolumeOutOfReach(attachment); reason != "" {
-			return false, call.CloudError.Errorf("disk %s cannot be attached to VM %s: its volume cannot be reached from the VM's node: %s", cid, vm, reason)
+			return false, call.CloudError.Errorf("disk %s cannot be attached to VM %s: "+
+				"its volume cannot be reached from the VM's node: %s", cid, vm, reason)
 		}
 		return false, nil
 	})

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/network"
@@ -70,6 +69,8 @@ func (d *DisruptionBudget) budget(group string) (*manifest.Budget, error) {
 	return &manifest.Budget{MinAvailable: d.MinAvailable, MaxUnavailable: d.MaxUnavailable}, nil
 }
 
+type budgetPlan = kube.Plan[*policyv1.PodDisruptionBudget]
+
 // bringBudget makes the machine a member of its group's disruption budget.
 func (s *Session) bringBudget(vm manifest.VM, pod *corev1.Pod) error {
 	if vm.Budget == nil {
@@ -80,7 +81,7 @@ func (s *Session) bringBudget(vm manifest.VM, pod *corev1.Pod) error {
 		return err
 	}
 	join := func(name string, build func() (*policyv1.PodDisruptionBudget, error)) error {
-		err := budgets.Converge(s.Ctx, name, func(left *policyv1.PodDisruptionBudget, exists bool) (plan kube.Plan[*policyv1.PodDisruptionBudget], err error) {
+		err := budgets.Converge(s.Ctx, name, func(left *policyv1.PodDisruptionBudget, exists bool) (plan budgetPlan, err error) {
 			if exists {
 				if err := s.checkOurs("PodDisruptionBudget", left); err != nil {
 					return plan, err
@@ -116,7 +117,8 @@ func (s *Session) countGroup(budget manifest.Budget, pod *corev1.Pod) (int, erro
 	if !budget.Counts() {
 		return 0, nil
 	}
-	found, err := s.Pods.List(s.Ctx, kube.Selection{Labels: manifest.InGroup(pod.Labels[manifest.LabelGroup], pod.Labels[manifest.LabelDirector])})
+	group := manifest.InGroup(pod.Labels[manifest.LabelGroup], pod.Labels[manifest.LabelDirector])
+	found, err := s.Pods.List(s.Ctx, kube.Selection{Labels: group})
 	if err != nil {
 		return 0, err
 	}
@@ -134,9 +136,10 @@ func (s *Session) LeaveBudget(pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
+	director := pod.Labels[manifest.LabelDirector]
 	err = budgets.Converge(s.Ctx, manifest.BudgetName(pod.Annotations[manifest.LabelGroup]),
-		func(left *policyv1.PodDisruptionBudget, exists bool) (plan kube.Plan[*policyv1.PodDisruptionBudget], err error) {
-			if !exists || !manifest.Belongs(left, pod.Labels[manifest.LabelDirector]) || !metav1.HasAnnotation(left.ObjectMeta, manifest.AnnotationBudget) {
+		func(left *policyv1.PodDisruptionBudget, exists bool) (plan budgetPlan, err error) {
+			if !exists || !manifest.Belongs(left, director) || manifest.BudgetOf(left) == nil {
 				return plan, errNothingToLeave
 			}
 			machines, err := s.countGroup(*budget, pod)

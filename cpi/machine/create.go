@@ -82,7 +82,8 @@ func creationFailed(err error) error {
 func (s *Session) plan(wanted Request) (vm manifest.VM, settings []byte, err error) {
 	vm = manifest.VM{Name: manifest.VMName(wanted.AgentID), Director: s.Director, Stemcell: wanted.Stemcell}
 	if !manifest.ValidName(vm.Name) {
-		return vm, nil, call.Invalid("agent_id %q cannot be part of a Pod's name: use lower-case letters, digits and '-', at most 46 of them", wanted.AgentID)
+		return vm, nil, call.Invalid("agent_id %q cannot be part of a Pod's name: use lower-case letters, digits and '-', at most 46 of them",
+			wanted.AgentID)
 	}
 	if err := s.useStemcell(&vm); err != nil {
 		return vm, nil, err

@@ -118,11 +118,10 @@ func (p hotPlug) awaitRelease(attachment *corev1.Pod, proof string) error {
 	if proof != "" {
 		depends = append(depends, p.Starts(attachment.Name, proof))
 	}
-	err := p.AwaitUnless(depends, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
-		if len(present) == 0 || present[0].UID != attachment.UID {
+	err := p.Follow(depends, attachment, func(now *corev1.Pod) (bool, error) {
+		if now == nil {
 			return true, nil
 		}
-		*attachment = *present[0]
 		if asked || attachment.DeletionTimestamp != nil {
 			return false, nil
 		}
@@ -132,7 +131,8 @@ func (p hotPlug) awaitRelease(attachment *corev1.Pod, proof string) error {
 		asked = true
 		return false, p.Pods.Delete(p.Ctx, attachment)
 	})
-	return p.ExplainTimeout(attachment, err, "disk "+attachment.Labels[manifest.LabelDisk]+" was not released on node "+attachment.Spec.NodeName)
+	return p.ExplainTimeout(attachment, err,
+		"disk "+attachment.Labels[manifest.LabelDisk]+" was not released on node "+attachment.Spec.NodeName)
 }
 
 // proven reports that the container named proof has found the device free; without one there is nothing to
@@ -155,8 +155,8 @@ func proven(attachment *corev1.Pod, proof string) (bool, error) {
 // awaitProof waits until the containers that prove the device free have all ended.
 func (s *Session) awaitProof(attachment *corev1.Pod) error {
 	depends := append(s.NodeFails(attachment.Spec.NodeName), s.Starts(attachment.Name, manifest.LastRelease(attachment)))
-	return s.AwaitUnless(depends, kube.Selection{Name: attachment.Name}, kube.At(attachment), func(present []*corev1.Pod) (bool, error) {
-		return len(present) == 0 || present[0].DeletionTimestamp != nil || !releasing(present[0]), nil
+	return s.Follow(depends, attachment, func(now *corev1.Pod) (bool, error) {
+		return now == nil || now.DeletionTimestamp != nil || !releasing(now), nil
 	})
 }
 

@@ -123,7 +123,8 @@ func (q Quantity) in(key string, unit int64) (resource.Quantity, error) {
 		return parsed, call.Invalid("cloud_properties.%s must be greater than 0", key)
 	}
 	if unit == mebibyte && parsed.Value() < mebibyte {
-		return parsed, call.Invalid("cloud_properties.%s %s is less than 1 MiB: give a number of MiB, or a quantity with its unit like \"2Gi\"", key, parsed.String())
+		return parsed, call.Invalid("cloud_properties.%s %s is less than 1 MiB: give a number of MiB, or a quantity with its unit like \"2Gi\"",
+			key, parsed.String())
 	}
 	return parsed, nil
 }
@@ -140,7 +141,8 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 		return properties, err
 	}
 	if properties.EphemeralDisk.StorageClass != "" && !properties.EphemeralDisk.Size.given() {
-		return properties, call.Invalid("cloud_properties.ephemeral_disk.size is missing: a claim of storage class %s needs one", properties.EphemeralDisk.StorageClass)
+		return properties, call.Invalid("cloud_properties.ephemeral_disk.size is missing: a claim of storage class %s needs one",
+			properties.EphemeralDisk.StorageClass)
 	}
 	if properties.Init != "" && !strings.HasPrefix(properties.Init, "/") {
 		return properties, call.Invalid("cloud_properties.init %q is not an absolute path", properties.Init)
@@ -155,7 +157,8 @@ func (p Properties) checkStrategy() error {
 		return nil
 	case strategyRecreate:
 		if !p.EphemeralDisk.Size.given() {
-			return call.Invalid("cloud_properties.ephemeral_disk.size is missing: with disk_strategy: recreate the machine's storage has to be a claim, which outlives its Pod")
+			return call.Invalid("cloud_properties.ephemeral_disk.size is missing: " +
+				"with disk_strategy: recreate the machine's storage has to be a claim, which outlives its Pod")
 		}
 		return nil
 	}

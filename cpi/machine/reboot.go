@@ -30,7 +30,8 @@ func (s *Session) Reboot(vm string) error {
 // reboot ends the machine's init program from its node; the kubelet starts it again in the same Pod.
 func (p hotPlug) reboot(machine *corev1.Pod) error {
 	if !kube.Runs(machine) || machine.Spec.NodeName == "" {
-		return call.CloudError.Errorf("VM %s does not run (its Pod is %s): it cannot be rebooted, only recreated", machine.Name, machine.Status.Phase)
+		return call.CloudError.Errorf("VM %s does not run (its Pod is %s): it cannot be rebooted, only recreated",
+			machine.Name, machine.Status.Phase)
 	}
 	if err := p.OnNode(machine); err != nil {
 		return err
@@ -44,11 +45,10 @@ func (p hotPlug) reboot(machine *corev1.Pod) error {
 // awaitRestart waits until the container has restarted since machine was read, and is up.
 func (p hotPlug) awaitRestart(machine *corev1.Pod) error {
 	before := kube.Restarts(machine)
-	err := p.Pods.Await(p.Ctx, kube.Selection{Name: machine.Name}, kube.At(machine), func(present []*corev1.Pod) (bool, error) {
-		if len(present) == 0 || present[0].UID != machine.UID {
+	err := p.Follow(nil, machine, func(now *corev1.Pod) (bool, error) {
+		if now == nil {
 			return false, call.NoVM(machine.Name)
 		}
-		*machine = *present[0]
 		return kube.Restarts(machine) > before && kube.Ready(machine), nil
 	})
 	return p.ExplainTimeout(machine, err, "VM "+machine.Name+" did not come up again")

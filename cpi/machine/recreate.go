@@ -19,7 +19,6 @@ import (
 // attachment is there before the machine has the disk, and goes after the machine has lost it: it is the
 // record of what is attached, as for any machine, and proves beforehand that the volume can be had. Should
 // someone take it away, the disk's claim still names the machine.
-
 type recreate struct{ *Session }
 
 // permit refuses networks on which the next Pod could not have the address of this one.
@@ -35,11 +34,13 @@ func (r recreate) permit(networks network.Networks) error {
 func (recreate) accept(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod) error {
 	switch {
 	case manifest.VolumeMode(claim) == corev1.PersistentVolumeFilesystem && !manifest.IsDirectory(claim):
-		return call.NotSupported.Errorf("disk %s cannot be attached to VM %s: it is an image file on a Filesystem claim, which needs a loop device of the node, "+
-			"and the VM has disk_strategy: recreate. Such a VM takes disks with volume_mode: Block or attach: bind", claim.Name, machine.Name)
+		return call.NotSupported.Errorf("disk %s cannot be attached to VM %s: it is an image file on a Filesystem claim, "+
+			"which needs a loop device of the node, and the VM has disk_strategy: recreate. "+
+			"Such a VM takes disks with volume_mode: Block or attach: bind", claim.Name, machine.Name)
 	case slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod):
-		return call.NotSupported.Errorf("disk %s cannot be attached to VM %s: the VM has disk_strategy: recreate, where its Pod and the disk's attachment both use the claim, "+
-			"which its access mode ReadWriteOncePod forbids", claim.Name, machine.Name)
+		return call.NotSupported.Errorf("disk %s cannot be attached to VM %s: the VM has disk_strategy: recreate, "+
+			"where its Pod and the disk's attachment both use the claim, which its access mode ReadWriteOncePod forbids",
+			claim.Name, machine.Name)
 	}
 	return nil
 }

@@ -142,6 +142,7 @@ func keptAddresses(machine *corev1.Pod, template *corev1.PodTemplate) error {
 	if had == "" || has == "" || had == has {
 		return nil
 	}
-	return call.CloudError.Errorf("VM %s had the address %s, and its new Pod has %s: disk_strategy: recreate needs a network plugin that gives a Pod the address that it asks for; recreate the VM",
+	return call.CloudError.Errorf("VM %s had the address %s, and its new Pod has %s: disk_strategy: recreate needs a network plugin "+
+		"that gives a Pod the address that it asks for; recreate the VM",
 		machine.Name, had, has)
 }

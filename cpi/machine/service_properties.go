@@ -248,7 +248,9 @@ func (s Service) ports(key string, built manifest.Service) ([]corev1.ServicePort
 }
 
 func (p ServicePort) build(key string, service corev1.ServiceType) (corev1.ServicePort, error) {
-	built := corev1.ServicePort{Name: p.Name, Port: p.Port, Protocol: p.Protocol, NodePort: p.NodePort, TargetPort: intstr.FromInt32(p.TargetPort)}
+	built := corev1.ServicePort{
+		Name: p.Name, Port: p.Port, Protocol: p.Protocol, NodePort: p.NodePort, TargetPort: intstr.FromInt32(p.TargetPort),
+	}
 	if p.TargetPort == 0 {
 		built.TargetPort = intstr.FromInt32(p.Port)
 	}

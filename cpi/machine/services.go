@@ -50,5 +50,6 @@ func (s *Session) checkOurs(kind string, left metav1.Object) error {
 	if manifest.Belongs(left, s.Director) {
 		return nil
 	}
-	return call.VMCreationFailed.Errorf("there is a %s %s already that is not this director's: choose another name, or delete it", kind, left.GetName())
+	return call.VMCreationFailed.Errorf("there is a %s %s already that is not this director's: choose another name, or delete it",
+		kind, left.GetName())
 }

@@ -120,7 +120,8 @@ func (s *Session) createPool(network netip.Prefix, wishes manifest.PoolWishes) (
 	for _, pool := range present.Items {
 		other, err := netip.ParsePrefix(pool.Spec.CIDR)
 		if err == nil && other.Overlaps(network) && pool.Name != wanted.Name {
-			return "", call.Invalid("range %s overlaps %s of Calico's IPPool %s: choose another range, or reserve it there with calico: ip_reservation",
+			return "", call.Invalid("range %s overlaps %s of Calico's IPPool %s: "+
+				"choose another range, or reserve it there with calico: ip_reservation",
 				network, pool.Spec.CIDR, pool.Name)
 		}
 	}

@@ -57,8 +57,8 @@ func (n Network) validateNIC(network string) error {
 	namespace, name := n.nic()
 	qualified := strings.Contains(n.CloudProperties.NetworkAttachment, "/")
 	if len(validation.IsDNS1123Subdomain(name)) > 0 || qualified && len(validation.IsDNS1123Label(namespace)) > 0 {
-		return call.Invalid("networks.%s.cloud_properties.network_attachment %q is neither a NetworkAttachmentDefinition's name nor namespace/name",
-			network, n.CloudProperties.NetworkAttachment)
+		return call.Invalid("networks.%s.cloud_properties.network_attachment %q is neither a NetworkAttachmentDefinition's name "+
+			"nor namespace/name", network, n.CloudProperties.NetworkAttachment)
 	}
 	return nil
 }
@@ -110,7 +110,8 @@ func (n Network) verifyNIC(network string, pod *corev1.Pod) error {
 	reported, there := pod.Annotations[annotationStatus]
 	if !there {
 		return call.VMCreationFailed.Errorf("%w: network %s wants the attachment %s, but the Pod has no annotation %s: "+
-			"the cluster has no Multus, or it attaches nothing in this namespace", ErrAddress, network, n.CloudProperties.NetworkAttachment, annotationStatus)
+			"the cluster has no Multus, or it attaches nothing in this namespace",
+			ErrAddress, network, n.CloudProperties.NetworkAttachment, annotationStatus)
 	}
 	var statuses []networkStatus
 	if err := json.Unmarshal([]byte(reported), &statuses); err != nil {
@@ -128,6 +129,7 @@ func (n Network) verifyNIC(network string, pod *corev1.Pod) error {
 		return nil
 	}
 	got := cmp.Or(strings.Join(has, ", "), "no address")
-	return call.VMCreationFailed.Errorf("%w: network %s wants the address %s of the attachment %s, but the Pod got %s: the attachment's plugin "+
-		"has to declare the capability ips, and its address manager to take addresses from it", ErrAddress, network, n.IP, full, got)
+	return call.VMCreationFailed.Errorf("%w: network %s wants the address %s of the attachment %s, but the Pod got %s: "+
+		"the attachment's plugin has to declare the capability ips, and its address manager to take addresses from it",
+		ErrAddress, network, n.IP, full, got)
 }

@@ -40,7 +40,7 @@ func (vm VM) annotateGroup(annotations map[string]string) {
 	}
 }
 
-// spread answers what was asked for; without it, the machines of a group are spread over nodes and
+// spread returns what was asked for; without it, the machines of a group are spread over nodes and
 // zones as well as the cluster allows.
 func (vm VM) spread() []corev1.TopologySpreadConstraint {
 	if vm.TopologySpread != nil || vm.Group == "" {

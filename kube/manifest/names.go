@@ -158,7 +158,7 @@ func owned(name, namespace, director, role string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}
 }
 
-// LabelValue answers the value as a label can hold it. Kubernetes allows 63 characters of letters,
+// LabelValue returns the value as a label can hold it. Kubernetes allows 63 characters of letters,
 // digits, '-', '_' and '.'; a value with others cannot be kept without changing it.
 func LabelValue(value string) (string, bool) {
 	if len(validation.IsValidLabelValue(value)) > 0 {
@@ -167,7 +167,7 @@ func LabelValue(value string) (string, bool) {
 	return value, true
 }
 
-// LabelKey answers the key under Prefix as a label's or annotation's name can be: characters that
+// LabelKey returns the key under Prefix as a label's or annotation's name can be: characters that
 // it may not have become '-'.
 func LabelKey(key string) (string, bool) {
 	clean := strings.Map(func(r rune) rune {

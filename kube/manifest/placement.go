@@ -16,7 +16,7 @@ func (vm *VM) Near(volumes ...*corev1.PersistentVolume) {
 	}
 }
 
-// limit answers the affinity with these terms required of the node, besides what it requires already.
+// limit returns the affinity with these terms required of the node, besides what it requires already.
 func limit(affinity *corev1.Affinity, terms []corev1.NodeSelectorTerm) *corev1.Affinity {
 	limited := affinity.DeepCopy()
 	if limited == nil {
@@ -33,7 +33,7 @@ func limit(affinity *corev1.Affinity, terms []corev1.NodeSelectorTerm) *corev1.A
 	return limited
 }
 
-// both answers the terms that hold when one of each list holds: a list is an or, a term an and. No
+// both returns the terms that hold when one of each list holds: a list is an or, a term an and. No
 // term stands for any node.
 func both(some, others []corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm {
 	if len(some) == 0 {
