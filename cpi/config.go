@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 
 	"bosh-kubernetes-cpi/agentsettings"
 	"bosh-kubernetes-cpi/cpi/call"
@@ -21,6 +22,34 @@ type Config struct {
 	Stemcell   stemcell.Options      `json:"stemcell"`
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
+	CPIConfig  CPIConfigOptions      `json:"cpi_config"`
+}
+
+// CPIConfigOptions say what a kubeconfig in a director's cpi-config may make of the machine that the CPI runs on. It
+// may do nothing by default: whoever may change a cpi-config could otherwise run programs there as the CPI's user, and
+// send its files to a server of his own.
+type CPIConfigOptions struct {
+	// Commands are the programs that it may run for credentials, as the kubeconfig names them.
+	Commands []string `json:"commands"`
+	// Files are the paths of the files that it may read: kubeconfigs, tokens, certificates, keys.
+	Files []string `json:"files"`
+}
+
+// permit refuses what the kubeconfig would run or read and may not.
+func (o CPIConfigOptions) permit(reach kube.Reach) error {
+	for _, command := range reach.Commands {
+		if !slices.Contains(o.Commands, command) {
+			return fmt.Errorf("a kubeconfig in a cpi-config may not run %q: put a token or certificate into it, "+
+				"or name the program in cpi_config.commands of cpi.json", command)
+		}
+	}
+	for _, file := range reach.Files {
+		if !slices.Contains(o.Files, file) {
+			return fmt.Errorf("a kubeconfig in a cpi-config may not read the file %q: put its content there (…-data), "+
+				"or name the file in cpi_config.files of cpi.json", file)
+		}
+	}
+	return nil
 }
 
 // LogOptions say how much is written to stderr, which the director keeps in the task's CPI log.
@@ -118,6 +147,15 @@ func (c Config) with(context json.RawMessage) (Config, error) {
 			continue
 		}
 		if err := call.DecodeStrict("the cpi-config's property "+part.name, part.raw, part.into); err != nil {
+			return c, err
+		}
+	}
+	if given.Kubernetes != nil {
+		reach, err := c.Kubernetes.Reach()
+		if err != nil {
+			return c, err
+		}
+		if err := c.CPIConfig.permit(reach); err != nil {
 			return c, err
 		}
 	}

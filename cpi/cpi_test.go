@@ -1,6 +1,7 @@
 package cpi
 
 import (
+	"encoding/json"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -13,6 +14,9 @@ func TestCPI(t *testing.T) {
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "cpi")
 }
+
+// inline is a section kubernetes with this kubeconfig.
+func inline(kubeconfig string) map[string]any { return map[string]any{"kubeconfig": kubeconfig} }
 
 var _ = Describe("What is logged", func() {
 	It("has no secret in it", func() {
@@ -34,6 +38,38 @@ var _ = Describe("A cpi-config", func() {
 		_, err = config.with([]byte(`{"network": {"address_annotations": [{"name": "example.org/address"}]}}`))
 		Expect(err).To(HaveOccurred())
 	})
+	DescribeTable("may not make anything of the CPI's own machine, unless cpi.json names it", func(kubernetes map[string]any, says string, allowed CPIConfigOptions) {
+		config := DefaultConfig()
+		config.Agent.Mbus = "nats://10.0.0.6:4222"
+		raw, err := json.Marshal(map[string]any{"kubernetes": kubernetes})
+		Expect(err).NotTo(HaveOccurred())
+		_, err = config.with(raw)
+		Expect(err).To(MatchError(ContainSubstring(says)))
+		config.CPIConfig = allowed
+		_, err = config.with(raw)
+		Expect(err).NotTo(HaveOccurred())
+	},
+		Entry("run a program", inline("users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}}}]"),
+			`may not run "aws"`, CPIConfigOptions{Commands: []string{"aws"}}),
+		Entry("run a client library's provider", inline("users: [{name: u, user: {auth-provider: {name: gcp}}}]"),
+			`may not run "auth-provider gcp"`, CPIConfigOptions{Commands: []string{"auth-provider gcp"}}),
+		Entry("send a file as a token", inline("users: [{name: u, user: {tokenFile: /etc/shadow}}]"),
+			`may not read the file "/etc/shadow"`, CPIConfigOptions{Files: []string{"/etc/shadow"}}),
+		Entry("read a key", inline("users: [{name: u, user: {client-certificate: /c, client-key: /k}}]"),
+			`may not read the file "/c"`, CPIConfigOptions{Files: []string{"/c", "/k"}}),
+		Entry("read a certificate authority", inline("clusters: [{name: c, cluster: {server: 'https://x', certificate-authority: /ca}}]"),
+			`may not read the file "/ca"`, CPIConfigOptions{Files: []string{"/ca"}}),
+		Entry("read another kubeconfig", map[string]any{"kubeconfig_path": "/home/bosh/kubeconfig"},
+			`may not read the file "/home/bosh/kubeconfig"`, CPIConfigOptions{Files: []string{"/home/bosh/kubeconfig"}}),
+	)
+
+	It("cannot allow itself anything", func() {
+		config := DefaultConfig()
+		config.Agent.Mbus = "nats://10.0.0.6:4222"
+		_, err := config.with([]byte(`{"cpi_config": {"files": ["/k"]}, "kubernetes": {"kubeconfig_path": "/k"}}`))
+		Expect(err).To(MatchError(ContainSubstring("may not read")))
+	})
+
 	It("leaves what it does not name", func() {
 		config := DefaultConfig()
 		config.Agent = agentsettings.Options{Mbus: "nats://10.0.0.6:4222", Blobstore: agentsettings.Blobstore{Provider: "local"}}

@@ -9,6 +9,7 @@ import (
 	"reflect"
 
 	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
+	"github.com/google/uuid"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/kube"
@@ -110,7 +111,7 @@ func (e *exchange) session(wanted asked) (*session, error) {
 		return nil, call.Invalid("%w", err)
 	}
 	return &session{
-		Call:        &call.Call{Director: known.DirectorUUID, Log: e.log},
+		Call:        &call.Call{ID: uuid.NewString(), Director: known.DirectorUUID, Log: e.log},
 		config:      config,
 		version:     wanted.version,
 		stemcellAPI: known.VM.Stemcell.APIVersion,

@@ -171,7 +171,7 @@ var _ = Describe("On the wire", func() {
 				Expect(*got.Error.Retry).To(BeFalse())
 			}
 		},
-		Entry(nil, call.CPIError), Entry(nil, call.CloudError), Entry(nil, call.NotSupported), Entry(nil, call.VMNotFound),
+		Entry(nil, call.CPIError), Entry(nil, call.CloudError), Entry(nil, call.NotSupported), Entry(nil, call.NotImplemented), Entry(nil, call.VMNotFound),
 		Entry(nil, call.VMCreationFailed), Entry(nil, call.NetworkNotFound), Entry(nil, call.DiskNotFound),
 		Entry(nil, call.DiskNotAttached), Entry(nil, call.NoDiskSpace), Entry(nil, call.StemcellNotFound),
 	)
@@ -185,6 +185,7 @@ var _ = Describe("On the wire", func() {
 		},
 		Entry("unreachable", kube.ErrUnreachable, "check kubernetes.kubeconfig"),
 		Entry("not served", kube.ErrNotServed, "proxies before it"),
+		Entry("a webhook", kube.ErrWebhook, "check the webhook that the message names"),
 		Entry("refused", kube.ErrRefused, "check the CPI's Role"),
 		Entry("any other", kube.ErrConflict, "words"),
 	)

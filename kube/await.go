@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
@@ -39,10 +38,8 @@ func (r *Resource[T, L]) Await(ctx context.Context, which Selection, since *Snap
 			return err
 		}
 		since = nil
-		select {
-		case <-ctx.Done():
+		if !sleep(ctx, pause.Step()) {
 			return r.interrupted(ctx, which)
-		case <-time.After(pause.Step()):
 		}
 	}
 }

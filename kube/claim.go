@@ -2,5 +2,11 @@ package kube
 
 import corev1 "k8s.io/api/core/v1"
 
+// NeverBound reports whether the claim has no volume and never had one. Any other that is not bound has lost its
+// volume, or waits for the one that it names: there may be data in it.
+func NeverBound(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Spec.VolumeName == "" && claim.Status.Phase != corev1.ClaimLost && !Bound(claim)
+}
+
 // Bound reports whether the claim has its volume.
 func Bound(claim *corev1.PersistentVolumeClaim) bool { return claim.Status.Phase == corev1.ClaimBound }

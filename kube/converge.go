@@ -15,7 +15,7 @@ type Plan[T object] struct {
 // Converge looks for the object and does what plan says, from the start again when someone else was
 // faster. One that is on its way out is waited for.
 func (r *Resource[T, L]) Converge(ctx context.Context, name string, plan func(left T, exists bool) (Plan[T], error)) error {
-	for {
+	for pause := turns(); ; {
 		left, err := r.Get(ctx, name)
 		exists := err == nil
 		if err != nil && !errors.Is(err, ErrNotFound) {
@@ -39,6 +39,9 @@ func (r *Resource[T, L]) Converge(ctx context.Context, name string, plan func(le
 		if !errors.Is(err, ErrExists) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrConflict) {
 			return err
 		}
+		if !sleep(ctx, pause.Step()) {
+			return r.interrupted(ctx, Selection{Name: name})
+		}
 	}
 }
 
@@ -47,7 +50,7 @@ func (r *Resource[T, L]) Converge(ctx context.Context, name string, plan func(le
 // object that is there in the end is answered; made tells that this call made it.
 func (r *Resource[T, L]) Bring(ctx context.Context, wanted T, settle func(left T) (keep bool, err error)) (there T, made bool, err error) {
 	var none T
-	for {
+	for pause := turns(); ; {
 		there, err := r.Create(ctx, wanted)
 		if err == nil {
 			return there, true, nil
@@ -56,18 +59,19 @@ func (r *Resource[T, L]) Bring(ctx context.Context, wanted T, settle func(left T
 			return none, false, err
 		}
 		left, err := r.Get(ctx, wanted.GetName())
-		if errors.Is(err, ErrNotFound) {
-			continue
-		}
-		if err != nil {
+		if err == nil {
+			keep, err := settle(left)
+			if err != nil {
+				return none, false, err
+			}
+			if keep {
+				return left, false, nil
+			}
+		} else if !errors.Is(err, ErrNotFound) {
 			return none, false, err
 		}
-		keep, err := settle(left)
-		if err != nil {
-			return none, false, err
-		}
-		if keep {
-			return left, false, nil
+		if !sleep(ctx, pause.Step()) {
+			return none, false, r.interrupted(ctx, Selection{Name: wanted.GetName()})
 		}
 	}
 }

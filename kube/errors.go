@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -22,6 +23,8 @@ var (
 	// ErrRefused: the API server understood the request and will not do it: a right is missing,
 	// a quota is used up, an admission policy denies it, a field is invalid.
 	ErrRefused = errors.New("refused by the API server")
+	// ErrWebhook: an admission webhook, which the API server has to ask, failed.
+	ErrWebhook = errors.New("admission webhook failed")
 	// ErrUnreachable: the API server did not answer, or kept answering that it cannot serve now.
 	ErrUnreachable = errors.New("API server unreachable")
 	// ErrCanceled: the call was told to end before it was done.
@@ -48,6 +51,12 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
+// nameless is the answer about an object whose name none can have. No request is sent for it: the name could end the
+// request's path, or lead elsewhere.
+func nameless(action string) error {
+	return &Error{Action: action, Kind: ErrNotFound, Err: errors.New("no object can have this name")}
+}
+
 // translate is the one place where Kubernetes' errors become this package's.
 func translate(action string, err error) error {
 	if err == nil {
@@ -70,6 +79,8 @@ func translate(action string, err error) error {
 		kind = ErrRefused
 	case errors.Is(err, context.DeadlineExceeded):
 		kind = ErrTimeout
+	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):
+		kind = ErrWebhook
 	case transient(err), isTransport(err):
 		kind = ErrUnreachable
 	}

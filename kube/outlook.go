@@ -111,6 +111,17 @@ func VolumeOutOfReach(pod *corev1.Pod) string {
 	return ""
 }
 
+// SnapshotHopeless reports whether a VolumeSnapshot's error says that there can be none, for want of a driver or of a
+// class that can. The words are external-snapshotter's, pkg/common-controller/snapshot_controller.go, and gRPC's.
+func SnapshotHopeless(message string) bool {
+	return slices.ContainsFunc([]string{
+		"Failed to set default snapshot class with error",
+		"Failed to get snapshot class with error",
+		"cannot find CSI PersistentVolumeSource for volume",
+		"code = Unimplemented",
+	}, func(words string) bool { return strings.Contains(message, words) })
+}
+
 // enoughProvisions is how often a provisioner has to fail, while it is looked at, not to be just late.
 const enoughProvisions = 3
 

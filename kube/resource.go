@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -20,6 +21,9 @@ type Resource[T object, L runtime.Object] struct {
 	kind string
 }
 
+// isName reports whether an object can have this name: whether it is one segment of a request's path.
+func isName(name string) bool { return name != "" && len(path.IsValidPathSegmentName(name)) == 0 }
+
 func (r *Resource[T, L]) action(verb, name string) string {
 	if r.namespace != "" {
 		name = r.namespace + "/" + name
@@ -29,6 +33,10 @@ func (r *Resource[T, L]) action(verb, name string) string {
 
 // Get answers the object of that name, or ErrNotFound.
 func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
+	if !isName(name) {
+		var none T
+		return none, nameless(r.action("get", name))
+	}
 	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
 		return r.get(ctx, name)
 	})
@@ -38,7 +46,7 @@ func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 // Create answers the object as the API server stored it, or ErrExists. After a lost answer the
 // object may be there although this call reports ErrExists: look at it, then decide.
 func (r *Resource[T, L]) Create(ctx context.Context, wanted T) (T, error) {
-	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
+	got, err := retryCreate(ctx, r.patience, func(ctx context.Context) (T, error) {
 		return r.create(ctx, wanted)
 	})
 	return got, translate(r.action("create", wanted.GetName()), err)
@@ -65,6 +73,9 @@ func (r *Resource[T, L]) DeleteUnchanged(ctx context.Context, doomed T) error {
 }
 
 func (r *Resource[T, L]) delete(ctx context.Context, doomed T, when metav1.Preconditions) error {
+	if !isName(doomed.GetName()) {
+		return nameless(r.action("delete", doomed.GetName()))
+	}
 	_, err := retry(ctx, r.patience, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.requests.delete(ctx, doomed.GetName(), metav1.DeleteOptions{
 			Preconditions:     &when,
@@ -78,6 +89,10 @@ func (r *Resource[T, L]) delete(ctx context.Context, doomed T, when metav1.Preco
 // object that is gone is ErrNotFound; one that is not the patch's any more (its uid or resourceVersion is
 // another) is ErrConflict.
 func (r *Resource[T, L]) Patch(ctx context.Context, name string, patch []byte, subresources ...string) (T, error) {
+	if !isName(name) {
+		var none T
+		return none, nameless(r.action("patch", name))
+	}
 	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
 		return r.patch(ctx, name, patch, subresources...)
 	})

@@ -55,23 +55,49 @@ func backoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 30, Cap: 3 * time.Second}
 }
 
+// turns spaces the attempts where another call is at the same object: short at first, since such calls mostly take
+// turns, and longer where they do not, for example because a finalizer keeps the object.
+func turns() wait.Backoff {
+	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 30, Cap: 3 * time.Second}
+}
+
+// sleep waits, and reports whether it could: not when the context ended first.
+func sleep(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
 // retry repeats a request that may be repeated until it succeeds, fails for good, or the outage has
 // lasted longer than patience.
 //
 // Every request of this package may be repeated: names are deterministic (a second POST answers
 // ErrExists), deletions carry a UID, patches set absolute values.
 func retry[R any](ctx context.Context, patience time.Duration, request func(context.Context) (R, error)) (R, error) {
+	return retryIf(ctx, patience, transient, request)
+}
+
+// retryCreate is retry for the creation of an object. A Conflict, which speaks of another object there, comes from
+// the quota of the namespace, when many creations at once change what is used of it.
+func retryCreate[R any](ctx context.Context, patience time.Duration, request func(context.Context) (R, error)) (R, error) {
+	return retryIf(ctx, patience, func(err error) bool { return transient(err) || apierrors.IsConflict(err) }, request)
+}
+
+func retryIf[R any](ctx context.Context, patience time.Duration, may func(error) bool, request func(context.Context) (R, error)) (R, error) {
 	started := time.Now()
 	pause := backoff()
 	for {
 		result, err := request(ctx)
-		if err == nil || !transient(err) || time.Since(started) > patience {
+		if err == nil || !may(err) || time.Since(started) > patience {
 			return result, err
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep(ctx, pause.Step()) {
 			return result, err
-		case <-time.After(pause.Step()):
 		}
 	}
 }

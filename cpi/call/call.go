@@ -17,6 +17,8 @@ type Call struct {
 	Ctx context.Context
 	// Client is the cluster that the request is about.
 	*kube.Client
+	// ID tells this call from every other, a repeated one with the same request too.
+	ID string
 	// Director is the UUID of the director that sent the request.
 	Director string
 	// Log gets what the director keeps in the task's CPI log.

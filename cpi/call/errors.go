@@ -18,6 +18,7 @@ const (
 	CPIError         Kind = "Bosh::Clouds::CpiError"
 	CloudError       Kind = "Bosh::Clouds::CloudError"
 	NotSupported     Kind = "Bosh::Clouds::NotSupported"
+	NotImplemented   Kind = "Bosh::Clouds::NotImplemented"
 	VMNotFound       Kind = "Bosh::Clouds::VMNotFound"
 	VMCreationFailed Kind = "Bosh::Clouds::VMCreationFailed"
 	NetworkNotFound  Kind = "Bosh::Clouds::NetworkNotFound"
@@ -94,6 +95,9 @@ func AsBOSH(err error) *Error {
 	case errors.Is(err, kube.ErrNotServed):
 		return CloudError.Errorf("what answers does not serve the Kubernetes API "+
 			"(check the server's URL in kubernetes.kubeconfig, and proxies before it): %w", err)
+	case errors.Is(err, kube.ErrWebhook):
+		return CloudError.Errorf("an admission webhook, which the cluster asks before it changes anything, failed "+
+			"(check the webhook that the message names; kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations): %w", err)
 	case errors.Is(err, kube.ErrRefused):
 		return CloudError.Errorf("the Kubernetes API server refuses the request "+
 			"(check the CPI's Role, quotas and admission policies of the namespace): %w", err)

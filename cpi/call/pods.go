@@ -9,9 +9,23 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// OfVM selects a machine's Pod and its attachments.
-func OfVM(vm string) kube.Selection {
-	return kube.Selection{Labels: manifest.LabelVM + "=" + vm}
+// OfVM selects a machine's Pod and its attachments. A CID that is no name of ours, as one of another cloud's CPI, is
+// VMNotFound.
+func OfVM(vm string) (kube.Selection, error) {
+	if !manifest.ValidName(vm) {
+		return kube.Selection{}, NoVM(vm)
+	}
+	return kube.Selection{Labels: manifest.LabelVM + "=" + vm}, nil
+}
+
+// PodsOf returns a machine's Pod and its attachments, and what they were selected by.
+func (c *Call) PodsOf(vm string) (kube.Snapshot[*corev1.Pod], kube.Selection, error) {
+	which, err := OfVM(vm)
+	if err != nil {
+		return kube.Snapshot[*corev1.Pod]{}, which, err
+	}
+	found, err := c.Pods.List(c.Ctx, which)
+	return found, which, err
 }
 
 // Machines returns those of the Pods that are machines.
@@ -33,6 +47,38 @@ func (c *Call) Template(vm string) (*corev1.PodTemplate, error) {
 		return nil, NoVM(vm)
 	}
 	return template, err
+}
+
+// Adopt makes a Pod that another call has made this one's own, so that no failure of that other undoes it.
+func (c *Call) Adopt(pod *corev1.Pod) (*corev1.Pod, error) {
+	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: c.ID})
+	if err != nil {
+		return nil, err
+	}
+	return c.Pods.Patch(c.Ctx, pod.Name, patch)
+}
+
+// EndOwn is End for a Pod that this call has made, or adopted. One that another call has adopted since stays, and
+// mine is false. What changes in between, as the kubelet's reports do, is looked at again.
+func (c *Call) EndOwn(pod *corev1.Pod) (mine bool, err error) {
+	for {
+		now, err := c.Pods.Get(c.Ctx, pod.Name)
+		switch {
+		case errors.Is(err, kube.ErrNotFound), err == nil && now.UID != pod.UID:
+			return true, nil
+		case err != nil:
+			return false, err
+		case now.Annotations[manifest.AnnotationCall] != c.ID:
+			return false, nil
+		}
+		err = c.Pods.DeleteUnchanged(c.Ctx, now)
+		if err == nil {
+			return true, c.AwaitGone(now)
+		}
+		if !errors.Is(err, kube.ErrConflict) {
+			return false, err
+		}
+	}
 }
 
 // AwaitGone waits until exactly this Pod is gone, unless its node falls silent.

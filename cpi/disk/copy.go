@@ -25,7 +25,8 @@ func (s *Session) copyDisk(claim *corev1.PersistentVolumeClaim, wanted manifest.
 	if err := s.copyable(claim, wanted); err != nil {
 		return err
 	}
-	if claim.Annotations[manifest.AnnotationCopiedTo] != wanted.Name {
+	begun := claim.Annotations[manifest.AnnotationCopiedTo] != wanted.Name
+	if begun {
 		if err := s.abandonCopy(claim); err != nil {
 			return err
 		}
@@ -38,14 +39,44 @@ func (s *Session) copyDisk(claim *corev1.PersistentVolumeClaim, wanted manifest.
 		err = s.fillSuccessor(claim, successor)
 	}
 	if err != nil {
-		undo, cancel := s.detached()
-		defer cancel()
-		return errors.Join(err, undo.undoCopy(claim, wanted.Name))
+		return errors.Join(err, s.undoOwnCopy(claim, wanted.Name, begun))
 	}
 	return s.endCopy(claim.Name)
 }
 
-// copyable refuses, before anything is changed, a disk that is attached, and a class that does not exist.
+// undoOwnCopy undoes what this call has begun, or gone on with, of a copy that failed. What a repeated call goes on
+// with now stays, and so does a copy that is proven: another call has answered its name. begun tells that the copy
+// was this call's from the start.
+func (s *Session) undoOwnCopy(claim *corev1.PersistentVolumeClaim, successor string, begun bool) error {
+	undo, cancel := s.detached()
+	defer cancel()
+	pod, err := undo.Pods.Get(undo.Ctx, manifest.AttachmentName(claim.Name))
+	switch {
+	case errors.Is(err, kube.ErrNotFound):
+		if !begun {
+			return nil
+		}
+	case err != nil:
+		return err
+	case !IsCopy(pod):
+		return nil
+	default:
+		if mine, err := undo.EndOwn(pod); !mine || err != nil {
+			return err
+		}
+	}
+	found, err := undo.Claim(successor)
+	if err == nil && found.Labels[manifest.LabelCopy] != manifest.CopyUnproven {
+		return nil
+	}
+	if err != nil && !call.DiskNotFound.In(err) {
+		return err
+	}
+	return undo.undoCopy(claim, successor)
+}
+
+// copyable refuses, before anything is changed, a disk that is attached or cannot be read, and a class that does not
+// exist.
 func (s *Session) copyable(claim *corev1.PersistentVolumeClaim, wanted manifest.Disk) error {
 	holder, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(claim.Name))
 	switch {
@@ -62,6 +93,9 @@ func (s *Session) copyable(claim *corev1.PersistentVolumeClaim, wanted manifest.
 		return call.CloudError.Errorf("disk %s is still being released in VM %s", claim.Name, holder.Labels[manifest.LabelVM])
 	default:
 		return AttachedError(holder)
+	}
+	if err := readable(claim); err != nil {
+		return err
 	}
 	if wanted.StorageClass == nil {
 		return nil
@@ -97,14 +131,23 @@ func (s *Session) bringSuccessor(claim *corev1.PersistentVolumeClaim, wanted man
 	return s.Claims.Get(s.Ctx, wanted.Name)
 }
 
-// fillSuccessor copies the data and marks the successor as proven. A disk without a volume has no data.
+// readable refuses a disk that has a volume, and data in it, that cannot be had now: it is no empty disk.
+func readable(claim *corev1.PersistentVolumeClaim) error {
+	if kube.Bound(claim) || kube.NeverBound(claim) {
+		return nil
+	}
+	return call.CloudError.Errorf("disk %s cannot be read, nothing was copied: its claim is %s although it has the volume %s. "+
+		"Bring that volume back (kubectl describe pvc %s)", claim.Name, claim.Status.Phase, claim.Spec.VolumeName, claim.Name)
+}
+
+// fillSuccessor copies the data and marks the successor as proven. A disk that never had a volume has no data.
 func (s *Session) fillSuccessor(claim, successor *corev1.PersistentVolumeClaim) error {
-	if kube.Bound(claim) {
+	if !kube.NeverBound(claim) {
 		machine, own, err := s.machineFor(claim)
 		if err != nil {
 			return err
 		}
-		wanted := manifest.Copy{Old: claim, New: successor, Machine: machine, Director: s.Director}
+		wanted := manifest.Copy{Old: claim, New: successor, Machine: machine, Director: s.Director, Call: s.ID}
 		if own {
 			wanted.Node = machine.Spec.NodeName
 		}
@@ -145,7 +188,7 @@ func (s *Session) machineFor(claim *corev1.PersistentVolumeClaim) (machine *core
 
 // bringCopy makes the Pod, or returns the one that an earlier call has made. One that failed is replaced.
 func (s *Session) bringCopy(wanted *corev1.Pod) (*corev1.Pod, error) {
-	pod, _, err := s.Pods.Bring(s.Ctx, wanted, func(left *corev1.Pod) (bool, error) {
+	pod, made, err := s.Pods.Bring(s.Ctx, wanted, func(left *corev1.Pod) (bool, error) {
 		switch {
 		case left.DeletionTimestamp != nil:
 			return false, s.AwaitGone(left)
@@ -156,7 +199,10 @@ func (s *Session) bringCopy(wanted *corev1.Pod) (*corev1.Pod, error) {
 		}
 		return true, nil
 	})
-	return pod, err
+	if err != nil || made {
+		return pod, err
+	}
+	return s.Adopt(pod)
 }
 
 // awaitCopy waits until the copy has ended well. It has to start as soon as an attachment would.

@@ -28,6 +28,8 @@ type Properties struct {
 	Annotations map[string]string `json:"annotations"`
 	// Snapshot is the CID of a snapshot that the disk starts with the content of.
 	Snapshot string `json:"snapshot"`
+	// SnapshotClass is the VolumeSnapshotClass of the disk's own snapshots; the cluster's default one when empty.
+	SnapshotClass string `json:"snapshot_class"`
 }
 
 func parseProperties(raw json.RawMessage) (Properties, error) {
@@ -84,7 +86,7 @@ func (p Properties) disk(name, director string, sizeMiB int64) manifest.Disk {
 		Name: name, Director: director, SizeMiB: sizeMiB,
 		Mode: p.VolumeMode, AccessModes: p.AccessModes, Filesystem: p.Filesystem,
 		Bind:   p.Attach == manifest.AttachBind,
-		Labels: p.Labels, Annotations: p.Annotations, Snapshot: p.Snapshot,
+		Labels: p.Labels, Annotations: p.Annotations, Snapshot: p.Snapshot, SnapshotClass: p.SnapshotClass,
 	}
 	if p.StorageClass != "" {
 		disk.StorageClass = &p.StorageClass

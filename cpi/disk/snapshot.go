@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/kube"
@@ -19,9 +20,8 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	if !kube.Bound(claim) {
-		return "", call.CloudError.Errorf("disk %s has no volume yet: it gets one when it is first attached, and can be snapshot then",
-			claim.Name)
+	if err := s.snapshottable(claim); err != nil {
+		return "", err
 	}
 	described, err := manifest.Describe(metadata)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	case errors.Is(err, kube.ErrExists): // this call's own: the name is new
 		snapshot = wanted
 	case errors.Is(err, kube.ErrNotServed):
-		return "", call.NotSupported.Errorf("the cluster has no VolumeSnapshots (snapshot.storage.k8s.io/v1): "+
+		return "", call.NotImplemented.Errorf("the cluster has no VolumeSnapshots (snapshot.storage.k8s.io/v1): "+
 			"install a CSI driver with snapshots and the snapshot controller, or disable the director's snapshots: %w", err)
 	case err != nil:
 		return "", err
@@ -51,6 +51,23 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 		return "", errors.Join(err, snapshots.Delete(detached.Ctx, snapshot))
 	}
 	return snapshot.Name, nil
+}
+
+// snapshottable refuses a disk whose volume takes no snapshots. What the storage cannot do is NotImplemented, the one
+// answer after which the director goes on: see its take_snapshot, which passes over that kind alone.
+func (s *Session) snapshottable(disk *corev1.PersistentVolumeClaim) error {
+	if !kube.Bound(disk) {
+		return call.CloudError.Errorf("disk %s has no volume yet: it gets one when it is first attached, and can be snapshot then", disk.Name)
+	}
+	volume, err := s.Volumes.Get(s.Ctx, disk.Spec.VolumeName)
+	if err != nil {
+		return err
+	}
+	if volume.Spec.CSI == nil {
+		return call.NotImplemented.Errorf("disk %s has a volume that no CSI driver has made (%s), and snapshots are for those alone: "+
+			"give the disk another storage_class", disk.Name, volume.Name)
+	}
+	return nil
 }
 
 // snapshots are the API's for VolumeSnapshots.
@@ -69,6 +86,10 @@ func (s *Session) awaitSnapshot(among *snapshots, wanted *extension.VolumeSnapsh
 		}
 		if status.Error != nil && status.Error.Message != nil {
 			last = *status.Error.Message
+			if kube.SnapshotHopeless(last) {
+				return false, call.NotImplemented.Errorf("snapshot of disk %s: %s. Name a VolumeSnapshotClass of the volume's driver "+
+					"with the disk's cloud_property snapshot_class, or make one the default", wanted.Labels[manifest.LabelDisk], last)
+			}
 		}
 		return status.ReadyToUse != nil && *status.ReadyToUse, nil
 	})

@@ -43,7 +43,7 @@ func (s *Session) keepAddresses(pod *corev1.Pod, networks network.Networks) erro
 	if len(wanted) == 0 {
 		return nil
 	}
-	patch, err := manifest.AnnotateVM(pod, wanted)
+	patch, err := manifest.AnnotatePod(pod, wanted)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (s *Session) awaitVM(pod *corev1.Pod, networks network.Networks) error {
 		cause error
 		retry bool
 	}{
-		{kube.ErrTimeout, true}, {errPodEnded, true}, {errUnschedulable, true}, // another node, or time, may help
+		{kube.ErrTimeout, true}, {errPodEnded, true}, {errUnschedulable, true}, {errReplaced, true}, // another node, or time, may help
 		{errPodStuck, false}, // the operator has to change something
 	} {
 		if errors.Is(err, each.cause) {

@@ -170,7 +170,7 @@ func (s *Session) placeNear(vm *manifest.VM, disks []string) error {
 //
 // The Pod is returned as soon as there is one, with an error too.
 func (s *Session) bring(vm manifest.VM, settings []byte) (*corev1.Pod, error) {
-	vm.Namespace = s.Namespace
+	vm.Namespace, vm.Call = s.Namespace, s.ID
 	pod, err := s.strategyFor(vm).bring(vm)
 	if err != nil {
 		return nil, err
@@ -189,9 +189,13 @@ func (s *Session) bringSettings(vm manifest.VM, settings []byte, pod *corev1.Pod
 	return err
 }
 
-// undo removes what a failed create_vm made.
+// undo removes what a failed create_vm made, unless a repeated one has adopted it.
 func (s *Session) undo(pod *corev1.Pod) error {
 	undo, cancel := s.detached()
 	defer cancel()
-	return errors.Join(undo.remove(pod), undo.LeaveBudget(pod))
+	mine, err := undo.EndOwn(pod)
+	if !mine {
+		return err
+	}
+	return errors.Join(err, undo.removeRest(pod), undo.LeaveBudget(pod))
 }

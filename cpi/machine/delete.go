@@ -17,8 +17,7 @@ import (
 // On a node that does not answer the machine's deletion is asked for as well, and the call fails: the
 // machine is gone when the node has come back, or the operator has said that it is off.
 func (s *Session) Delete(vm string) error {
-	which := call.OfVM(vm)
-	found, err := s.Pods.List(s.Ctx, which)
+	found, which, err := s.PodsOf(vm)
 	if err != nil {
 		return err
 	}
@@ -106,13 +105,23 @@ func (s *Session) originOf(vm string, pods []*corev1.Pod) (*corev1.PodTemplate, 
 // remove deletes a machine's Pod, waits until its node has stopped it, and removes its Secret, and what the
 // Pod would be made from again, without waiting for the garbage collector. No disk is attached to it yet.
 func (s *Session) remove(pod *corev1.Pod) error {
-	if origin := s.strategyOf(pod).origin(pod); origin != nil {
+	if origin := s.strategyOf(pod).origin(pod); origin != nil { // before its Pod, or another call would make that again
 		if err := s.Templates.Delete(s.Ctx, origin); err != nil {
 			return err
 		}
 	}
 	if err := s.End(pod); err != nil {
 		return err
+	}
+	return s.removeRest(pod)
+}
+
+// removeRest removes what is left of a machine whose Pod is gone, or was never up.
+func (s *Session) removeRest(pod *corev1.Pod) error {
+	if origin := s.strategyOf(pod).origin(pod); origin != nil {
+		if err := s.Templates.Delete(s.Ctx, origin); err != nil {
+			return err
+		}
 	}
 	secret, err := s.Secrets.Get(s.Ctx, pod.Name)
 	if errors.Is(err, kube.ErrNotFound) {

@@ -17,7 +17,7 @@ func (hotPlug) permit(network.Networks) error { return nil }
 // bring makes the Pod. One of the same name is what an earlier try with the same agent id left: the
 // same request adopts it, another replaces it.
 func (p hotPlug) bring(vm manifest.VM) (*corev1.Pod, error) {
-	pod, _, err := p.Pods.Bring(p.Ctx, vm.Pod(), func(left *corev1.Pod) (bool, error) {
+	pod, made, err := p.Pods.Bring(p.Ctx, vm.Pod(), func(left *corev1.Pod) (bool, error) {
 		if kube.Runs(left) && left.Annotations[manifest.AnnotationDigest] == vm.Digest {
 			p.Log.Info("adopting the Pod that an earlier try left", "pod", left.Name)
 			return true, nil
@@ -25,7 +25,10 @@ func (p hotPlug) bring(vm manifest.VM) (*corev1.Pod, error) {
 		p.Log.Info("replacing the Pod that an earlier try left", "pod", left.Name)
 		return false, p.remove(left)
 	})
-	return pod, err
+	if err != nil || made {
+		return pod, err
+	}
+	return p.Adopt(pod)
 }
 
 func (hotPlug) origin(*corev1.Pod) *corev1.PodTemplate { return nil }

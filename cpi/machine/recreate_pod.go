@@ -41,7 +41,7 @@ func (r recreate) bringMachine(template *corev1.PodTemplate) (*corev1.Pod, error
 // wantedMachine returns the Pod of the template for the node where the machine's disks are, and attaches
 // those that are not attached.
 func (r recreate) wantedMachine(template *corev1.PodTemplate) (*corev1.Pod, error) {
-	found, err := r.Pods.List(r.Ctx, call.OfVM(template.Name))
+	found, _, err := r.PodsOf(template.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func (s *Session) Disks(vm string) ([]string, error) {
 // disk gets what it lacks of them.
 func (s *Session) withAttachments(vm string) (machine *corev1.Pod, attachments []*corev1.Pod, err error) {
 	for {
-		found, err := s.Pods.List(s.Ctx, call.OfVM(vm))
+		found, _, err := s.PodsOf(vm)
 		if err != nil {
 			return nil, nil, err
 		}

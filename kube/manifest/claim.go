@@ -23,6 +23,8 @@ type Disk struct {
 	Annotations  map[string]string
 	Filesystem   string
 	Snapshot     string // the snapshot that it starts with the content of, or empty
+	// SnapshotClass is the VolumeSnapshotClass of its own snapshots; the default one when empty.
+	SnapshotClass string
 }
 
 // Claim is the disk.
@@ -39,6 +41,9 @@ func (d Disk) Claim() *corev1.PersistentVolumeClaim {
 		meta.Annotations[AnnotationAttach] = AttachBind
 	} else {
 		meta.Annotations[AnnotationFilesystem] = d.Filesystem
+	}
+	if d.SnapshotClass != "" {
+		meta.Annotations[AnnotationSnapshotClass] = d.SnapshotClass
 	}
 	for key, value := range d.Annotations {
 		if _, own := meta.Annotations[key]; !own {
@@ -70,10 +75,13 @@ func (d Disk) Relabel(claim *corev1.PersistentVolumeClaim) ([]byte, error) {
 	labels, annotations := maps.Clone(claim.Labels), maps.Clone(claim.Annotations)
 	maps.Copy(labels, d.Labels)
 	maps.Copy(annotations, d.Annotations)
+	if d.SnapshotClass != "" {
+		annotations[AnnotationSnapshotClass] = d.SnapshotClass
+	}
 	if maps.Equal(labels, claim.Labels) && maps.Equal(annotations, claim.Annotations) {
 		return nil, nil
 	}
-	described := Metadata{Labels: map[string]*string{}, Annotations: d.Annotations}
+	described := Metadata{Labels: map[string]*string{}, Annotations: annotations}
 	for key, value := range d.Labels {
 		described.Labels[key] = &value
 	}

@@ -39,6 +39,7 @@ type Copy struct {
 	Machine  *corev1.Pod // a VM from whose image the copy runs
 	Node     string      // where it has to run; anywhere when empty
 	Director string
+	Call     string // see AnnotationCall
 }
 
 // Pod is the copy. It runs once. Its name is that of the old disk's attachment, so that there is never
@@ -46,7 +47,7 @@ type Copy struct {
 func (c Copy) Pod() *corev1.Pod {
 	meta := owned(AttachmentName(c.Old.Name), c.Old.Namespace, c.Director, RoleCopy)
 	meta.Labels[LabelDisk] = c.Old.Name
-	meta.Annotations = map[string]string{AnnotationCopiedTo: c.New.Name}
+	meta.Annotations = map[string]string{AnnotationCopiedTo: c.New.Name, AnnotationCall: c.Call}
 	meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: c.New.Name, UID: c.New.UID}}
 	pod := beside(c.Machine, meta, c.container())
 	if c.Node != "" {

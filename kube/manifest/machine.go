@@ -48,6 +48,7 @@ type VM struct {
 	Stemcell  string // the stemcell's CID
 	Image     string
 	Digest    string // see AnnotationDigest
+	Call      string `json:"-"` // see AnnotationCall; no part of what was asked for
 
 	Group    string    // the name of the instance group, see LabelGroup
 	Budget   *Budget   // how many machines of the group may be away; nil: no matter
@@ -90,7 +91,7 @@ func (vm VM) Pod() *corev1.Pod {
 			meta.Labels[key] = value
 		}
 	}
-	meta.Annotations = map[string]string{AnnotationDigest: vm.Digest, AnnotationStemcell: vm.Stemcell}
+	meta.Annotations = map[string]string{AnnotationDigest: vm.Digest, AnnotationStemcell: vm.Stemcell, AnnotationCall: vm.Call}
 	for key, value := range vm.Annotations {
 		meta.Annotations[key] = value
 	}
@@ -219,8 +220,8 @@ func (vm VM) Settings(settings []byte, pod *corev1.Pod) *corev1.Secret {
 	}
 }
 
-// AnnotateVM is the strategic merge patch that sets annotations of exactly this Pod, and of no successor.
-func AnnotateVM(pod *corev1.Pod, annotations map[string]string) ([]byte, error) {
+// AnnotatePod is the strategic merge patch that sets annotations of exactly this Pod, and of no successor.
+func AnnotatePod(pod *corev1.Pod, annotations map[string]string) ([]byte, error) {
 	return metadataPatch(map[string]any{"uid": pod.UID, "annotations": annotations})
 }
 

@@ -76,12 +76,18 @@ const (
 	AnnotationMetadata = Prefix + "metadata"
 )
 
+// AnnotationCall names, on a Pod that a call makes and waits for, the call that did so last. When that fails it
+// undoes only what is still its own: a repeated call that has found the Pod has taken it over.
+const AnnotationCall = Prefix + "call"
+
 // Annotations of disks.
 const (
 	// AnnotationSize is a disk's size in MiB as BOSH asked for it.
 	AnnotationSize = Prefix + "size-mib"
 	// AnnotationFilesystem names the filesystem that a blank disk gets.
 	AnnotationFilesystem = Prefix + "filesystem"
+	// AnnotationSnapshotClass names the VolumeSnapshotClass of a disk's snapshots, where it is not the default.
+	AnnotationSnapshotClass = Prefix + "snapshot-class"
 	// AnnotationAttach says on a disk and on its attachment that it appears as a directory: AttachBind.
 	AnnotationAttach = Prefix + "attach"
 	// AnnotationVM names the machine among whose own volumes a disk was last.
@@ -114,8 +120,8 @@ const (
 var reserved = []string{
 	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelCopy,
 	AnnotationDigest, AnnotationStemcell, AnnotationAddress, AnnotationBudget, AnnotationAddresses, AnnotationMetadata,
-	AnnotationSize, AnnotationFilesystem, AnnotationAttach, AnnotationVM, AnnotationCopyOf, AnnotationCopiedTo,
-	AnnotationKeep,
+	AnnotationSize, AnnotationFilesystem, AnnotationSnapshotClass, AnnotationAttach, AnnotationVM, AnnotationCopyOf, AnnotationCopiedTo,
+	AnnotationKeep, AnnotationCall,
 }
 
 // Reserved reports whether the CPI itself works with the label or annotation of this name.

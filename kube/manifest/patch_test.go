@@ -113,7 +113,7 @@ var _ = Describe("A disk's claim", func() {
 var _ = Describe("A machine's Pod", func() {
 	It("gets annotations under the condition that it is still this one", func() {
 		pod := running(machine())
-		patch, err := manifest.AnnotateVM(pod, map[string]string{"example.org/ip": "10.0.0.1"})
+		patch, err := manifest.AnnotatePod(pod, map[string]string{"example.org/ip": "10.0.0.1"})
 		Expect(patched(pod, patch, err).Annotations).To(HaveKeyWithValue("example.org/ip", "10.0.0.1"))
 		Expect(string(patch)).To(ContainSubstring(`"uid":"uid-of-the-vm"`))
 	})

@@ -16,5 +16,8 @@ func Snapshot(name, director string, disk *corev1.PersistentVolumeClaim, metadat
 	snapshot.Annotations = map[string]string{}
 	metadata.putOn(snapshot.Labels, snapshot.Annotations)
 	snapshot.Spec.Source.PersistentVolumeClaimName = &disk.Name
+	if class, asked := disk.Annotations[AnnotationSnapshotClass]; asked {
+		snapshot.Spec.VolumeSnapshotClassName = &class
+	}
 	return snapshot
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -73,11 +74,24 @@ func serveStorage(ctx context.Context, cluster kubernetes.Interface, extensions 
 		case event := <-snapshots.ResultChan():
 			snapshot, ok := event.Object.(metav1.Object)
 			if ok && snapshot.GetAnnotations()["bosh.cloudfoundry.org/fails"] == "" {
+				status, err := json.Marshal(map[string]any{"status": snapshotStatus(event.Object)})
+				Expect(err).NotTo(HaveOccurred())
 				_, _ = extensions.Resource(resource).Namespace(snapshot.GetNamespace()).Patch(ctx, snapshot.GetName(), types.MergePatchType,
-					[]byte(`{"status":{"readyToUse":true}}`), metav1.PatchOptions{}, "status")
+					status, metav1.PatchOptions{}, "status")
 			}
 		}
 	}
+}
+
+// snapshotStatus is what the snapshot controller says: the class "none" is not there.
+func snapshotStatus(snapshot any) map[string]any {
+	object, _ := snapshot.(*unstructured.Unstructured)
+	if class, _, _ := unstructured.NestedString(object.Object, "spec", "volumeSnapshotClassName"); class == "none" {
+		return map[string]any{"error": map[string]any{
+			"message": `Failed to get snapshot class with error volumesnapshotclass.snapshot.storage.k8s.io "none" not found`,
+		}}
+	}
+	return map[string]any{"readyToUse": true}
 }
 
 // serveClaim makes the volume of a claim for which the scheduler has chosen a node, and expands it. The
@@ -115,7 +129,14 @@ func expansion(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) ma
 }
 
 // volumeFor is a volume that can be reached from the node that the scheduler chose.
+// No CSI driver has made that of a claim with the annotation test/local.
 func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	source := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+		Driver: "integration.test", VolumeHandle: string(claim.UID),
+	}}
+	if claim.Annotations["test/local"] != "" {
+		source = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/volumes/" + claim.Name}}
+	}
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "volume-" + string(claim.UID)},
 		Spec: corev1.PersistentVolumeSpec{
@@ -126,9 +147,7 @@ func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 			ClaimRef: &corev1.ObjectReference{
 				Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 			},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: "integration.test", VolumeHandle: string(claim.UID),
-			}},
+			PersistentVolumeSource: source,
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchExpressions: []corev1.NodeSelectorRequirement{{
 					Key: "test/name", Operator: corev1.NodeSelectorOpIn, Values: []string{claim.Annotations["volume.kubernetes.io/selected-node"]},

@@ -114,6 +114,14 @@ var _ = Describe("update_disk", func() {
 			Expect(w.claim(ctx, disk).ResourceVersion).To(Equal(grown.ResourceVersion))
 		})
 
+		It("keeps the labels when annotations alone are asked for, and the disk with them", func(ctx context.Context) {
+			disk := w.usedDisk(ctx, vm, map[string]any{"labels": map[string]any{"team": "a"}})
+			before := w.claim(ctx, disk).Labels
+			Expect(w.must(ctx, "update_disk", disk, 64, map[string]any{"annotations": map[string]any{"note": "b"}}).Text()).To(Equal(disk))
+			Expect(w.claim(ctx, disk).Labels).To(Equal(before))
+			Expect(string(w.must(ctx, "has_disk", disk).Result)).To(Equal("true"))
+		})
+
 		It("leaves a disk on its class when none is asked for", func(ctx context.Context) {
 			disk := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 			Expect(w.must(ctx, "update_disk", disk, 64, map[string]any{}).Text()).To(Equal(disk))
