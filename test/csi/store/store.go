@@ -81,6 +81,22 @@ func (s *Store) Snapshot(id string) (Snapshot, error) { return read[Snapshot](s,
 // Volumes answers all volumes, ordered by id.
 func (s *Store) Volumes() ([]Volume, error) { return list[Volume](s, volumes) }
 
+// ImagesOn returns the files with the content of the volumes that the node has: those that can be used on
+// it alone, and those that are attached to it.
+func (s *Store) ImagesOn(node string) ([]string, error) {
+	all, err := s.Volumes()
+	if err != nil {
+		return nil, err
+	}
+	var images []string
+	for _, volume := range all {
+		if volume.Node == node || volume.Published == node {
+			images = append(images, s.VolumeImage(volume.ID))
+		}
+	}
+	return images, nil
+}
+
 // Snapshots answers all snapshots, ordered by id.
 func (s *Store) Snapshots() ([]Snapshot, error) { return list[Snapshot](s, snapshots) }
 

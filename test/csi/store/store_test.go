@@ -69,6 +69,16 @@ var _ = Describe("Store", func() {
 		Expect(filepath.Join(dir, "volumes")).To(beEmptyFolder())
 	})
 
+	It("knows the images of a node's own volumes and of those attached to it", func() {
+		for _, volume := range []store.Volume{
+			{ID: "own", Node: "node-1"}, {ID: "attached", Published: "node-1"}, {ID: "elsewhere", Node: "node-2", Published: "node-2"}, {ID: "free"},
+		} {
+			Expect(folder.PutVolume(volume)).To(Succeed())
+		}
+		Expect(folder.ImagesOn("node-1")).To(ConsistOf(folder.VolumeImage("own"), folder.VolumeImage("attached")))
+		Expect(folder.ImagesOn("node-3")).To(BeEmpty())
+	})
+
 	It("sweeps away what was never finished and nothing else", func() {
 		Expect(folder.PutVolume(store.Volume{ID: "volume-1"})).To(Succeed())
 		for _, path := range []string{folder.VolumeImage("volume-1"), folder.VolumeImage("volume-2"), folder.SnapshotImage("snapshot-1"), filepath.Join(dir, "volumes", ".new-77")} {
