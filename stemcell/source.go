@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/gzip" // see rootfs.go
 	"sigs.k8s.io/yaml"
 )
 
