@@ -32,7 +32,7 @@ func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
-// Unschedulable answers the scheduler's reason for not placing the Pod, or "".
+// Unschedulable returns the scheduler's reason for not placing the Pod, or "".
 func Unschedulable(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
@@ -79,7 +79,7 @@ func state(pod *corev1.Pod) []string {
 	return said
 }
 
-// warnings answers the newest warning of each reason, oldest first.
+// warnings returns the newest warning of each reason, oldest first.
 func warnings(events []*corev1.Event) []string {
 	newest := map[string]*corev1.Event{}
 	for _, event := range events {

@@ -28,7 +28,7 @@ func (r *Resource[T, L]) action(verb, name string) string {
 	return verb + " " + r.kind + " " + name
 }
 
-// Get answers the object of that name, or ErrNotFound.
+// Get returns the object of that name, or ErrNotFound.
 func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
 		return r.get(ctx, name)
@@ -36,7 +36,7 @@ func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 	return got, translate(r.action("get", name), err)
 }
 
-// Create answers the object as the API server stored it, or ErrExists. After a lost answer the
+// Create returns the object as the API server stored it, or ErrExists. After a lost answer the
 // object may be there although this call reports ErrExists: look at it, then decide.
 func (r *Resource[T, L]) Create(ctx context.Context, wanted T) (T, error) {
 	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
@@ -46,7 +46,7 @@ func (r *Resource[T, L]) Create(ctx context.Context, wanted T) (T, error) {
 }
 
 // Delete asks for the deletion of exactly this object and not of a successor with the same name.
-// It answers nil when the object is gone already.
+// It returns nil when the object is gone already.
 func (r *Resource[T, L]) Delete(ctx context.Context, doomed T) error {
 	err := r.delete(ctx, doomed, metav1.Preconditions{UID: new(doomed.GetUID())})
 	if isGone(err) {
@@ -75,7 +75,7 @@ func (r *Resource[T, L]) delete(ctx context.Context, doomed T, when metav1.Preco
 	return translate(r.action("delete", doomed.GetName()), err)
 }
 
-// Patch merges the patch into the object (or its subresource) and answers the result.
+// Patch merges the patch into the object (or its subresource) and returns the result.
 func (r *Resource[T, L]) Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, subresources ...string) (T, error) {
 	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
 		return r.patch(ctx, name, kind, patch, subresources...)
@@ -115,7 +115,7 @@ type Snapshot[T object] struct {
 	ResourceVersion string
 }
 
-// List answers the selected objects as they are now.
+// List returns the selected objects as they are now.
 func (r *Resource[T, L]) List(ctx context.Context, which Selection) (Snapshot[T], error) {
 	list, err := retry(ctx, r.patience, func(ctx context.Context) (L, error) {
 		return r.list(ctx, which.options())

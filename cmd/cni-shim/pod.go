@@ -40,7 +40,7 @@ func (p podName) is(found *corev1.Pod) bool {
 // install renews it.
 const retryUnauthorized = 250 * time.Millisecond
 
-// wanted answers the addresses that the Pod asks for; none when it has no annotation.
+// wanted returns the addresses that the Pod asks for; none when it has no annotation.
 func (c config) wanted(name podName) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.Kubernetes.Timeout.Duration)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 )
 
 // killed makes the call with a process that is killed when it sends its nth request: before the API
-// server has seen it, or after. It answers false when the call sent fewer requests.
+// server has seen it, or after. It returns false when the call sent fewer requests.
 func (w world) killed(ctx context.Context, n int, after bool, method string, arguments ...any) bool {
 	GinkgoHelper()
 	killing, end := w.Mortal()

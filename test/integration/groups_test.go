@@ -24,7 +24,7 @@ func oneAway() map[string]any {
 	return map[string]any{"disruption_budget": map[string]any{"max_unavailable": 1}}
 }
 
-// budget answers the disruption budget, or nil when there is none.
+// budget returns the disruption budget, or nil when there is none.
 func (w world) budget(ctx context.Context, name string) *policyv1.PodDisruptionBudget {
 	GinkgoHelper()
 	return orNil(cluster.PolicyV1().PodDisruptionBudgets(w.namespace).Get(ctx, name, metav1.GetOptions{}))

@@ -18,7 +18,7 @@ func (w world) create(ctx context.Context, agent string, properties, env map[str
 	return "agent-" + agent
 }
 
-// service answers the Service, or nil when there is none.
+// service returns the Service, or nil when there is none.
 func (w world) service(ctx context.Context, name string) *corev1.Service {
 	GinkgoHelper()
 	return orNil(cluster.CoreV1().Services(w.namespace).Get(ctx, name, metav1.GetOptions{}))
@@ -170,7 +170,7 @@ var _ = Describe("A Service", func() {
 	}
 })
 
-// endpoints answers which machines the Service reaches.
+// endpoints returns which machines the Service reaches.
 func (w world) endpoints(ctx context.Context, service string) []string {
 	GinkgoHelper()
 	slices, err := cluster.DiscoveryV1().EndpointSlices(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service})

@@ -235,7 +235,7 @@ func manual(address string) map[string]any {
 		"cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
 }
 
-// createVM makes a machine on a dynamic network and answers its CID.
+// createVM makes a machine on a dynamic network and returns its CID.
 //
 // Like the director, it names the disks that the machine is to get: their volumes can be reached from
 // one node alone.
@@ -255,7 +255,7 @@ func (w world) annotate(ctx context.Context, pod, key string, value *string) err
 	return err
 }
 
-// orNil answers what was found, or nil when there is none.
+// orNil returns what was found, or nil when there is none.
 func orNil[T any](found *T, err error) *T {
 	GinkgoHelper()
 	if apierrors.IsNotFound(err) {
@@ -270,7 +270,7 @@ func (w world) createDisk(ctx context.Context) string {
 	return w.must(ctx, "create_disk", 64, w.disk, nil).Text()
 }
 
-// objects answers what the CPI has put into the namespace, as kind/name.
+// objects returns what the CPI has put into the namespace, as kind/name.
 func (w world) objects(ctx context.Context) []string {
 	GinkgoHelper()
 	found := []string{}

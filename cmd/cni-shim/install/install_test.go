@@ -289,7 +289,7 @@ var _ = Describe("A node's runtime", func() {
 })
 
 // load does what a runtime does with the folder of networks: the first in lexical order, whole. It
-// answers the first plugin's type, and what is wrong.
+// returns the first plugin's type, and what is wrong.
 func (n node) load() (kind, problem string) {
 	entries, err := os.ReadDir(n.ConfigDir)
 	if err != nil {

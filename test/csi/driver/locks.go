@@ -19,7 +19,7 @@ type locks struct {
 
 func newLocks() *locks { return &locks{held: map[string]chan struct{}{}} }
 
-// held answers the volume, on which nobody else works until it is released.
+// held returns the volume, on which nobody else works until it is released.
 func (d *Driver) held(ctx context.Context, id string) (volume store.Volume, release func(), err error) {
 	release, err = d.locks.lock(ctx, id)
 	if err != nil {
@@ -33,7 +33,7 @@ func (d *Driver) held(ctx context.Context, id string) (volume store.Volume, rele
 	return volume, release, nil
 }
 
-// lock waits for the key; after the call's deadline it answers ABORTED, the spec's code for a pending
+// lock waits for the key; after the call's deadline it returns ABORTED, the spec's code for a pending
 // operation.
 func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error) {
 	for {

@@ -36,7 +36,7 @@ func (n node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGe
 	return &csi.NodeGetInfoResponse{NodeId: n.options.Node, AccessibleTopology: topology(n.options.Node)}, nil
 }
 
-// heldAt is held for a call with a path of this name, which it answers clean.
+// heldAt is held for a call with a path of this name, which it returns clean.
 func (n node) heldAt(ctx context.Context, id, name, path string) (volume store.Volume, clean string, release func(), err error) {
 	if err := need("volume id", id, name, path); err != nil {
 		return volume, "", nil, err
@@ -140,7 +140,7 @@ func mountWritable(ctx context.Context, loop, path, kind string, options []strin
 	return nil
 }
 
-// mountedFrom answers what is mounted at the path, and ALREADY_EXISTS when it is not from the device.
+// mountedFrom returns what is mounted at the path, and ALREADY_EXISTS when it is not from the device.
 func mountedFrom(loop, path string) (device.Mounted, bool, error) {
 	number, err := device.Number(loop)
 	if err != nil {
@@ -177,7 +177,7 @@ func (n node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVol
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// loop answers the volume's loop device; it has one from staging to unstaging.
+// loop returns the volume's loop device; it has one from staging to unstaging.
 func (n node) loop(ctx context.Context, volume string) (string, error) {
 	loops, err := device.Loops(ctx, n.store.VolumeImage(volume))
 	if err != nil {
@@ -189,7 +189,7 @@ func (n node) loop(ctx context.Context, volume string) (string, error) {
 	return loops[0], nil
 }
 
-// exists answers NOT_FOUND for a path that is not there.
+// exists returns NOT_FOUND for a path that is not there.
 func exists(path string) (os.FileInfo, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {

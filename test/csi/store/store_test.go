@@ -28,7 +28,7 @@ var _ = Describe("Store", func() {
 		folder = open(dir)
 	})
 
-	It("answers after a restart what was written before", func() {
+	It("returns after a restart what was written before", func() {
 		volume := store.Volume{ID: "volume-1", Name: "pvc-1", Capacity: 7, Node: "node-1", SourceSnapshot: "snapshot-1", Published: "node-1", ReadOnly: true}
 		Expect(folder.PutVolume(volume)).To(Succeed())
 		Expect(folder.PutSnapshot(store.Snapshot{ID: "snapshot-1", Name: "s", Source: "volume-1", Size: 7})).To(Succeed())
