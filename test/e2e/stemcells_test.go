@@ -60,8 +60,8 @@ func (w *world) pushTo(r registry, pullName string) {
 	w.Director = w.directorWith(w.kubeconfig, map[string]any{"stemcell": map[string]any{"registry": configured}})
 }
 
-// heavyStemcell is a warden stemcell's tarball with this root filesystem, which holds the mark. It is
-// unpacked as the director does, which returns the image's path and the cloud_properties.
+// heavyStemcell makes a warden stemcell's tarball with this root filesystem, which holds the mark, and
+// unpacks it as the director does. It returns the image's path and the cloud_properties.
 func heavyStemcell(rootfs, mark string) (string, stemcell.Properties) {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()

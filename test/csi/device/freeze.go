@@ -18,8 +18,8 @@ const (
 )
 
 // Freeze stops writes to the filesystems on the device and its partitions, wherever on this machine they
-// are mounted: each superblock has to be frozen once only, by way of any mount of it. The function that it returns lets
-// writes go on again. A filesystem that was frozen already stays so.
+// are mounted: each superblock has to be frozen once only, by way of any mount of it. The function that it
+// returns lets writes go on again. A filesystem that was frozen already stays so.
 func Freeze(device string) (thaw func() error, err error) {
 	var held []*os.File
 	thaw = func() error {
