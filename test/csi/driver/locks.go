@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -31,6 +32,20 @@ func (d *Driver) held(ctx context.Context, id string) (volume store.Volume, rele
 		return volume, nil, failed(err)
 	}
 	return volume, release, nil
+}
+
+// capable is a request about a volume that names a capability.
+type capable interface {
+	GetVolumeId() string
+	GetVolumeCapability() *csi.VolumeCapability
+}
+
+// heldFor is held for a request whose capability a volume can have.
+func (d *Driver) heldFor(ctx context.Context, request capable) (volume store.Volume, release func(), err error) {
+	if err := checkCapability(request.GetVolumeCapability()); err != nil {
+		return volume, nil, err
+	}
+	return d.held(ctx, request.GetVolumeId())
 }
 
 // lock waits for the key; after the call's deadline it returns ABORTED, the spec's code for a pending

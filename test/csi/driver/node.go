@@ -47,17 +47,11 @@ func (n node) heldAt(ctx context.Context, id, name, path string) (volume store.V
 
 // attached is held for a call that has a path of this name and a capability too, if the controller gave
 // the volume to this node.
-func (n node) attached(ctx context.Context, request interface {
-	GetVolumeId() string
-	GetVolumeCapability() *csi.VolumeCapability
-}, name, path string) (volume store.Volume, release func(), err error) {
+func (n node) attached(ctx context.Context, request capable, name, path string) (volume store.Volume, release func(), err error) {
 	if err := need("volume id", request.GetVolumeId(), name, path); err != nil {
 		return volume, nil, err
 	}
-	if err := checkCapability(request.GetVolumeCapability()); err != nil {
-		return volume, nil, err
-	}
-	volume, release, err = n.held(ctx, request.GetVolumeId())
+	volume, release, err = n.heldFor(ctx, request)
 	if err == nil && volume.Published != n.options.Node {
 		release()
 		err = status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %q, not to %s", volume.ID, volume.Published, n.options.Node)
