@@ -86,7 +86,7 @@ func (r *Resource[T, L]) follow(ctx context.Context, which Selection, since Snap
 	}
 }
 
-// replace answers the objects with changed put in the place of its former version, or left out.
+// replace returns the objects with changed put in the place of its former version, or left out.
 func replace[T object](present []T, changed T, deleted bool) []T {
 	updated := make([]T, 0, len(present)+1)
 	for _, item := range present {

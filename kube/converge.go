@@ -47,7 +47,7 @@ func (r *Resource[T, L]) Converge(ctx context.Context, name string, plan func(le
 
 // Bring makes the object. One of its name that is there already is for settle to judge: it either
 // keeps it, or sees to it that it goes, or waits until more is known; then it is tried again. The
-// object that is there in the end is answered; made tells that this call made it.
+// object that is there in the end is returned; made tells that this call made it.
 func (r *Resource[T, L]) Bring(ctx context.Context, wanted T, settle func(left T) (keep bool, err error)) (there T, made bool, err error) {
 	var none T
 	for pause := turns(); ; {

@@ -23,6 +23,9 @@ var (
 	// ErrRefused: the API server understood the request and will not do it: a right is missing,
 	// a quota is used up, an admission policy denies it, a field is invalid.
 	ErrRefused = errors.New("refused by the API server")
+	// ErrUnauthorized: the API server does not accept the credentials. That is a refusal too: errors.Is
+	// finds ErrRefused in it.
+	ErrUnauthorized = fmt.Errorf("%w: credentials not accepted", ErrRefused)
 	// ErrWebhook: an admission webhook, which the API server has to ask, failed.
 	ErrWebhook = errors.New("admission webhook failed")
 	// ErrUnreachable: the API server did not answer, or kept answering that it cannot serve now.
@@ -74,8 +77,10 @@ func translate(action string, err error) error {
 		kind = ErrExists
 	case apierrors.IsConflict(err):
 		kind = ErrConflict
+	case apierrors.IsUnauthorized(err):
+		kind = ErrUnauthorized
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
-		apierrors.IsUnauthorized(err), apierrors.IsMethodNotSupported(err):
+		apierrors.IsMethodNotSupported(err):
 		kind = ErrRefused
 	case errors.Is(err, context.DeadlineExceeded):
 		kind = ErrTimeout

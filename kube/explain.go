@@ -52,7 +52,7 @@ func state(pod *corev1.Pod) []string {
 	return said
 }
 
-// warnings answers the newest warning of each reason, oldest first.
+// warnings returns the newest warning of each reason, oldest first.
 func warnings(events []*corev1.Event) []string {
 	newest := map[string]*corev1.Event{}
 	for _, event := range events {

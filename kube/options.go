@@ -42,7 +42,7 @@ const (
 	inClusterHost  = "kubernetes.default.svc"
 )
 
-// restConfig answers the connection's settings and the namespace to work in.
+// restConfig returns the connection's settings and the namespace to work in.
 func (o Options) restConfig() (*rest.Config, string, error) {
 	if o.Kubeconfig == "" && o.KubeconfigPath == "" {
 		return inCluster(o.Namespace)

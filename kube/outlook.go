@@ -70,7 +70,7 @@ func Unbound(pod *corev1.Pod) bool {
 // claimReport is how soon the controllers report of a claim that they cannot serve.
 const claimReport = 5 * time.Second
 
-// MissingClass answers what is reported of a claim whose storage class is not there, or "". It waits
+// MissingClass returns what is reported of a claim whose storage class is not there, or "". It waits
 // for the first report, for a short while.
 func (c *Client) MissingClass(ctx context.Context, name string) (string, error) {
 	claim, err := c.Claims.Get(ctx, name)
@@ -97,7 +97,7 @@ func (c *Client) MissingClass(ctx context.Context, name string) (string, error) 
 	return said, err
 }
 
-// VolumeOutOfReach answers the scheduler's words when the Pod, which can run on one node only, waits for
+// VolumeOutOfReach returns the scheduler's words when the Pod, which can run on one node only, waits for
 // a volume that is not to be had there, or "".
 func VolumeOutOfReach(pod *corev1.Pod) string {
 	reason := Unschedulable(pod)
@@ -132,7 +132,7 @@ type Provisioning struct {
 	past  int // failures before this one looked: the cause may be mended since
 }
 
-// Hopeless answers what the provisioner says when it fails again and again, or "". It has to see every
+// Hopeless returns what the provisioner says when it fails again and again, or "". It has to see every
 // change of the claim's events.
 func (p *Provisioning) Hopeless(events []*corev1.Event) string {
 	var failures int

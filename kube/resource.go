@@ -31,7 +31,7 @@ func (r *Resource[T, L]) action(verb, name string) string {
 	return verb + " " + r.kind + " " + name
 }
 
-// Get answers the object of that name, or ErrNotFound.
+// Get returns the object of that name, or ErrNotFound.
 func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 	if !isName(name) {
 		var none T
@@ -43,7 +43,7 @@ func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 	return got, translate(r.action("get", name), err)
 }
 
-// Create answers the object as the API server stored it, or ErrExists. After a lost answer the
+// Create returns the object as the API server stored it, or ErrExists. After a lost answer the
 // object may be there although this call reports ErrExists: look at it, then decide.
 func (r *Resource[T, L]) Create(ctx context.Context, wanted T) (T, error) {
 	got, err := retryCreate(ctx, r.patience, func(ctx context.Context) (T, error) {
@@ -53,7 +53,7 @@ func (r *Resource[T, L]) Create(ctx context.Context, wanted T) (T, error) {
 }
 
 // Delete asks for the deletion of exactly this object and not of a successor with the same name.
-// It answers nil when the object is gone already.
+// It returns nil when the object is gone already.
 func (r *Resource[T, L]) Delete(ctx context.Context, doomed T) error {
 	err := r.delete(ctx, doomed, metav1.Preconditions{UID: new(doomed.GetUID())})
 	if isGone(err) {
@@ -131,7 +131,7 @@ type Snapshot[T object] struct {
 	ResourceVersion string
 }
 
-// List answers the selected objects as they are now.
+// List returns the selected objects as they are now.
 func (r *Resource[T, L]) List(ctx context.Context, which Selection) (Snapshot[T], error) {
 	list, err := retry(ctx, r.patience, func(ctx context.Context) (L, error) {
 		return r.list(ctx, which.options())

@@ -76,7 +76,7 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 // retry repeats a request that may be repeated until it succeeds, fails for good, or the outage has
 // lasted longer than patience.
 //
-// Every request of this package may be repeated: names are deterministic (a second POST answers
+// Every request of this package may be repeated: names are deterministic (a second POST returns
 // ErrExists), deletions carry a UID, patches set absolute values.
 func retry[R any](ctx context.Context, patience time.Duration, request func(context.Context) (R, error)) (R, error) {
 	return retryIf(ctx, patience, transient, request)

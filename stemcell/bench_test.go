@@ -106,7 +106,7 @@ func (m memory) max(other memory) memory {
 	return memory{max(m.resident, other.resident), max(m.anonymous, other.anonymous)}
 }
 
-// watchMemory answers the peaks of a process's memory when it has ended. rusage would count what this
+// watchMemory returns the peaks of a process's memory when it has ended. rusage would count what this
 // process had resident when it forked, too.
 func watchMemory(pid int, ended <-chan struct{}) <-chan memory {
 	peaks := make(chan memory, 1)

@@ -118,7 +118,7 @@ func isFileSource(source any) bool {
 	return ok && hash["Type"] == "File" && place != ""
 }
 
-// hashAt answers the hash below these keys, made where it is missing.
+// hashAt returns the hash below these keys, made where it is missing.
 func hashAt(config map[string]any, keys ...string) (map[string]any, error) {
 	for i, key := range keys {
 		switch below := config[key].(type) {

@@ -32,13 +32,13 @@ func newLayer(ctx context.Context, fs *rootfs, log *slog.Logger) *layer {
 	return l
 }
 
-// wait answers what is in the archive, once all of it has been checked.
+// wait returns what is in the archive, once all of it has been checked.
 func (l *layer) wait() (*contents, error) {
 	<-l.checked
 	return l.found, l.err
 }
 
-// failed answers whether the check is over, and with which error.
+// failed reports whether the check is over, and with which error.
 func (l *layer) failed() (bool, error) {
 	select {
 	case <-l.checked:

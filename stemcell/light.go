@@ -58,7 +58,7 @@ func (p Properties) Reference() (name.Reference, error) {
 const lookTime = 10 * time.Second
 
 // Pin asks the registry, or its mirror, for the digest that the stemcell's reference names now, and
-// answers the CID: the reference pinned by it. A registry that says that there is no such image is
+// returns the CID: the reference pinned by it. A registry that says that there is no such image is
 // ErrNotFound. One that cannot be asked is no error, since the nodes may reach it even so: the CID is
 // then the reference as it was given, and the log has a warning.
 func (s Store) Pin(ctx context.Context, properties Properties) (string, error) {

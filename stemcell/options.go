@@ -151,7 +151,7 @@ func (r Registry) pullRepository() string {
 	return r.Repository
 }
 
-// PullSecret answers the name and content of the Secret with which the nodes pull this image; an empty
+// PullSecret returns the name and content of the Secret with which the nodes pull this image; an empty
 // name when they need none. The content is a .dockerconfigjson.
 func (o Options) PullSecret(image string) (string, []byte, error) {
 	pull := o.Registry.PullSecret

@@ -9,9 +9,13 @@ import (
 )
 
 // releaseStartPages gives back the pages of the program's file that starting has read, which count as
-// this process's memory: initialising all packages reads three quarters of the file, and an upload, which
+// this process's memory: initializing all packages reads three quarters of the file, and an upload, which
 // goes on for minutes, a third. What is needed again is mapped again, from the page cache. Only what is
 // mapped as it is in the file can be given back, see proc_pid_smaps(5).
+//
+// The kernel would drop such pages by itself, but only once memory is short. Until then the peak of a push
+// is 15.0 MiB without this and 12.5 MiB with it, where crane's for the same image is 12.6 MiB
+// (BenchmarkHeavyStemcell).
 func releaseStartPages() {
 	mappings, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // Push makes an image of a heavy stemcell's root filesystem and pushes it to the configured registry.
-// It answers the stemcell's CID. The labels go into the image, and so into its digest: two owners of
+// It returns the stemcell's CID. The labels go into the image, and so into its digest: two owners of
 // the same stemcell share its layer but not the image, and each can delete its own.
 //
 // A registry holds an image only once its manifest is there, which is sent last; so a push that is cut

@@ -18,6 +18,10 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	// The one gzip of this package, instead of the standard library's: create_stemcell with 600 MB takes 6.6 s
+	// instead of 9.8 s, since unzipping, a third faster here, is the slowest of its parts. (Of 200 MiB of
+	// programs: 1.9 s instead of 2.6 s, and zipped in 5.8 s instead of 14.7 s, 3 % larger.) Memory is the same;
+	// the program is 92 KiB larger. The module is there for go-containerregistry anyway.
 	"github.com/klauspost/compress/gzip"
 )
 

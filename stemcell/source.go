@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/gzip" // see rootfs.go
 	"sigs.k8s.io/yaml"
 )
 
@@ -66,7 +66,7 @@ func CheckAPIVersion(version int) error {
 }
 
 // Extract reads a stemcell tarball: its manifest, and its image into the folder. It checks the image
-// against the manifest's sha1, and answers the path of the extracted image.
+// against the manifest's sha1, and returns the path of the extracted image.
 func Extract(tarball, folder string) (Manifest, string, error) {
 	manifest, image, err := unpack(tarball, folder)
 	if err != nil {

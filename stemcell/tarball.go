@@ -2,11 +2,12 @@ package stemcell
 
 import (
 	"archive/tar"
-	"compress/gzip"
 	"crypto/sha1" //nolint:gosec // BOSH's stemcell format wants it
 	"encoding/hex"
 	"fmt"
 	"os"
+
+	"github.com/klauspost/compress/gzip" // see rootfs.go
 )
 
 // LightTarball is a stemcell tarball that brings no image but names one in a registry.

@@ -78,7 +78,7 @@ func (in inputs) check(surplus []string) error {
 	return nil
 }
 
-// run answers the path of the light stemcell tarball.
+// run returns the path of the light stemcell tarball.
 func run(ctx context.Context, arguments []string, env func(string) string, log io.Writer) (string, error) {
 	in, err := parse(arguments, log)
 	if err != nil {

@@ -27,7 +27,7 @@ func parseAddresses(value string) ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// notations answers the addresses as the delegate wants them: bare, or with the prefix length of the
+// notations returns the addresses as the delegate wants them: bare, or with the prefix length of the
 // subnet they are in.
 func notations(addresses []netip.Addr, subnets []netip.Prefix) ([]string, error) {
 	var texts []string
@@ -45,7 +45,7 @@ func notations(addresses []netip.Addr, subnets []netip.Prefix) ([]string, error)
 	return texts, nil
 }
 
-// given answers the addresses of ADD's result (specification, section 5: Result Types, Success).
+// given returns the addresses of ADD's result (specification, section 5: Result Types, Success).
 func given(result []byte) ([]netip.Addr, error) {
 	var document struct {
 		IPs []struct {
@@ -62,7 +62,7 @@ func given(result []byte) ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// missing answers the wanted addresses that were not given.
+// missing returns the wanted addresses that were not given.
 func missing(wanted, given []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(wanted), func(address netip.Addr) bool { return slices.Contains(given, address) })
 }

@@ -25,7 +25,7 @@ func parseArguments(text string) (arguments, error) {
 	return parsed, nil
 }
 
-// get answers the value of a key; empty when it is not there.
+// get returns the value of a key; empty when it is not there.
 func (a arguments) get(key string) string {
 	for _, pair := range a {
 		if pair[0] == key {
@@ -35,7 +35,7 @@ func (a arguments) get(key string) string {
 	return ""
 }
 
-// with answers a copy in which the key has this value alone.
+// with returns a copy in which the key has this value alone.
 func (a arguments) with(key, value string) arguments {
 	var changed arguments
 	for _, pair := range a {

@@ -100,7 +100,7 @@ func (o outcome) failure() document {
 	return d
 }
 
-// ips expects a result and answers its addresses.
+// ips expects a result and returns its addresses.
 func (o outcome) ips() []string {
 	GinkgoHelper()
 	Expect(o.Status).To(BeZero(), o.Stdout)

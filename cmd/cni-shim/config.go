@@ -63,7 +63,7 @@ type object map[string]json.RawMessage
 // own are the keys of the shim's entry that are not the delegate's business.
 var own = []string{"type", "kubernetes", "annotation", "subnets", "delegate"}
 
-// delegateConfig answers the delegate's configuration and its type. Whatever the runtime derived for
+// delegateConfig returns the delegate's configuration and its type. Whatever the runtime derived for
 // this call or the list says for all its plugins goes to the delegate: cniVersion, name, prevResult,
 // runtimeConfig, args, cni.dev/valid-attachments, and what later versions of the specification add
 // (section 1: Network configuration format; section 4: Plugin Delegation).
@@ -92,7 +92,7 @@ func delegateConfig(entry object) (string, object, error) {
 	return kind, delegate, nil
 }
 
-// with answers a copy in which value stands at the path, and everything beside it is kept.
+// with returns a copy in which value stands at the path, and everything beside it is kept.
 func (o object) with(value any, path ...string) (object, error) {
 	raw, err := json.Marshal(value)
 	if err != nil {

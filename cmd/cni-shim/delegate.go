@@ -31,7 +31,7 @@ func (s *shim) delegate(entry object, path, args string) (delegate, error) {
 	return delegate{kind: kind, path: found, config: config, args: args}, nil
 }
 
-// run runs the delegate with this process's environment but for what the call says, and answers what
+// run runs the delegate with this process's environment but for what the call says, and returns what
 // it printed. An error that the delegate printed stays as it is.
 //
 // There is no deadline: the runtime has one, and only it knows what a half-done network costs.
@@ -50,7 +50,7 @@ func (d delegate) run(command string) ([]byte, error) {
 	return answer, err
 }
 
-// asking answers the delegate with the addresses asked of it, by all conventions that fit
+// asking returns the delegate with the addresses asked of it, by all conventions that fit
 // (https://www.cni.dev/docs/conventions/): the first as IP in CNI_ARGS, where plugins expect one
 // alone; all as the capability ips, when the configuration declares it, and otherwise, when there are
 // several, as args.cni.ips.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/kube"
@@ -41,7 +40,7 @@ func (p podName) is(found *corev1.Pod) bool {
 // install renews it.
 const retryUnauthorized = 250 * time.Millisecond
 
-// wanted answers the addresses that the Pod asks for; none when it has no annotation.
+// wanted returns the addresses that the Pod asks for; none when it has no annotation.
 func (c config) wanted(name podName) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.Kubernetes.Timeout.Duration)
 	defer cancel()
@@ -70,7 +69,7 @@ func (c config) get(ctx context.Context, name podName) (*corev1.Pod, error) {
 			return nil, err
 		}
 		pod, err := cluster.Pods.Get(ctx, name.name)
-		if !apierrors.IsUnauthorized(err) {
+		if !errors.Is(err, kube.ErrUnauthorized) {
 			return pod, err
 		}
 		select {
@@ -108,7 +107,7 @@ func (c config) explain(name podName, err error) error {
 		return known
 	case errors.Is(err, kube.ErrNotFound):
 		return failure(types.ErrUnknownContainer, "Pod %s does not exist (any more)", name)
-	case apierrors.IsUnauthorized(err):
+	case errors.Is(err, kube.ErrUnauthorized):
 		return failure(types.ErrTryAgainLater, "the API server does not accept the credentials of %s, not after %s either: %v", c.Kubernetes.Kubeconfig, c.Kubernetes.Timeout.Duration, err)
 	case errors.Is(err, kube.ErrRefused):
 		return failure(codeForbidden, "the API server refuses to show the Pod: the user of %s needs the right to get pods: %v", c.Kubernetes.Kubeconfig, err)

@@ -16,7 +16,7 @@ type shim struct {
 	answer  []byte // what to print on success
 }
 
-// read answers the plugin's entry, as the runtime sent it.
+// read returns the plugin's entry, as the runtime sent it.
 func (s *shim) read(stdin []byte) (object, error) {
 	var entry object
 	if err := json.Unmarshal(stdin, &entry); err != nil {

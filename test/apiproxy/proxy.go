@@ -98,7 +98,7 @@ func (p *Proxy) Rights() []string {
 	return slices.Sorted(maps.Keys(p.rights))
 }
 
-// authorize notes the right that the request needs and answers the token to send it with.
+// authorize notes the right that the request needs and returns the token to send it with.
 func (p *Proxy) authorize(r *http.Request) string {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -106,7 +106,7 @@ func (p *Proxy) authorize(r *http.Request) string {
 	return p.token
 }
 
-// right answers what Kubernetes' authorizer is asked: paths are /api/VERSION or /apis/GROUP/VERSION,
+// right returns what Kubernetes' authorizer is asked: paths are /api/VERSION or /apis/GROUP/VERSION,
 // then /namespaces/NAMESPACE for what belongs to one, then /RESOURCE[/NAME[/SUBRESOURCE]].
 func right(r *http.Request) string {
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -214,7 +214,7 @@ func CutShort(n int) Fault {
 	})
 }
 
-// Before does something and passes request n on only when it answers true; otherwise the connection
+// Before does something and passes request n on only when it returns true; otherwise the connection
 // breaks.
 func Before(n int, do func() bool) Fault {
 	return at(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {

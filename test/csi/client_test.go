@@ -86,7 +86,7 @@ func (c *client) stage(ctx context.Context, volume, filesystem string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// use attaches, stages and publishes the volume and answers where it is then.
+// use attaches, stages and publishes the volume and returns where it is then.
 func (c *client) use(ctx context.Context, volume, filesystem string) string {
 	GinkgoHelper()
 	c.attach(ctx, volume, filesystem)

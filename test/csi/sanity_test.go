@@ -42,7 +42,7 @@ var _ = Describe("csi-sanity", Ordered, func() {
 	}
 })
 
-// serve runs a driver with all services until the answer is called.
+// serve runs a driver with all services until the function that it returns is called.
 func serve(dir string) (stop func()) {
 	GinkgoHelper()
 	folder, err := store.Open(filepath.Join(dir, "store"))

@@ -38,7 +38,7 @@ var agentClient = &http.Client{
 	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
 }
 
-// Call sends a request and answers its value; a long-running one is waited for.
+// Call sends a request and returns its value; a long-running one is waited for.
 func (a Agent) Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error) {
 	value, err := a.send(ctx, method, arguments)
 	for err == nil {

@@ -67,7 +67,7 @@ func (r Response) Text() string {
 	return text
 }
 
-// Call makes the call and answers the response; the error is about the process alone, for example
+// Call makes the call and returns the response; the error is about the process alone, for example
 // that it was killed.
 func (d *Director) Call(ctx context.Context, method string, arguments ...any) (Response, error) {
 	version := d.APIVersion

@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// folder answers what is mounted on the node in the machine's folder, by mount point.
+// folder returns what is mounted on the node in the machine's folder, by mount point.
 func (m *machine) folder(ctx context.Context) []string {
 	GinkgoHelper()
 	out, err := m.w.embedded.Nodes[0].Exec(ctx, "findmnt", "--noheadings", "--list", "--output", "TARGET")

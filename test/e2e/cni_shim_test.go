@@ -240,7 +240,7 @@ func (p shimPod) reaches(ctx context.Context, address string) error {
 	})
 }
 
-// run runs the shim as a runtime does, and answers what it printed; on failure that is the error.
+// run runs the shim as a runtime does, and returns what it printed; on failure that is the error.
 func (n shimNode) run(pod shimPod, command string, network map[string]any) (string, error) {
 	stdin, err := json.Marshal(network)
 	Expect(err).NotTo(HaveOccurred())

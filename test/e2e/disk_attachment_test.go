@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// holding answers the process ids of the attachment's containers that hold this disk.
+// holding returns the process ids of the attachment's containers that hold this disk.
 func (w *world) holding(ctx context.Context, disk string) []string {
 	GinkgoHelper()
 	out, err := embedded.Run(ctx, "bash", "-c", `for p in /proc/[0-9]*; do
@@ -24,7 +24,7 @@ func (w *world) holding(ctx context.Context, disk string) []string {
 	return strings.Fields(out)
 }
 
-// init answers the process id of the machine's PID 1 on the node.
+// init returns the process id of the machine's PID 1 on the node.
 func (m *machine) init(ctx context.Context) string {
 	GinkgoHelper()
 	out, err := embedded.Run(ctx, "bash", "-c", `for p in /proc/[0-9]*; do

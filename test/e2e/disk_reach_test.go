@@ -11,14 +11,14 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"bosh-kubernetes-cpi/test/csi/driver"
+	"bosh-kubernetes-cpi/test/embedded"
 )
 
 // bringClass makes a storage class of the CSI driver for this test.
 func (w *world) bringClass(ctx context.Context, class *storagev1.StorageClass) {
 	GinkgoHelper()
 	class.Name = w.namespace
-	class.Provisioner, class.VolumeBindingMode = driver.Name, new(storagev1.VolumeBindingWaitForFirstConsumer)
+	class.Provisioner, class.VolumeBindingMode = embedded.CSIDriverName, new(storagev1.VolumeBindingWaitForFirstConsumer)
 	_, err := w.cluster.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) {
@@ -45,9 +45,9 @@ var _ = Describe("A disk whose volume cannot be had on the machine's node", Labe
 				w.must(ctx, "delete_disk", disk)
 			},
 			Entry("by the scheduler: it is to be elsewhere", storagev1.StorageClass{AllowedTopologies: []corev1.TopologySelectorTerm{{
-				MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: driver.TopologyKey, Values: []string{"node-9"}}},
+				MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: embedded.CSITopologyKey, Values: []string{"node-9"}}},
 			}}}, "didn't find available persistent volumes to bind", NodeTimeout(longTest)),
-			Entry("by the provisioner: it cannot be made", storagev1.StorageClass{Parameters: map[string]string{driver.ReachParameter: "moon"}},
+			Entry("by the provisioner: it cannot be made", storagev1.StorageClass{Parameters: map[string]string{embedded.CSIReachParameter: "moon"}},
 				`the class's parameter reach is "moon"`, NodeTimeout(longTest)),
 		)
 	}

@@ -89,7 +89,7 @@ func (m *machine) nameServers(ctx context.Context) (string, error) {
 	return m.try(ctx, `awk '$1 == "nameserver" { printf "%s%s", separator, $2; separator = " " }' /etc/resolv.conf`)
 }
 
-// lookUp answers the address by the machine's own resolver.
+// lookUp returns the address by the machine's own resolver.
 func (m *machine) lookUp(ctx context.Context, name string) (string, error) {
 	return m.try(ctx, "set -o pipefail; getent ahostsv4 "+name+" | awk 'NR == 1 { print $1 }'")
 }

@@ -21,7 +21,7 @@ var _ = Describe("A drain", Label("machines"), func() {
 			machines[m.cid], disks[m.cid] = m, w.createDisk(ctx, 64, map[string]any{})
 			m.attach(ctx, disks[m.cid])
 		}
-		// staying answers the machines that no one has told to end.
+		// staying returns the machines that no one has told to end.
 		staying := func() (names []string) {
 			pods, err := w.cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
 			Expect(err).NotTo(HaveOccurred())

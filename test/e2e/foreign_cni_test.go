@@ -100,7 +100,7 @@ func (w *world) useForeignCNI(ctx context.Context) {
 	Eventually(w.probe).WithArguments("", "").WithContext(ctx).Should(HavePrefix(foreignSubnet), "containerd has seen the other network")
 }
 
-// probe starts a Pod, ends it, and answers the address that it had.
+// probe starts a Pod, ends it, and returns the address that it had.
 func (w *world) probe(ctx context.Context, annotation, value string) (string, error) {
 	pods := w.cluster.CoreV1().Pods(w.namespace)
 	pod := &corev1.Pod{

@@ -16,7 +16,7 @@ import (
 
 const outOfService = "node.kubernetes.io/out-of-service"
 
-// bringSecondNode answers the cluster's second node, which is there for this test only unless it was
+// bringSecondNode returns the cluster's second node, which is there for this test only unless it was
 // there before.
 func (w *world) bringSecondNode(ctx context.Context) *embedded.Node {
 	GinkgoHelper()
@@ -104,7 +104,7 @@ var _ = Describe("A lost node", Label("machines"), func() {
 })
 
 // fill attaches the disk, without the agent, which takes more than one for a migration; writes to it; and
-// answers the checksum.
+// returns the checksum.
 func (m *machine) fill(ctx context.Context, disk string) string {
 	GinkgoHelper()
 	m.mount(ctx, disk)

@@ -38,7 +38,7 @@ func (m *machine) state(ctx context.Context) map[string]string {
 	}
 }
 
-// restarts answers how often the machine's container has restarted.
+// restarts returns how often the machine's container has restarted.
 func (m *machine) restarts(ctx context.Context) int32 {
 	GinkgoHelper()
 	return m.pod(ctx).Status.ContainerStatuses[0].RestartCount

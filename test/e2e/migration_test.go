@@ -28,7 +28,7 @@ var _ = Describe("bosh create-env with another disk", Label("disks", "extended")
 	)
 	BeforeAll(func(ctx context.Context) { w, state = newDemo(ctx) })
 
-	// created runs create-env, and answers its machine and disk.
+	// created runs create-env, and returns its machine and disk.
 	created := func(ctx context.Context, sizeMiB int, properties string) (*machine, string) {
 		GinkgoHelper()
 		GinkgoT().Setenv("DEMO_DISK_MIB", strconv.Itoa(sizeMiB))

@@ -111,7 +111,7 @@ func dynamic() map[string]any {
 	return map[string]any{"default": map[string]any{"type": "dynamic", "dns": []string{}, "default": []string{"dns", "gateway"}, "cloud_properties": map[string]any{}}}
 }
 
-// seenBy opens a TCP connection to the other machine's address and answers the address that the other
+// seenBy opens a TCP connection to the other machine's address and returns the address that the other
 // machine sees it come from.
 func (m *machine) seenBy(ctx context.Context, other *machine) string {
 	GinkgoHelper()
@@ -143,7 +143,7 @@ func (m *machine) killSandbox(ctx context.Context) {
 	Eventually(m.sandbox).WithContext(ctx).ShouldNot(Or(BeEmpty(), Equal(before)), "the kubelet makes another")
 }
 
-// sandbox answers the id of the Pod's running sandbox; empty while there is none.
+// sandbox returns the id of the Pod's running sandbox; empty while there is none.
 func (m *machine) sandbox(ctx context.Context) string {
 	GinkgoHelper()
 	node := m.w.embedded.Nodes[0]

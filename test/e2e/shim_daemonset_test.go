@@ -54,7 +54,7 @@ func (s shimManifests) install(ctx context.Context) {
 	}
 }
 
-// upgrade rolls out another version, and answers how often one of the node's files was not there meanwhile.
+// upgrade rolls out another version, and returns how often one of the node's files was not there meanwhile.
 func (s shimManifests) upgrade(ctx context.Context) int64 {
 	GinkgoHelper()
 	var missing atomic.Int64

@@ -60,8 +60,8 @@ func (w *world) pushTo(r registry, pullName string) {
 	w.Director = w.directorWith(w.kubeconfig, map[string]any{"stemcell": map[string]any{"registry": configured}})
 }
 
-// heavyStemcell is a warden stemcell's tarball with this root filesystem, which holds the mark. It is
-// unpacked as the director does, which answers the image's path and the cloud_properties.
+// heavyStemcell makes a warden stemcell's tarball with this root filesystem, which holds the mark, and
+// unpacks it as the director does. It returns the image's path and the cloud_properties.
 func heavyStemcell(rootfs, mark string) (string, stemcell.Properties) {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
@@ -141,7 +141,7 @@ const olderAgentConfig = `{
 }`
 
 // olderStemcell pushes an image like those of older Kubernetes stemcells, made of this light stemcell's,
-// and answers its tag, and its reference by digest.
+// and returns its tag, and its reference by digest.
 func olderStemcell(ctx context.Context, tarball, tag string) (string, string) {
 	GinkgoHelper()
 	properties, err := stemcellProperties(tarball)

@@ -56,7 +56,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		checksum = m.run(ctx, fillGiB)
 	}, NodeTimeout(longTest))
 
-	// updated does what the director does with `enable_cpi_update_disk`, and answers the disk's CID.
+	// updated does what the director does with `enable_cpi_update_disk`, and returns the disk's CID.
 	updated := func(ctx context.Context, sizeMiB int, properties map[string]any) string {
 		GinkgoHelper()
 		m.detach(ctx, disk)
@@ -138,7 +138,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 	})
 })
 
-// copying answers the process ids on the node of the copy of this disk: those that have it in their
+// copying returns the process ids on the node of the copy of this disk: those that have it in their
 // environment and run its script.
 func (w *world) copying(ctx context.Context, disk string) []string {
 	GinkgoHelper()

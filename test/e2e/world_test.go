@@ -119,8 +119,8 @@ func (w *world) fails(ctx context.Context, method string, arguments ...any) dire
 	return *response.Error
 }
 
-// killing answers a function that makes a call with a process that is killed after its nth request. It
-// answers false when the call sent fewer requests.
+// killing returns a function that makes a call with a process that is killed after its nth request. It
+// returns false when the call sent fewer requests.
 func (w *world) killing() func(ctx context.Context, n int, method string, arguments ...any) bool {
 	GinkgoHelper()
 	proxy, err := apiproxy.New(w.kubeconfig)
@@ -136,7 +136,7 @@ func (w *world) killing() func(ctx context.Context, n int, method string, argume
 	}
 }
 
-// stemcell answers the CID of the stemcell in this tarball.
+// stemcell returns the CID of the stemcell in this tarball.
 func (w *world) stemcell(ctx context.Context, tarball string) string {
 	GinkgoHelper()
 	properties, err := stemcellProperties(tarball)

@@ -37,7 +37,7 @@ var users = [][]string{
 	{"csi", "system:masters"},
 }
 
-// FreePort answers a TCP port on loopback that nothing listens on.
+// FreePort returns a TCP port on loopback that nothing listens on.
 func FreePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 // Stop stops everything, in reverse order.
 func (c *ControlPlane) Stop() error { return stopAll(c.processes()) }
 
-// Process answers one of the control plane's processes by name.
+// Process returns one of the control plane's processes by name.
 func (c *ControlPlane) Process(name string) Process {
 	for _, process := range c.processes() {
 		if process.Name == name {

@@ -7,8 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+)
 
-	"bosh-kubernetes-cpi/test/csi/driver"
+// What the cluster knows the CSI driver by. The driver (test/csi) is a module of its own, which keeps the
+// libraries of CSI out of the product's: it is known here as a program, and its words are said again.
+const (
+	CSIDriverName     = "embedded.csi"
+	CSITopologyKey    = "topology." + CSIDriverName + "/node" // the label that says on which node a volume is
+	CSIReachParameter = "reach"                               // the StorageClass's parameter that says from where its volumes can be used
 )
 
 // Storage classes of the cluster beside the default one, and the class of volume snapshots. Their volumes
@@ -25,7 +31,13 @@ const (
 // kubelet.
 func (n *Node) CSIDriver() Process {
 	return n.inside("csi-driver", "embedded-csi-driver", "-dir", n.CSI, "-node", n.Name,
-		"-socket", filepath.Join(n.KubeletRoot(), "plugins", driver.Name, "csi.sock"), "-kubelet", n.KubeletRoot())
+		"-socket", filepath.Join(n.KubeletRoot(), "plugins", CSIDriverName, "csi.sock"), "-kubelet", n.KubeletRoot())
+}
+
+// csiImages are the files behind the CSI volumes that the node has.
+func (n *Node) csiImages(ctx context.Context) ([]string, error) {
+	list, err := Run(ctx, "embedded-csi-driver", "-images", "-dir", n.CSI, "-node", n.Name)
+	return strings.Fields(list), err
 }
 
 // csiProcesses are those that the cluster has once: the driver's controller and the sidecars.
@@ -73,11 +85,11 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	if _, err := c.ControlPlane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"); err != nil {
 		return err
 	}
-	if err := c.ControlPlane.Apply(ctx, fmt.Sprintf(csiResources, driver.Name, CSISnapshotClass)+
+	if err := c.ControlPlane.Apply(ctx, fmt.Sprintf(csiResources, CSIDriverName, CSISnapshotClass)+
 		csiClass(CSIClass, "", true)+
 		csiClass(CSIXFSClass, "csi.storage.k8s.io/fstype: xfs", true)+
 		csiClass(CSIFixedClass, "", false)+
-		csiClass(CSIMovableClass, "reach: any-node", true)); err != nil {
+		csiClass(CSIMovableClass, CSIReachParameter+": any-node", true)); err != nil {
 		return err
 	}
 	if err := c.startSidecars(); err != nil {
@@ -121,7 +133,7 @@ func (n *Node) awaitCSI(ctx context.Context) error {
 	}
 	err := Eventually(ctx, time.Minute, n.Name+" to know the CSI driver", func(ctx context.Context) (bool, error) {
 		out, err := n.ControlPlane.Kubectl(ctx, "get", "csinode", n.Name, "-o", "jsonpath={.spec.drivers[*].name}")
-		return strings.Contains(out, driver.Name), err
+		return strings.Contains(out, CSIDriverName), err
 	})
 	if err != nil {
 		return fmt.Errorf("%w; the end of the driver's log:\n%s", err, n.CSIDriver().LastLines())
@@ -158,5 +170,5 @@ parameters: {%s}
 volumeBindingMode: WaitForFirstConsumer
 allowVolumeExpansion: %t
 reclaimPolicy: Delete
-`, name, driver.Name, parameters, expand)
+`, name, CSIDriverName, parameters, expand)
 }

@@ -218,7 +218,7 @@ func processes(matches func(commandLine string) bool) ([]int, error) {
 	return found, nil
 }
 
-// descendants answers the process's children and theirs.
+// descendants returns the process's children and theirs.
 func descendants(pid int) []int {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	var found []int
@@ -264,7 +264,7 @@ func (n *Node) configure() error {
 	return nil
 }
 
-// plugins answers one folder with all CNI plugins: containerd takes several, Calico's IPAM does not.
+// plugins returns one folder with all CNI plugins: containerd takes several, Calico's IPAM does not.
 func (n *Node) plugins() (string, error) {
 	dir := n.file("plugins")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

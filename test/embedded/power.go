@@ -6,9 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"bosh-kubernetes-cpi/test/csi/device"
-	"bosh-kubernetes-cpi/test/csi/store"
 )
 
 // PowerOff ends the node as a power cut does: nothing is stopped in order, and what only the kernel knew
@@ -61,7 +58,7 @@ func (n *Node) loseLoops(ctx context.Context) error {
 
 // Loops are the loop devices of the node's volumes, each after those that are on it.
 func (n *Node) Loops(ctx context.Context) ([]string, error) {
-	images, err := n.images()
+	images, err := n.images(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -78,36 +75,24 @@ func (n *Node) Loops(ctx context.Context) ([]string, error) {
 
 // images are the files behind the node's volumes: those of the default class, which are on the node, and
 // the CSI volumes that it has attached.
-func (n *Node) images() ([]string, error) {
+func (n *Node) images(ctx context.Context) ([]string, error) {
 	images, err := filepath.Glob(filepath.Join(n.volumes(), "*", "disk.img"))
 	if err != nil {
 		return nil, err
 	}
-	folder, err := store.Open(n.CSI)
-	if err != nil {
-		return nil, err
-	}
-	volumes, err := folder.Volumes()
-	if err != nil {
-		return nil, err
-	}
-	for _, volume := range volumes {
-		if volume.Published == n.Name || volume.Node == n.Name {
-			images = append(images, folder.VolumeImage(volume.ID))
-		}
-	}
-	return images, nil
+	attached, err := n.csiImages(ctx)
+	return append(images, attached...), err
 }
 
-// loopsOf answers the file's loop devices, and before each those on it: of an image file on its
+// loopsOf returns the file's loop devices, and before each those on it: of an image file on its
 // filesystem, and of its device node, by which a kubelet holds a Block volume.
 func loopsOf(ctx context.Context, file string) ([]string, error) {
 	var found []string
-	loops, err := device.Loops(ctx, file)
+	loops, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME", "--associated", file)
 	if err != nil {
 		return nil, err
 	}
-	for _, loop := range loops {
+	for _, loop := range strings.Fields(loops) {
 		inside, err := loopsInside(ctx, loop)
 		if err != nil {
 			return nil, err
@@ -121,22 +106,21 @@ func loopsOf(ctx context.Context, file string) ([]string, error) {
 	return found, nil
 }
 
-// loopsInside answers the loop devices of files on this device's filesystem.
+// loopsInside returns the loop devices of files on this device's filesystem.
 func loopsInside(ctx context.Context, loop string) ([]string, error) {
-	number, err := device.Number(loop)
+	list, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,MAJ:MIN,BACK-MAJ:MIN")
 	if err != nil {
 		return nil, err
 	}
-	list, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,BACK-MAJ:MIN")
-	if err != nil {
-		return nil, err
-	}
-	var found []string
+	numbers, insides := map[string]string{}, map[string][]string{}
 	for line := range strings.Lines(list) {
 		fields := strings.Fields(line)
-		if len(fields) == 2 && fields[1] == number {
-			found = append(found, fields[0])
+		if len(fields) != 3 {
+			continue
 		}
+		name, number, below := fields[0], fields[1], fields[2]
+		numbers[name] = number
+		insides[below] = append(insides[below], name)
 	}
-	return found, nil
+	return insides[numbers[loop]], nil
 }

@@ -57,7 +57,7 @@ func (p Process) Start() error {
 	return os.WriteFile(p.pidFile(), fmt.Appendf(nil, "%d %s", command.Process.Pid, startTime(command.Process.Pid)), 0o644)
 }
 
-// PID answers the process's id, or 0 when it does not run. An id that was given to another process
+// PID returns the process's id, or 0 when it does not run. An id that was given to another process
 // since is recognised by its start time.
 func (p Process) PID() int {
 	raw, err := os.ReadFile(p.pidFile())
@@ -127,7 +127,7 @@ func stopAll(processes []Process) error {
 	return nil
 }
 
-// LastLines answers the end of the process's log, for an error's text.
+// LastLines returns the end of the process's log, for an error's text.
 func (p Process) LastLines() string {
 	raw, err := os.ReadFile(p.LogFile())
 	if err != nil {
@@ -160,7 +160,7 @@ func Eventually(ctx context.Context, limit time.Duration, what string, holds fun
 	}
 }
 
-// Run runs a program to its end and answers its output.
+// Run runs a program to its end and returns its output.
 func Run(ctx context.Context, name string, args ...string) (string, error) {
 	return RunInput(ctx, "", name, args...)
 }

@@ -15,24 +15,20 @@ var _ = Describe("A disk that appears as a directory", func() {
 		properties = map[string]any{"attach": "bind"}
 	)
 	BeforeEach(func(ctx context.Context) {
-		w = newWorld(ctx)
-		vm = w.createVM(ctx, "one")
+		w, vm = newWorldWithVM(ctx)
 		bound = w.must(ctx, "create_disk", 64, properties, nil).Text()
 	})
 
-	for _, after := range []bool{false, true} {
-		when := map[bool]string{false: "before", true: "after"}[after]
+	for when, after := range moments {
 		It("is attached and detached rightly by repeated calls when the first was killed "+when+" any request", func(ctx context.Context) {
-			for n := 1; ; n++ {
+			eachRequest(1, func(n int) bool {
 				cut := w.killed(ctx, n, after, "attach_disk", vm, bound)
 				Expect(w.must(ctx, "attach_disk", vm, bound).Result).To(MatchJSON(`{"path":"/dev/bosh/` + bound + `"}`))
 				cut = w.killed(ctx, n, after, "detach_disk", vm, bound) || cut
 				w.must(ctx, "attach_disk", vm, bound)
 				w.must(ctx, "detach_disk", vm, bound)
-				if !cut {
-					return
-				}
-			}
+				return cut
+			})
 		})
 	}
 

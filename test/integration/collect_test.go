@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// collect runs the CPI's program with -collect and answers its lines.
+// collect runs the CPI's program with -collect and returns its lines.
 func (w world) collect(ctx context.Context, uuid string, more ...string) []string {
 	GinkgoHelper()
 	quick := w.withTimeouts(map[string]any{"create_stemcell": "1s", "create_vm": "1s", "delete_vm": "1s", "attach_disk": "1s", "detach_disk": "1s", "update_disk": "1s", "other": "1s"})

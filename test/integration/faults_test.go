@@ -14,7 +14,7 @@ import (
 )
 
 // killed makes the call with a process that is killed when it sends its nth request: before the API
-// server has seen it, or after. It answers false when the call sent fewer requests.
+// server has seen it, or after. It returns false when the call sent fewer requests.
 func (w world) killed(ctx context.Context, n int, after bool, method string, arguments ...any) bool {
 	GinkgoHelper()
 	killing, end := w.Mortal()
@@ -27,6 +27,38 @@ func (w world) killed(ctx context.Context, n int, after bool, method string, arg
 	_, err := killing.Call(ctx, method, arguments...)
 	proxy.Reset(nil)
 	return err != nil
+}
+
+// moments are when a process is killed, beside a request: before the API server has seen it, or after.
+var moments = map[string]bool{"before": false, "after": true}
+
+// eachRequest tries a call that is killed at its first request, at its second, and so on, until the call
+// ends before that. It has to have sent as many requests as least, so that some were killed.
+func eachRequest(least int, try func(n int) (killed bool)) {
+	GinkgoHelper()
+	n := 1
+	for try(n) {
+		n++
+	}
+	Expect(n).To(BeNumerically(">", least), "requests")
+}
+
+// repeats makes a call whose first try was cut short: it succeeds, or its error says that all is done.
+func (w world) repeats(ctx context.Context, done, method string, arguments ...any) {
+	GinkgoHelper()
+	response, err := w.Call(ctx, method, arguments...)
+	Expect(err).NotTo(HaveOccurred())
+	if response.Error != nil {
+		Expect(response.Error.Type).To(Equal("Bosh::Clouds::" + done))
+	}
+}
+
+// faults are what can happen to the nth request of a call that goes on.
+var faults = map[string]func(n int) apiproxy.Fault{
+	"a 503":                                  apiproxy.Unavailable,
+	"a connection that breaks before":        apiproxy.ResetBefore,
+	"an answer that is lost on the way back": apiproxy.ResetAfter,
+	"an answer that breaks off":              apiproxy.CutShort,
 }
 
 var _ = Describe("A call that is cut short", func() {
@@ -45,68 +77,52 @@ func cutShort(kind kind) {
 		vm, disk = w.createVM(ctx, "one"), w.createDisk(ctx)
 	})
 
-	for _, after := range []bool{false, true} {
-		when := map[bool]string{false: "before", true: "after"}[after]
+	for when, after := range moments {
 
 		It("attach_disk, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
-			for n := 1; ; n++ {
+			eachRequest(3, func(n int) bool {
 				cut := w.killed(ctx, n, after, "attach_disk", vm, disk)
 				Expect(w.must(ctx, "attach_disk", vm, disk).Result).To(MatchJSON(`{"path":"/dev/bosh/` + disk + `"}`))
 				w.must(ctx, "detach_disk", vm, disk)
-				if !cut {
-					Expect(n).To(BeNumerically(">", 3))
-					return
-				}
-			}
+				return cut
+			})
 		})
 
 		It("detach_disk, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
-			for n := 1; ; n++ {
+			eachRequest(3, func(n int) bool {
 				w.must(ctx, "attach_disk", vm, disk)
 				cut := w.killed(ctx, n, after, "detach_disk", vm, disk)
-				response, err := w.Call(ctx, "detach_disk", vm, disk)
-				Expect(err).NotTo(HaveOccurred())
-				if response.Error != nil {
-					Expect(response.Error.Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
-				}
+				w.repeats(ctx, "DiskNotAttached", "detach_disk", vm, disk)
 				Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
-				if !cut {
-					Expect(n).To(BeNumerically(">", 3))
-					return
-				}
-			}
+				return cut
+			})
 		})
 
 		It("detach_disk, killed "+when+" any request, does not keep the disk from being attached again", func(ctx context.Context) {
-			for n := 1; ; n++ {
+			eachRequest(1, func(n int) bool {
 				w.must(ctx, "attach_disk", vm, disk)
 				cut := w.killed(ctx, n, after, "detach_disk", vm, disk)
 				w.must(ctx, "attach_disk", vm, disk)
 				Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
-				if !cut {
-					return
-				}
-			}
+				return cut
+			})
 		})
 
 		It("resize_disk, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
 			grows := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
-			for n := 1; ; n++ {
+			eachRequest(3, func(n int) bool {
 				size := 64 + 32*n
 				cut := w.killed(ctx, n, after, "resize_disk", grows, size)
 				w.must(ctx, "resize_disk", grows, size)
 				claim := w.claim(ctx, grows)
 				Expect(claim.Annotations).To(HaveKeyWithValue(sizeOf, fmt.Sprint(size)))
 				Expect(claim.Status.Capacity.Storage().Value()).To(BeNumerically(">=", size<<20))
-				if !cut {
-					Expect(n).To(BeNumerically(">", 3))
-					return
-				}
-			}
+				return cut
+			})
 		})
 
 		It("create_vm, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
-			for n := 1; ; n++ {
+			eachRequest(1, func(n int) bool {
 				agent := fmt.Sprintf("killed-%d", n)
 				cut := w.killed(ctx, n, after, "create_vm", agent, stemcellCID, kind.vm, onDynamic(), []string{}, map[string]any{})
 				w.createVM(ctx, agent)
@@ -115,38 +131,24 @@ func cutShort(kind kind) {
 				pod, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})
 				Expect(err).NotTo(HaveOccurred())
 				Expect(secret.OwnerReferences).To(ConsistOf(HaveField("UID", manifest.Owner(pod).UID)))
-				if !cut {
-					return
-				}
-			}
+				return cut
+			})
 		})
 
 		It("delete_vm, killed "+when+" any request, ends well when it is repeated, and leaves the disk", func(ctx context.Context) {
-			for n := 1; ; n++ {
+			eachRequest(1, func(n int) bool {
 				machine := w.createVM(ctx, fmt.Sprintf("doomed-%d", n), disk)
 				w.must(ctx, "attach_disk", machine, disk)
 				cut := w.killed(ctx, n, after, "delete_vm", machine)
-				response, err := w.Call(ctx, "delete_vm", machine)
-				Expect(err).NotTo(HaveOccurred())
-				if response.Error != nil {
-					Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMNotFound"))
-				}
+				w.repeats(ctx, "VMNotFound", "delete_vm", machine)
 				Expect(string(w.must(ctx, "has_disk", disk).Result)).To(Equal("true"))
-				if !cut {
-					return
-				}
-			}
+				return cut
+			})
 		})
 	}
 }
 
 var _ = Describe("A fault of the API server", func() {
-	faults := map[string]func(int) apiproxy.Fault{
-		"a 503":                                  apiproxy.Unavailable,
-		"a connection that breaks before":        apiproxy.ResetBefore,
-		"an answer that is lost on the way back": apiproxy.ResetAfter,
-		"an answer that breaks off":              apiproxy.CutShort,
-	}
 	It("that is a proxy's own answer does not mean that a VM or disk is gone", func(ctx context.Context) {
 		w, vm, disk := newWorldWithDisk(ctx)
 		for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {

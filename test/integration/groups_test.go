@@ -24,7 +24,7 @@ func oneAway() map[string]any {
 	return map[string]any{"disruption_budget": map[string]any{"max_unavailable": 1}}
 }
 
-// budget answers the disruption budget, or nil when there is none.
+// budget returns the disruption budget, or nil when there is none.
 func (w world) budget(ctx context.Context, name string) *policyv1.PodDisruptionBudget {
 	GinkgoHelper()
 	return orNil(cluster.PolicyV1().PodDisruptionBudgets(w.namespace).Get(ctx, name, metav1.GetOptions{}))
@@ -162,21 +162,17 @@ var _ = Describe("An instance group", func() {
 		Expect(w.least(ctx)).To(Equal(1))
 	})
 
-	for _, after := range []bool{false, true} {
-		when := map[bool]string{false: "before", true: "after"}[after]
+	for when, after := range moments {
 		It("has the right budget after create_vm was killed "+when+" any request and repeated", func(ctx context.Context) {
-			for n := 1; ; n++ {
+			eachRequest(6, func(n int) bool {
 				agent := fmt.Sprintf("killed-%d", n)
 				cut := w.killed(ctx, n, after, "create_vm", agent, stemcellCID, oneAway(), onDynamic(), []string{}, inGroup(group))
 				w.create(ctx, agent, oneAway(), inGroup(group))
 				Expect(w.least(ctx)).To(Equal(n - 1))
 				Expect(w.budget(ctx, group).OwnerReferences).To(HaveLen(n))
 				Expect(w.budget(ctx, group+"-disks").OwnerReferences).To(HaveLen(n))
-				if !cut {
-					Expect(n).To(BeNumerically(">", 6))
-					return
-				}
-			}
+				return cut
+			})
 		})
 	}
 })

@@ -135,21 +135,18 @@ spec: {cidr: 10.71.0.0/24}
 			Expect(w.fails(ctx, "create_network", subnet("10.72.0.0/24", map[string]any{"calico": "ip_pool"})).Message).To(ContainSubstring("with other properties"))
 		})
 
-		for _, after := range []bool{false, true} {
-			It("ends well when a call that was killed "+map[bool]string{false: "before", true: "after"}[after]+" any request is repeated", func(ctx context.Context) {
+		for when, after := range moments {
+			It("ends well when a call that was killed "+when+" any request is repeated", func(ctx context.Context) {
 				for name, properties := range map[string]map[string]any{"bosh-pool-10-73-0-0-24": pool, "bosh-reservation-10-73-0-0-24": reservation} {
-					for n, cut := 1, true; cut; n++ {
-						cut = w.killed(ctx, n, after, "create_network", subnet("10.73.0.0/24", properties))
+					eachRequest(1, func(n int) bool {
+						cut := w.killed(ctx, n, after, "create_network", subnet("10.73.0.0/24", properties))
 						w.must(ctx, "create_network", subnet("10.73.0.0/24", properties))
 						Expect(calico(ctx)).To(HaveLen(1))
 						cut = w.killed(ctx, n, after, "delete_network", name) || cut
-						response, err := w.Call(ctx, "delete_network", name)
-						Expect(err).NotTo(HaveOccurred())
-						if response.Error != nil {
-							Expect(response.Error.Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
-						}
+						w.repeats(ctx, "NetworkNotFound", "delete_network", name)
 						Expect(calico(ctx)).To(BeEmpty())
-					}
+						return cut
+					})
 				}
 			})
 		}

@@ -20,7 +20,7 @@ import (
 var documentedRights = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml"}
 
 // serviceAccount gives the namespace the documented service account, with exactly the documented
-// rights, and answers a token for it: every test runs with it, so that a missing right fails tests.
+// rights, and returns a token for it: every test runs with it, so that a missing right fails tests.
 func serviceAccount(ctx context.Context, namespace string) string {
 	GinkgoHelper()
 	raw := rightsDocuments()
@@ -96,7 +96,7 @@ func rightsDocuments() string {
 	return strings.Join(all, "\n---\n")
 }
 
-// documented answers the Roles' rights as "verb resource".
+// documented returns the Roles' rights as "verb resource".
 func documented() []string {
 	GinkgoHelper()
 	var rights []string

@@ -18,7 +18,7 @@ func (w world) create(ctx context.Context, agent string, properties, env map[str
 	return "agent-" + agent
 }
 
-// service answers the Service, or nil when there is none.
+// service returns the Service, or nil when there is none.
 func (w world) service(ctx context.Context, name string) *corev1.Service {
 	GinkgoHelper()
 	return orNil(cluster.CoreV1().Services(w.namespace).Get(ctx, name, metav1.GetOptions{}))
@@ -140,13 +140,12 @@ var _ = Describe("A Service", func() {
 		Expect(w.service(ctx, "vip-192-0-2-8").Spec).To(And(HaveField("Type", corev1.ServiceTypeLoadBalancer), HaveField("LoadBalancerIP", "192.0.2.8")))
 	})
 
-	for _, after := range []bool{false, true} {
-		when := map[bool]string{false: "before", true: "after"}[after]
+	for when, after := range moments {
 		It("is right after create_vm or delete_vm was killed "+when+" any request and repeated", func(ctx context.Context) {
 			properties := behind(fixed(nil), map[string]any{"ports": []any{8443}})
 			w.create(ctx, "first", properties, nil)
 			uid := w.service(ctx, "web").UID
-			for n := 1; ; n++ {
+			eachRequest(6, func(n int) bool {
 				agent := fmt.Sprintf("killed-%d", n)
 				cut := w.killed(ctx, n, after, "create_vm", agent, stemcellCID, properties, onDynamic(), []string{}, map[string]any{})
 				vm := w.create(ctx, agent, properties, map[string]any{})
@@ -154,23 +153,16 @@ var _ = Describe("A Service", func() {
 					Expect(w.service(ctx, name).OwnerReferences).To(ContainElement(HaveField("Name", vm)))
 				}
 				cutToo := w.killed(ctx, n, after, "delete_vm", vm)
-				response, err := w.Call(ctx, "delete_vm", vm)
-				Expect(err).NotTo(HaveOccurred())
-				if response.Error != nil {
-					Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMNotFound"))
-				}
+				w.repeats(ctx, "VMNotFound", "delete_vm", vm)
 				Eventually(w.service).WithContext(ctx).WithArguments(vm).Should(BeNil())
 				Expect(w.service(ctx, "web").UID).To(Equal(uid))
-				if !cut && !cutToo {
-					Expect(n).To(BeNumerically(">", 6))
-					return
-				}
-			}
+				return cut || cutToo
+			})
 		})
 	}
 })
 
-// endpoints answers which machines the Service reaches.
+// endpoints returns which machines the Service reaches.
 func (w world) endpoints(ctx context.Context, service string) []string {
 	GinkgoHelper()
 	slices, err := cluster.DiscoveryV1().EndpointSlices(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service})

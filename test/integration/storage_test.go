@@ -162,10 +162,7 @@ var _ = Describe("A disk's volume", func() {
 		w  world
 		vm string
 	)
-	BeforeEach(func(ctx context.Context) {
-		w = newWorld(ctx)
-		vm = w.createVM(ctx, "one")
-	})
+	BeforeEach(func(ctx context.Context) { w, vm = newWorldWithVM(ctx) })
 
 	It("grows with resize_disk, and not again when the call is repeated", func(ctx context.Context) {
 		disk := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing", "volume_mode": "Block"})

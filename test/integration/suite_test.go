@@ -17,7 +17,9 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
@@ -173,11 +175,18 @@ func newWorld(ctx context.Context) world {
 	return world{Director: &director.Director{CPI: program, Config: config}, namespace: namespace, kind: kinds[""]}
 }
 
+// newWorldWithVM is a world with a machine.
+func newWorldWithVM(ctx context.Context) (w world, vm string) {
+	GinkgoHelper()
+	w = newWorld(ctx)
+	return w, w.createVM(ctx, "one")
+}
+
 // newWorldWithDisk is a world with a machine and a disk for it.
 func newWorldWithDisk(ctx context.Context) (w world, vm, disk string) {
 	GinkgoHelper()
-	w = newWorld(ctx)
-	return w, w.createVM(ctx, "one"), w.createDisk(ctx)
+	w, vm = newWorldWithVM(ctx)
+	return w, vm, w.createDisk(ctx)
 }
 
 // with is the world's director with another section of that name in its configuration.
@@ -235,7 +244,7 @@ func manual(address string) map[string]any {
 		"cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
 }
 
-// createVM makes a machine on a dynamic network and answers its CID.
+// createVM makes a machine on a dynamic network and returns its CID.
 //
 // Like the director, it names the disks that the machine is to get: their volumes can be reached from
 // one node alone.
@@ -255,7 +264,7 @@ func (w world) annotate(ctx context.Context, pod, key string, value *string) err
 	return err
 }
 
-// orNil answers what was found, or nil when there is none.
+// orNil returns what was found, or nil when there is none.
 func orNil[T any](found *T, err error) *T {
 	GinkgoHelper()
 	if apierrors.IsNotFound(err) {
@@ -270,39 +279,26 @@ func (w world) createDisk(ctx context.Context) string {
 	return w.must(ctx, "create_disk", 64, w.disk, nil).Text()
 }
 
-// objects answers what the CPI has put into the namespace, as kind/name.
+// objects returns what the CPI has put into the namespace, as kind/name.
 func (w world) objects(ctx context.Context) []string {
 	GinkgoHelper()
-	found := []string{}
-	pods, err := cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	for _, pod := range pods.Items {
-		found = append(found, "Pod/"+pod.Name)
-	}
-	secrets, err := cluster.CoreV1().Secrets(w.namespace).List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	for _, secret := range secrets.Items {
-		found = append(found, "Secret/"+secret.Name)
-	}
-	claims, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	for _, claim := range claims.Items {
-		found = append(found, "PersistentVolumeClaim/"+claim.Name)
-	}
-	templates, err := cluster.CoreV1().PodTemplates(w.namespace).List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	for _, template := range templates.Items {
-		found = append(found, "PodTemplate/"+template.Name)
-	}
-	services, err := cluster.CoreV1().Services(w.namespace).List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	for _, service := range services.Items {
-		found = append(found, "Service/"+service.Name)
-	}
-	budgets, err := cluster.PolicyV1().PodDisruptionBudgets(w.namespace).List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	for _, budget := range budgets.Items {
-		found = append(found, "PodDisruptionBudget/"+budget.Name)
+	found, core, all := []string{}, cluster.CoreV1(), metav1.ListOptions{}
+	for kind, list := range map[string]func() (runtime.Object, error){
+		"Pod":                   func() (runtime.Object, error) { return core.Pods(w.namespace).List(ctx, all) },
+		"Secret":                func() (runtime.Object, error) { return core.Secrets(w.namespace).List(ctx, all) },
+		"PersistentVolumeClaim": func() (runtime.Object, error) { return core.PersistentVolumeClaims(w.namespace).List(ctx, all) },
+		"PodTemplate":           func() (runtime.Object, error) { return core.PodTemplates(w.namespace).List(ctx, all) },
+		"Service":               func() (runtime.Object, error) { return core.Services(w.namespace).List(ctx, all) },
+		"PodDisruptionBudget": func() (runtime.Object, error) {
+			return cluster.PolicyV1().PodDisruptionBudgets(w.namespace).List(ctx, all)
+		},
+	} {
+		items, err := list()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(meta.EachListItem(items, func(item runtime.Object) error {
+			found = append(found, kind+"/"+item.(metav1.Object).GetName())
+			return nil
+		})).To(Succeed())
 	}
 	return found
 }

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"bosh-kubernetes-cpi/test/apiproxy"
 	"bosh-kubernetes-cpi/test/director"
 )
 
@@ -80,10 +79,7 @@ var _ = Describe("update_disk", func() {
 		w  world
 		vm string
 	)
-	BeforeEach(func(ctx context.Context) {
-		w = newWorld(ctx)
-		vm = w.createVM(ctx, "one")
-	})
+	BeforeEach(func(ctx context.Context) { w, vm = newWorldWithVM(ctx) })
 
 	// begun is a disk whose copy runs, after the call that began it was killed.
 	begun := func(ctx context.Context) string {
@@ -330,26 +326,22 @@ var _ = Describe("update_disk", func() {
 	// Each update is of the disk that the one before has made, which thereby takes over.
 	modes := []map[string]any{{}, toBlock}
 
-	for _, after := range []bool{false, true} {
-		when := map[bool]string{false: "before", true: "after"}[after]
+	for when, after := range moments {
 
 		It("killed "+when+" any request, ends with the same new disk when it is repeated", func(ctx context.Context) {
 			disk := w.usedDisk(ctx, vm, map[string]any{})
-			for n := 1; ; n++ {
+			eachRequest(15, func(n int) bool {
 				cut := w.killed(ctx, n, after, "update_disk", disk, 64, modes[n%2])
 				successor := w.must(ctx, "update_disk", disk, 64, modes[n%2]).Text()
 				Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk, successor))
 				disk = successor
-				if !cut {
-					Expect(n).To(BeNumerically(">", 15))
-					return
-				}
-			}
+				return cut
+			})
 		})
 
 		It("killed "+when+" any request, leaves the disk to be attached again", func(ctx context.Context) {
 			disk := w.usedDisk(ctx, vm, map[string]any{})
-			for n := 1; ; n++ {
+			eachRequest(10, func(n int) bool {
 				cut := w.killed(ctx, n, after, "update_disk", disk, 64, toBlock)
 				Eventually(func() *director.Error {
 					response, err := w.Call(ctx, "attach_disk", vm, disk)
@@ -358,34 +350,25 @@ var _ = Describe("update_disk", func() {
 				}).WithContext(ctx).Should(BeNil(), "the copy ends by itself")
 				Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk))
 				w.must(ctx, "detach_disk", vm, disk)
-				if !cut {
-					Expect(n).To(BeNumerically(">", 10))
-					return
-				}
-			}
+				return cut
+			})
 		})
 
 		It("is finished by an attach_disk of the new disk that is killed "+when+" any request, and repeated", func(ctx context.Context) {
 			disk := w.usedDisk(ctx, vm, map[string]any{})
-			for n := 1; ; n++ {
+			eachRequest(6, func(n int) bool {
 				successor := w.must(ctx, "update_disk", disk, 64, modes[n%2]).Text()
 				cut := w.killed(ctx, n, after, "attach_disk", vm, successor)
 				w.must(ctx, "attach_disk", vm, successor)
 				Eventually(w.disks).WithContext(ctx).Should(ConsistOf(successor))
 				w.must(ctx, "detach_disk", vm, successor)
 				disk = successor
-				if !cut {
-					Expect(n).To(BeNumerically(">", 6))
-					return
-				}
-			}
+				return cut
+			})
 		})
 	}
 
-	for name, fault := range map[string]func(int) apiproxy.Fault{
-		"a 503": apiproxy.Unavailable, "a connection that breaks before": apiproxy.ResetBefore,
-		"an answer that is lost on the way back": apiproxy.ResetAfter, "an answer that breaks off": apiproxy.CutShort,
-	} {
+	for name, fault := range faults {
 		It("is not disturbed by "+name+" at any request", func(ctx context.Context) {
 			disk := w.usedDisk(ctx, vm, map[string]any{})
 			for n, sent := 1, 1; n <= sent; n++ {

@@ -1,7 +1,6 @@
 package stemcells
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -18,8 +17,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"sync"
 	"time"
+
+	"github.com/onsi/gomega/gbytes"
 )
 
 // DebianProgram is the registry that operators are most likely to have: Docker's, as Debian packages it.
@@ -36,7 +36,7 @@ const (
 type Debian struct {
 	host, ca string
 	program  *exec.Cmd
-	log      locked
+	log      *gbytes.Buffer
 }
 
 // StartDebian starts the registry with its files in the folder, and waits until it answers. The caller
@@ -50,7 +50,7 @@ func StartDebian(ctx context.Context, folder string, deletes bool) (*Debian, err
 	if err != nil {
 		return nil, err
 	}
-	registry := &Debian{host: host, ca: certificate}
+	registry := &Debian{host: host, ca: certificate, log: gbytes.NewBuffer()}
 	for name, content := range map[string]string{
 		"crt.pem": certificate, "key.pem": key, "htpasswd": debianAccount,
 		"config.yml": fmt.Sprintf(debianConfig, folder, deletes, host),
@@ -60,7 +60,7 @@ func StartDebian(ctx context.Context, folder string, deletes bool) (*Debian, err
 		}
 	}
 	registry.program = exec.Command(DebianProgram, "serve", filepath.Join(folder, "config.yml"))
-	registry.program.Stdout, registry.program.Stderr = &registry.log, &registry.log
+	registry.program.Stdout, registry.program.Stderr = registry.log, registry.log
 	if err := registry.program.Start(); err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (d *Debian) await(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w; its log:\n%s", DebianProgram, err, d.log.String())
+			return fmt.Errorf("%s does not answer: %w; its log:\n%s", DebianProgram, err, d.log.Contents())
 		case <-ticker.C:
 		}
 	}
@@ -131,7 +131,7 @@ var accessLine = regexp.MustCompile(`"(GET|HEAD|POST|PATCH|PUT|DELETE) (/v2/[^ ?
 // request when it has answered it, so that the last may come a moment later.
 func (d *Debian) Requests() []string {
 	var all []string
-	for _, found := range accessLine.FindAllStringSubmatch(d.log.String(), -1) {
+	for _, found := range accessLine.FindAllStringSubmatch(string(d.log.Contents()), -1) {
 		all = append(all, found[1]+" "+found[2])
 	}
 	return all
@@ -155,22 +155,4 @@ func SelfSigned() (certificate, key string, err error) {
 	secret, err := x509.MarshalPKCS8PrivateKey(private)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})),
 		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})), err
-}
-
-// locked is a buffer that a process may write while a test reads.
-type locked struct {
-	mutex  sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (l *locked) Write(p []byte) (int, error) {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	return l.buffer.Write(p)
-}
-
-func (l *locked) String() string {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	return l.buffer.String()
 }

@@ -53,7 +53,7 @@ func (s step) each(with func(io.ReadSeeker) (bool, error)) (bool, error) {
 	return with(content)
 }
 
-// Install puts the shim on the node, or brings what is there up to date, and answers the files that
+// Install puts the shim on the node, or brings what is there up to date, and returns the files that
 // it changed. What it has put stays when a later step fails: the order makes every state a good one.
 func (o Options) Install() ([]string, error) {
 	if err := o.Validate(); err != nil {
@@ -72,7 +72,7 @@ func (o Options) Install() ([]string, error) {
 	return changed, nil
 }
 
-// Verify answers an error when Install would change something.
+// Verify returns an error when Install would change something.
 func (o Options) Verify() error {
 	if err := o.Validate(); err != nil {
 		return err

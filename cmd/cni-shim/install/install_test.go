@@ -15,6 +15,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
 
 	"bosh-kubernetes-cpi/cmd/cni-shim/install"
 )
@@ -191,10 +192,10 @@ var _ = Describe("Uninstall", func() {
 var _ = Describe("Watch", func() {
 	var n node
 	var stop func()
-	var logged *buffer
+	var logged *gbytes.Buffer
 
 	start := func(networks map[string]string) {
-		n, logged = newNode(networks), new(buffer)
+		n, logged = newNode(networks), gbytes.NewBuffer()
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error)
 		go func() { done <- n.Watch(ctx, 5*time.Millisecond, slog.New(slog.NewTextHandler(logged, nil))) }()
@@ -208,14 +209,14 @@ var _ = Describe("Watch", func() {
 	It("waits for the node's first network, says so once, and leaves everything in place at its end", func() {
 		start(nil)
 		Eventually(n.binary).Should(BeAnExistingFile())
-		Eventually(logged.String).Should(ContainSubstring("no network configuration"))
+		Eventually(logged).Should(gbytes.Say("no network configuration"))
 		n.write(filepath.Join(n.ConfigDir, "tmp"), bridge)
 		Expect(os.Rename(filepath.Join(n.ConfigDir, "tmp"), filepath.Join(n.ConfigDir, "10-pods.conflist"))).To(Succeed())
 		Eventually(n.Verify).Should(Succeed())
 		stop()
 		Expect(n.Verify()).To(Succeed())
-		Expect(strings.Count(logged.String(), "no network configuration")).To(Equal(1))
-		Expect(logged.String()).NotTo(ContainSubstring(token))
+		Expect(strings.Count(string(logged.Contents()), "no network configuration")).To(Equal(1))
+		Expect(string(logged.Contents())).NotTo(ContainSubstring(token))
 	})
 
 	It("follows a renewed token, a changed network, and repairs what was removed", func() {
@@ -235,7 +236,7 @@ var _ = Describe("Watch", func() {
 		Eventually(n.Verify).Should(Succeed())
 		good := read(n.config())
 		n.write(filepath.Join(n.ConfigDir, "10-pods.conflist"), `{"half":`)
-		Eventually(logged.String).Should(ContainSubstring("not JSON"))
+		Eventually(logged).Should(gbytes.Say("not JSON"))
 		Expect(read(n.config())).To(Equal(good))
 	})
 })
@@ -289,7 +290,7 @@ var _ = Describe("A node's runtime", func() {
 })
 
 // load does what a runtime does with the folder of networks: the first in lexical order, whole. It
-// answers the first plugin's type, and what is wrong.
+// returns the first plugin's type, and what is wrong.
 func (n node) load() (kind, problem string) {
 	entries, err := os.ReadDir(n.ConfigDir)
 	if err != nil {
@@ -328,22 +329,4 @@ func whole(path string) bool {
 func stillThere(path string, before os.FileInfo) bool {
 	now, err := os.Stat(path)
 	return err == nil && os.SameFile(now, before) && now.ModTime().Equal(before.ModTime())
-}
-
-// buffer is a log that is read while it is written.
-type buffer struct {
-	lock sync.Mutex
-	text strings.Builder
-}
-
-func (b *buffer) Write(raw []byte) (int, error) {
-	b.lock.Lock()
-	defer b.lock.Unlock()
-	return b.text.Write(raw)
-}
-
-func (b *buffer) String() string {
-	b.lock.Lock()
-	defer b.lock.Unlock()
-	return b.text.String()
 }

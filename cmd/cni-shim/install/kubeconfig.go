@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// credentials answers the kubeconfig for the node: a service account's token, which the kubelet renews
+// credentials returns the kubeconfig for the node: a service account's token, which the kubelet renews
 // in the Pod that runs the installer, and which Watch copies from there.
 func (o Options) credentials() ([]byte, error) {
 	if o.Server == "" {
@@ -41,7 +41,7 @@ func (o Options) credentials() ([]byte, error) {
 	return content, nil
 }
 
-// ServerOfPod answers the API server's URL as a Pod is told it; empty outside a Pod.
+// ServerOfPod returns the API server's URL as a Pod is told it; empty outside a Pod.
 func ServerOfPod() string {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {

@@ -22,7 +22,7 @@ const oldest = "0.3.1"
 // extensions of files that runtimes read as networks (libcni's ConfFiles, which they all use).
 var extensions = map[string]bool{".conf": true, ".conflist": true, ".json": true}
 
-// original answers the path of the node's own network: the first in lexical order that is not the
+// original returns the path of the node's own network: the first in lexical order that is not the
 // shim's.
 func (o Options) original() (string, error) {
 	entries, err := os.ReadDir(o.ConfigDir) // sorted by name
@@ -43,7 +43,7 @@ func (o Options) original() (string, error) {
 	return "", fmt.Errorf("%w in %s: install the cluster's network plugin first", ErrNoNetwork, o.ConfigDir)
 }
 
-// wrapped answers the shim's network for the node's.
+// wrapped returns the shim's network for the node's.
 func (o Options) wrapped(path string) ([]byte, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -123,7 +123,7 @@ func wrap(network object, entry map[string]any) ([]byte, error) {
 	return json.MarshalIndent(network, "", "  ")
 }
 
-// text answers a JSON string; empty for anything else.
+// text returns a JSON string; empty for anything else.
 func text(raw json.RawMessage) string {
 	var s string
 	_ = json.Unmarshal(raw, &s)

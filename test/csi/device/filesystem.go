@@ -42,7 +42,7 @@ func Format(ctx context.Context, device, filesystem string) error {
 	return err
 }
 
-// probe answers the type of filesystem or else of partition table; empty for a blank device.
+// probe returns the type of filesystem or else of partition table; empty for a blank device.
 func probe(ctx context.Context, device string) (string, error) {
 	for _, tag := range []string{"TYPE", "PTTYPE"} {
 		out, err := run(ctx, "blkid", "--probe", "--output", "value", "--match-tag", tag, device)

@@ -18,8 +18,8 @@ const (
 )
 
 // Freeze stops writes to the filesystems on the device and its partitions, wherever on this machine they
-// are mounted: each superblock has to be frozen once only, by way of any mount of it. The answer lets
-// writes go on again. A filesystem that was frozen already stays so.
+// are mounted: each superblock has to be frozen once only, by way of any mount of it. The function that it
+// returns lets writes go on again. A filesystem that was frozen already stays so.
 func Freeze(device string) (thaw func() error, err error) {
 	var held []*os.File
 	thaw = func() error {
@@ -92,7 +92,7 @@ func eachFilesystem(device string, do func(*os.File) error) error {
 	return nil
 }
 
-// numbers answers the numbers of the device and of its partitions.
+// numbers returns the numbers of the device and of its partitions.
 func numbers(device string) ([]string, error) {
 	name := filepath.Base(device)
 	files, err := filepath.Glob(filepath.Join("/sys/block", name, name+"*", "dev"))
@@ -110,7 +110,7 @@ func numbers(device string) ([]string, error) {
 	return all, nil
 }
 
-// mountTables answers the mounts of every mount namespace, by one process of each.
+// mountTables returns the mounts of every mount namespace, by one process of each.
 func mountTables() (map[string][]Mounted, error) {
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {

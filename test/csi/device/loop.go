@@ -14,7 +14,7 @@ import (
 // ErrInUse is the error for a device that a mount or another program holds.
 var ErrInUse = errors.New("is in use")
 
-// Attach answers the file's loop device, a new one when it has none.
+// Attach returns the file's loop device, a new one when it has none.
 func Attach(ctx context.Context, file string, readOnly bool) (string, error) {
 	args := []string{"--find", "--show", "--nooverlap"}
 	if readOnly {
@@ -24,7 +24,7 @@ func Attach(ctx context.Context, file string, readOnly bool) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// Loops answers the file's loop devices.
+// Loops returns the file's loop devices.
 func Loops(ctx context.Context, file string) ([]string, error) {
 	out, err := run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME", "--associated", file)
 	return strings.Fields(out), err

@@ -18,7 +18,7 @@ type Mounted struct {
 	ReadOnly bool
 }
 
-// Mounts answers what is mounted in this process's mount namespace.
+// Mounts returns what is mounted in this process's mount namespace.
 func Mounts() ([]Mounted, error) { return mounts("/proc/self/mountinfo") }
 
 func mounts(file string) ([]Mounted, error) {
@@ -61,7 +61,7 @@ func unescape(text string) string {
 	return plain.String()
 }
 
-// At answers what is mounted at the path; the uppermost of several.
+// At returns what is mounted at the path; the uppermost of several.
 func At(path string) (Mounted, bool, error) {
 	all, err := Mounts()
 	if err != nil {

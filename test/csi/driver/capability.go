@@ -35,7 +35,7 @@ func supported(capability *csi.VolumeCapability) error {
 	return nil
 }
 
-// checkCapability answers INVALID_ARGUMENT for a capability that is missing or not supported.
+// checkCapability returns INVALID_ARGUMENT for a capability that is missing or not supported.
 func checkCapability(capability *csi.VolumeCapability) error {
 	if capability == nil {
 		return status.Error(codes.InvalidArgument, "the volume capability is missing")
@@ -69,7 +69,7 @@ func readOnly(capability *csi.VolumeCapability) bool {
 	return capability.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
 }
 
-// offered answers the capabilities of a service, made of their kinds.
+// offered returns the capabilities of a service, made of their kinds.
 func offered[K, C any](wrap func(K) C, kinds ...K) []C {
 	all := make([]C, 0, len(kinds))
 	for _, kind := range kinds {
@@ -78,7 +78,7 @@ func offered[K, C any](wrap func(K) C, kinds ...K) []C {
 	return all
 }
 
-// need answers INVALID_ARGUMENT for the first of the required fields that is empty: name, value, name, …
+// need returns INVALID_ARGUMENT for the first of the required fields that is empty: name, value, name, …
 func need(fields ...string) error {
 	for i := 0; i+1 < len(fields); i += 2 {
 		if fields[i+1] == "" {

@@ -73,7 +73,7 @@ func (c controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeR
 	return &csi.CreateVolumeResponse{Volume: describe(volume)}, nil
 }
 
-// fits answers ALREADY_EXISTS when the volume of that name is not what is asked for.
+// fits returns ALREADY_EXISTS when the volume of that name is not what is asked for.
 func fits(volume store.Volume, request *csi.CreateVolumeRequest) error {
 	asked := request.GetCapacityRange()
 	source := request.GetVolumeContentSource()
@@ -271,7 +271,7 @@ func (c controller) ValidateVolumeCapabilities(_ context.Context, request *csi.V
 	}}, nil
 }
 
-// GetCapacity answers the space that is free: every node's, since all share the folder.
+// GetCapacity returns the space that is free: every node's, since all share the folder.
 func (c controller) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(c.store.Dir(), &stat); err != nil {

@@ -11,7 +11,7 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// page answers the records after the one that the token names, and the next page's token: the id of the
+// page returns the records after the one that the token names, and the next page's token: the id of the
 // page's last record. The spec wants ABORTED for a token that is not valid.
 func page[T any](all []T, id func(T) string, token string, limit int32) ([]T, string, error) {
 	if limit < 0 {
@@ -50,7 +50,7 @@ func (c controller) ListVolumes(_ context.Context, request *csi.ListVolumesReque
 	return answer, nil
 }
 
-// ListSnapshots answers nothing for a snapshot or source that is not there, as the spec wants.
+// ListSnapshots returns nothing for a snapshot or source that is not there, as the spec wants.
 func (c controller) ListSnapshots(_ context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	all, err := c.store.Snapshots()
 	if err != nil {

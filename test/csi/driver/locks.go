@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -19,7 +20,7 @@ type locks struct {
 
 func newLocks() *locks { return &locks{held: map[string]chan struct{}{}} }
 
-// held answers the volume, on which nobody else works until it is released.
+// held returns the volume, on which nobody else works until it is released.
 func (d *Driver) held(ctx context.Context, id string) (volume store.Volume, release func(), err error) {
 	release, err = d.locks.lock(ctx, id)
 	if err != nil {
@@ -33,7 +34,21 @@ func (d *Driver) held(ctx context.Context, id string) (volume store.Volume, rele
 	return volume, release, nil
 }
 
-// lock waits for the key; after the call's deadline it answers ABORTED, the spec's code for a pending
+// capable is a request about a volume that names a capability.
+type capable interface {
+	GetVolumeId() string
+	GetVolumeCapability() *csi.VolumeCapability
+}
+
+// heldFor is held for a request whose capability a volume can have.
+func (d *Driver) heldFor(ctx context.Context, request capable) (volume store.Volume, release func(), err error) {
+	if err := checkCapability(request.GetVolumeCapability()); err != nil {
+		return volume, nil, err
+	}
+	return d.held(ctx, request.GetVolumeId())
+}
+
+// lock waits for the key; after the call's deadline it returns ABORTED, the spec's code for a pending
 // operation.
 func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error) {
 	for {

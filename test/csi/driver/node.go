@@ -36,7 +36,7 @@ func (n node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGe
 	return &csi.NodeGetInfoResponse{NodeId: n.options.Node, AccessibleTopology: topology(n.options.Node)}, nil
 }
 
-// heldAt is held for a call with a path of this name, which it answers clean.
+// heldAt is held for a call with a path of this name, which it returns clean.
 func (n node) heldAt(ctx context.Context, id, name, path string) (volume store.Volume, clean string, release func(), err error) {
 	if err := need("volume id", id, name, path); err != nil {
 		return volume, "", nil, err
@@ -47,17 +47,11 @@ func (n node) heldAt(ctx context.Context, id, name, path string) (volume store.V
 
 // attached is held for a call that has a path of this name and a capability too, if the controller gave
 // the volume to this node.
-func (n node) attached(ctx context.Context, request interface {
-	GetVolumeId() string
-	GetVolumeCapability() *csi.VolumeCapability
-}, name, path string) (volume store.Volume, release func(), err error) {
+func (n node) attached(ctx context.Context, request capable, name, path string) (volume store.Volume, release func(), err error) {
 	if err := need("volume id", request.GetVolumeId(), name, path); err != nil {
 		return volume, nil, err
 	}
-	if err := checkCapability(request.GetVolumeCapability()); err != nil {
-		return volume, nil, err
-	}
-	volume, release, err = n.held(ctx, request.GetVolumeId())
+	volume, release, err = n.heldFor(ctx, request)
 	if err == nil && volume.Published != n.options.Node {
 		release()
 		err = status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %q, not to %s", volume.ID, volume.Published, n.options.Node)
@@ -140,7 +134,7 @@ func mountWritable(ctx context.Context, loop, path, kind string, options []strin
 	return nil
 }
 
-// mountedFrom answers what is mounted at the path, and ALREADY_EXISTS when it is not from the device.
+// mountedFrom returns what is mounted at the path, and ALREADY_EXISTS when it is not from the device.
 func mountedFrom(loop, path string) (device.Mounted, bool, error) {
 	number, err := device.Number(loop)
 	if err != nil {
@@ -177,7 +171,7 @@ func (n node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVol
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// loop answers the volume's loop device; it has one from staging to unstaging.
+// loop returns the volume's loop device; it has one from staging to unstaging.
 func (n node) loop(ctx context.Context, volume string) (string, error) {
 	loops, err := device.Loops(ctx, n.store.VolumeImage(volume))
 	if err != nil {
@@ -189,7 +183,7 @@ func (n node) loop(ctx context.Context, volume string) (string, error) {
 	return loops[0], nil
 }
 
-// exists answers NOT_FOUND for a path that is not there.
+// exists returns NOT_FOUND for a path that is not there.
 func exists(path string) (os.FileInfo, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {

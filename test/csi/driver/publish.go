@@ -17,10 +17,7 @@ func (c controller) ControllerPublishVolume(ctx context.Context, request *csi.Co
 	if err := need("volume id", request.GetVolumeId(), "node id", request.GetNodeId()); err != nil {
 		return nil, err
 	}
-	if err := checkCapability(request.GetVolumeCapability()); err != nil {
-		return nil, err
-	}
-	volume, release, err := c.held(ctx, request.GetVolumeId())
+	volume, release, err := c.heldFor(ctx, request)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// CreateSnapshot answers when the copy is complete, so that a snapshot is always ready to use.
+// CreateSnapshot returns when the copy is complete, so that a snapshot is always ready to use.
 func (c controller) CreateSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	if err := need("name", request.GetName(), "source volume id", request.GetSourceVolumeId()); err != nil {
 		return nil, err

@@ -69,7 +69,7 @@ func publishMount(ctx context.Context, loop string, request *csi.NodePublishVolu
 	return failed(device.Bind(ctx, staging, target, readOnly))
 }
 
-// singleWriter answers FAILED_PRECONDITION when the volume is published already: the spec's code for a
+// singleWriter returns FAILED_PRECONDITION when the volume is published already: the spec's code for a
 // second target path of SINGLE_NODE_SINGLE_WRITER.
 func singleWriter(loop string, request *csi.NodePublishVolumeRequest, published func(m device.Mounted, number string) bool) error {
 	if request.GetVolumeCapability().GetAccessMode().GetMode() != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {

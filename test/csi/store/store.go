@@ -72,16 +72,32 @@ func (s *Store) VolumeImage(id string) string { return filepath.Join(s.dir, volu
 // SnapshotImage is the file with a snapshot's content.
 func (s *Store) SnapshotImage(id string) string { return filepath.Join(s.dir, snapshots, id+".img") }
 
-// Volume answers the volume with the id.
+// Volume returns the volume with the id.
 func (s *Store) Volume(id string) (Volume, error) { return read[Volume](s, volumes, id) }
 
-// Snapshot answers the snapshot with the id.
+// Snapshot returns the snapshot with the id.
 func (s *Store) Snapshot(id string) (Snapshot, error) { return read[Snapshot](s, snapshots, id) }
 
-// Volumes answers all volumes, ordered by id.
+// Volumes returns all volumes, ordered by id.
 func (s *Store) Volumes() ([]Volume, error) { return list[Volume](s, volumes) }
 
-// Snapshots answers all snapshots, ordered by id.
+// ImagesOn returns the files with the content of the volumes that the node has: those that can be used on
+// it alone, and those that are attached to it.
+func (s *Store) ImagesOn(node string) ([]string, error) {
+	all, err := s.Volumes()
+	if err != nil {
+		return nil, err
+	}
+	var images []string
+	for _, volume := range all {
+		if volume.Node == node || volume.Published == node {
+			images = append(images, s.VolumeImage(volume.ID))
+		}
+	}
+	return images, nil
+}
+
+// Snapshots returns all snapshots, ordered by id.
 func (s *Store) Snapshots() ([]Snapshot, error) { return list[Snapshot](s, snapshots) }
 
 // PutVolume writes the volume's record.
@@ -104,7 +120,7 @@ func (s *Store) AddNode(name string) error { return s.write(nodes, name, struct{
 // HasNode says whether the node is known.
 func (s *Store) HasNode(name string) (bool, error) { return s.has(nodes, name) }
 
-// Nodes answers the names of the known nodes in order.
+// Nodes returns the names of the known nodes in order.
 func (s *Store) Nodes() ([]string, error) { return s.ids(nodes) }
 
 // MarkFrozen notes that the volume's filesystem is about to be frozen, so that it can be thawed by
@@ -114,7 +130,7 @@ func (s *Store) MarkFrozen(volume string) error { return s.write(frozen, volume,
 // MarkThawed takes the note back.
 func (s *Store) MarkThawed(volume string) error { return s.delete(frozen, volume) }
 
-// Frozen answers the volumes that are noted as frozen.
+// Frozen returns the volumes that are noted as frozen.
 func (s *Store) Frozen() ([]string, error) { return s.ids(frozen) }
 
 // Sweep removes contents without a record and records that were never finished. Only the process that

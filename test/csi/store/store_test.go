@@ -28,7 +28,7 @@ var _ = Describe("Store", func() {
 		folder = open(dir)
 	})
 
-	It("answers after a restart what was written before", func() {
+	It("returns after a restart what was written before", func() {
 		volume := store.Volume{ID: "volume-1", Name: "pvc-1", Capacity: 7, Node: "node-1", SourceSnapshot: "snapshot-1", Published: "node-1", ReadOnly: true}
 		Expect(folder.PutVolume(volume)).To(Succeed())
 		Expect(folder.PutSnapshot(store.Snapshot{ID: "snapshot-1", Name: "s", Source: "volume-1", Size: 7})).To(Succeed())
@@ -67,6 +67,16 @@ var _ = Describe("Store", func() {
 		Expect(folder.DeleteVolume("volume-1")).To(Succeed())
 		Expect(folder.DeleteVolume("volume-1")).To(Succeed())
 		Expect(filepath.Join(dir, "volumes")).To(beEmptyFolder())
+	})
+
+	It("knows the images of a node's own volumes and of those attached to it", func() {
+		for _, volume := range []store.Volume{
+			{ID: "own", Node: "node-1"}, {ID: "attached", Published: "node-1"}, {ID: "elsewhere", Node: "node-2", Published: "node-2"}, {ID: "free"},
+		} {
+			Expect(folder.PutVolume(volume)).To(Succeed())
+		}
+		Expect(folder.ImagesOn("node-1")).To(ConsistOf(folder.VolumeImage("own"), folder.VolumeImage("attached")))
+		Expect(folder.ImagesOn("node-3")).To(BeEmpty())
 	})
 
 	It("sweeps away what was never finished and nothing else", func() {

@@ -1,4 +1,5 @@
-// Command csi-driver serves the CSI driver for tests on a unix socket.
+// Command csi-driver serves the CSI driver for tests on a unix socket. With -images it serves nothing: it
+// prints the image files of the volumes that the node has, a line each.
 package main
 
 import (
@@ -31,29 +32,49 @@ func run(ctx context.Context, args []string) error {
 	node := flags.String("node", "", "name of the node to serve")
 	controller := flags.Bool("controller", false, "serve the controller; one process only")
 	kubelet := flags.String("kubelet", "", "the kubelet's root folder, to be registered there")
+	images := flags.Bool("images", false, "print the image files of the node's volumes instead")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *dir == "" || *socket == "" || *node == "" && !*controller {
+	switch {
+	case *images && (*dir == "" || *node == ""):
+		return errors.New("-images needs -dir and -node")
+	case !*images && (*dir == "" || *socket == "" || *node == "" && !*controller):
 		return errors.New("-dir, -socket and one of -node and -controller are needed")
 	}
 	folder, err := store.Open(*dir)
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	served, err := driver.New(folder, driver.Options{Controller: *controller, Node: *node, Log: log})
+	if *images {
+		return printImages(folder, *node)
+	}
+	options := driver.Options{Controller: *controller, Node: *node, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	served, err := driver.New(folder, options)
 	if err != nil {
 		return err
 	}
+	return serve(ctx, served, *socket, *kubelet)
+}
+
+func printImages(folder *store.Store, node string) error {
+	images, err := folder.ImagesOn(node)
+	for _, image := range images {
+		fmt.Println(image)
+	}
+	return err
+}
+
+// serve answers calls on the socket, and the kubelet's for its registration unless its folder is empty.
+func serve(ctx context.Context, served *driver.Driver, socket, kubelet string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan error, 2)
-	go func() { done <- served.Serve(ctx, *socket) }()
+	go func() { done <- served.Serve(ctx, socket) }()
 	servers := 1
-	if *kubelet != "" {
+	if kubelet != "" {
 		servers++
-		go func() { done <- served.Register(ctx, *kubelet, *socket) }()
+		go func() { done <- served.Register(ctx, kubelet, socket) }()
 	}
 	var failures []error
 	for range servers {
