@@ -1,0 +1,67 @@
+package docs
+
+import (
+	"regexp"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var (
+	rule = regexp.MustCompile(`(?m)^([a-z][\w-]*):`)
+	// made are the words after a make that begins a command; settings may stand before it.
+	made = regexp.MustCompile(`(?:^|&& |; )(?:[A-Z_]+=\S+ )*make((?: +[^\s&;|#]+)+)`)
+	word = regexp.MustCompile(`^[a-z][\w-]*$`)
+	// place is a path that begins with one of the repository's folders. One that goes on before is elsewhere.
+	place = regexp.MustCompile(`(?:^|[\s(='"])((?:\.ci|agentsettings|cmd|config|cpi|docs|jobs|kube|packages|scripts|src|stemcell|test)/[\w./-]*\w)`)
+)
+
+var _ = Describe("Commands", func() {
+	It("name targets that the Makefile has", func() {
+		targets := map[string]bool{}
+		for _, match := range rule.FindAllStringSubmatch(content("Makefile"), -1) {
+			targets[match[1]] = true
+		}
+		var unknown []string
+		checked := 0
+		for _, p := range pages() {
+			for _, line := range p.code() {
+				for _, match := range made.FindAllStringSubmatch(strings.TrimPrefix(line, "$ "), -1) {
+					for _, each := range strings.Fields(match[1]) {
+						if !word.MatchString(each) { // LABEL=disks
+							continue
+						}
+						checked++
+						if !targets[each] {
+							unknown = append(unknown, p.path+": make "+each)
+						}
+					}
+				}
+			}
+		}
+		Expect(checked).To(BeNumerically(">", 20))
+		Expect(unknown).To(BeEmpty())
+	})
+
+	It("and other code name files and folders that are there", func() {
+		var missing []string
+		checked := 0
+		for _, p := range pages() {
+			lines := p.code()
+			for _, b := range p.blocks {
+				lines = append(lines, strings.Split(b.text, "\n")...)
+			}
+			for _, line := range lines {
+				for _, match := range place.FindAllStringSubmatch(line, -1) {
+					checked++
+					if path := strings.TrimSuffix(match[1], "/..."); !there(path) {
+						missing = append(missing, p.path+": "+match[1])
+					}
+				}
+			}
+		}
+		Expect(checked).To(BeNumerically(">", 50))
+		Expect(missing).To(BeEmpty())
+	})
+})
