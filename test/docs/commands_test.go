@@ -14,7 +14,8 @@ var (
 	made = regexp.MustCompile(`(?:^|&& |; )(?:[A-Z_]+=\S+ )*make((?: +[^\s&;|#]+)+)`)
 	word = regexp.MustCompile(`^[a-z][\w-]*$`)
 	// place is a path that begins with one of the repository's folders. One that goes on before is elsewhere.
-	place = regexp.MustCompile(`(?:^|[\s(='"])((?:\.ci|agentsettings|cmd|config|cpi|docs|jobs|kube|packages|scripts|src|stemcell|test)/[\w./-]*\w)`)
+	place = regexp.MustCompile(`(?:^|[\s(='"])(` +
+		`(?:\.ci|agentsettings|cmd|config|cpi|docs|jobs|kube|packages|scripts|src|stemcell|test)/[\w./-]*\w)`)
 )
 
 var _ = Describe("Commands", func() {
