@@ -24,12 +24,12 @@ func documented() map[string]string {
 	found := map[string]string{}
 	for _, cells := range row.FindAllStringSubmatch(content(configuration), -1) {
 		group := ""
-		for i, name := range strings.Split(cells[1], ", ") {
+		for _, name := range strings.Split(cells[1], ", ") {
 			name = strings.Trim(name, "`")
-			if i == 0 {
-				group = name[:max(0, strings.LastIndex(name, "."))]
-			} else {
+			if strings.HasPrefix(name, ".") {
 				name = group + name
+			} else {
+				group = name[:max(0, strings.LastIndex(name, "."))]
 			}
 			found[name] = cells[3]
 		}
