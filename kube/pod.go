@@ -46,14 +46,6 @@ func OwnedBy(object metav1.Object, uid types.UID) bool {
 	return slices.ContainsFunc(object.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return owner.UID == uid })
 }
 
-// Restarts counts how often the Pod's containers were started again.
-func Restarts(pod *corev1.Pod) (count int32) {
-	for _, status := range pod.Status.ContainerStatuses {
-		count += status.RestartCount
-	}
-	return count
-}
-
 // Ready reports whether the Pod's containers are up.
 func Ready(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -66,11 +58,9 @@ func Finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// Started reports whether any container of the Pod has ever run.
-func Started(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(containerStatuses(pod), func(s corev1.ContainerStatus) bool {
-		return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil || s.RestartCount > 0
-	})
+// HasRun reports whether the container has ever run.
+func HasRun(s corev1.ContainerStatus) bool {
+	return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil || s.RestartCount > 0
 }
 
 func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {

@@ -13,7 +13,7 @@ import (
 // requests sends single requests about one kind of object, without repeating or translating anything.
 //
 // It stands for client-go's gentype, which links that library's fakes, and with them OpenAPI, managed
-// fields and a second protobuf, into every program: a third of its size and of its memory.
+// fields and a second protobuf, into every program: 2.5 MB of its size and 2.7 MiB of its memory.
 type requests[T object, L runtime.Object] struct {
 	connection
 	plural  string

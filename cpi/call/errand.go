@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // RunErrand makes a Pod that runs once, waits until it has ended well, and removes it. One that a call
@@ -27,14 +29,12 @@ func (c *Call) awaitErrand(errand *corev1.Pod, what string) error {
 		if now == nil {
 			return false, CloudError.Errorf("Pod %s was deleted by someone else", errand.Name)
 		}
-		if errand.Status.Phase != corev1.PodFailed {
-			return errand.Status.Phase == corev1.PodSucceeded, nil
+		if over, well := manifest.Outcome(now); !over || well {
+			return over, nil
 		}
 		why := ""
-		for _, status := range errand.Status.ContainerStatuses {
-			if status.State.Terminated != nil {
-				why = strings.TrimSpace(status.State.Terminated.Message)
-			}
+		if ended := manifest.OwnStatus(errand).State.Terminated; ended != nil {
+			why = strings.TrimSpace(ended.Message)
 		}
 		return false, CloudError.Errorf("%s: %s", what, why)
 	})

@@ -194,7 +194,7 @@ func (s *Session) bringCopy(wanted *corev1.Pod) (*corev1.Pod, error) {
 			return false, s.AwaitGone(left)
 		case !IsCopy(left):
 			return false, AttachedError(left)
-		case left.Status.Phase == corev1.PodFailed || !slices.Equal(left.OwnerReferences, wanted.OwnerReferences):
+		case failed(left) || !slices.Equal(left.OwnerReferences, wanted.OwnerReferences):
 			return false, s.End(left)
 		}
 		return true, nil
@@ -203,6 +203,11 @@ func (s *Session) bringCopy(wanted *corev1.Pod) (*corev1.Pod, error) {
 		return pod, err
 	}
 	return s.Adopt(pod)
+}
+
+func failed(pod *corev1.Pod) bool {
+	over, well := manifest.Outcome(pod)
+	return over && !well
 }
 
 // awaitCopy waits until the copy has ended well. It has to start as soon as an attachment would.
@@ -214,15 +219,16 @@ func (s *Session) awaitCopy(pod *corev1.Pod) error {
 				return false, call.CloudError.Errorf("the copy of disk %s was ended by someone else", disk)
 			}
 			*pod = *present[0]
-			if pod.Status.Phase == corev1.PodFailed {
+			over, well := manifest.Outcome(pod)
+			if over && !well {
 				return false, failedCopy(pod)
 			}
-			return pod.Status.Phase == corev1.PodSucceeded || enough(pod), nil
+			return over || enough(pod), nil
 		})
 	}
 	starting, cancel := context.WithTimeout(s.Ctx, s.Start)
 	defer cancel()
-	if err := await(starting, kube.Started); err != nil {
+	if err := await(starting, func(pod *corev1.Pod) bool { return kube.HasRun(manifest.OwnStatus(pod)) }); err != nil {
 		return s.ExplainTimeout(pod, err, "the copy of disk "+disk+" did not start")
 	}
 	err := await(s.Ctx, func(*corev1.Pod) bool { return false })
@@ -231,12 +237,10 @@ func (s *Session) awaitCopy(pod *corev1.Pod) error {
 
 func failedCopy(pod *corev1.Pod) error {
 	kind, why := call.CloudError, cmp.Or(pod.Status.Message, pod.Status.Reason)
-	for _, status := range pod.Status.ContainerStatuses {
-		if ended := status.State.Terminated; ended != nil {
-			why = cmp.Or(strings.TrimSpace(ended.Message), fmt.Sprintf("it ended with status %d (%s)", ended.ExitCode, ended.Reason))
-			if ended.ExitCode == manifest.NoRoom {
-				kind = call.NoDiskSpace
-			}
+	if ended := manifest.OwnStatus(pod).State.Terminated; ended != nil {
+		why = cmp.Or(strings.TrimSpace(ended.Message), fmt.Sprintf("it ended with status %d (%s)", ended.ExitCode, ended.Reason))
+		if ended.ExitCode == manifest.NoRoom {
+			kind = call.NoDiskSpace
 		}
 	}
 	return kind.Errorf("the copy failed, and disk %s is as it was: %s", pod.Labels[manifest.LabelDisk], why)

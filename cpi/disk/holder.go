@@ -46,7 +46,9 @@ func attachedToError(disk, vm string) error {
 func IsCopy(pod *corev1.Pod) bool { return pod.Labels[manifest.LabelRole] == manifest.RoleCopy }
 
 // copyRuns reports that the copy reads the disk; one that has not started can be ended at any time.
-func copyRuns(pod *corev1.Pod) bool { return kube.Started(pod) && !kube.Finished(pod) }
+func copyRuns(pod *corev1.Pod) bool {
+	return kube.HasRun(manifest.OwnStatus(pod)) && !kube.Finished(pod)
+}
 
 // CopyingError refuses a disk that is being copied.
 func CopyingError(pod *corev1.Pod) error {

@@ -165,14 +165,13 @@ func (s *Session) awaitAttachment(attachment *corev1.Pod, depends []call.Sentine
 
 // failure returns what the attachment's own script gave as its reason to fail, unless it is trying again.
 func failure(attachment *corev1.Pod) string {
-	for _, status := range attachment.Status.ContainerStatuses {
-		if status.State.Running != nil {
-			continue
-		}
-		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
-			if ended != nil && ended.ExitCode == 1 {
-				return strings.TrimSpace(ended.Message)
-			}
+	status := manifest.OwnStatus(attachment)
+	if status.State.Running != nil {
+		return ""
+	}
+	for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
+		if ended != nil && ended.ExitCode == 1 {
+			return strings.TrimSpace(ended.Message)
 		}
 	}
 	return ""

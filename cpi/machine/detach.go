@@ -76,7 +76,7 @@ func (p hotPlug) take(vm string, attachment *corev1.Pod) error {
 	}
 	for {
 		proof := ""
-		if kube.Started(attachment) && attachment.DeletionTimestamp == nil && !off {
+		if kube.HasRun(manifest.OwnStatus(attachment)) && attachment.DeletionTimestamp == nil && !off {
 			if attachment, proof, err = p.beginProof(attachment); err != nil {
 				return err
 			}

@@ -44,12 +44,12 @@ func (p hotPlug) reboot(machine *corev1.Pod) error {
 
 // awaitRestart waits until the container has restarted since machine was read, and is up.
 func (p hotPlug) awaitRestart(machine *corev1.Pod) error {
-	before := kube.Restarts(machine)
+	before := manifest.OwnStatus(machine).RestartCount
 	err := p.Follow(nil, machine, func(now *corev1.Pod) (bool, error) {
 		if now == nil {
 			return false, call.NoVM(machine.Name)
 		}
-		return kube.Restarts(machine) > before && kube.Ready(machine), nil
+		return manifest.OwnStatus(now).RestartCount > before && kube.Ready(machine), nil
 	})
 	return p.ExplainTimeout(machine, err, "VM "+machine.Name+" did not come up again")
 }

@@ -78,7 +78,7 @@ func (a Attachment) Pod() *corev1.Pod {
 
 func (a Attachment) container() corev1.Container {
 	container := corev1.Container{
-		Name:    "hold",
+		Name:    holdContainer,
 		Command: attachmentCommand("hold"),
 		Env: []corev1.EnvVar{
 			{Name: "DISK", Value: a.Disk},
@@ -175,7 +175,7 @@ func LastRelease(attachment *corev1.Pod) (last string) {
 
 // once is an ephemeral container with a name of its own: it runs once, and stays in the Pod.
 func once(attachment *corev1.Pod, command []string) corev1.EphemeralContainer {
-	holder := attachment.Spec.Containers[0]
+	holder := Own(attachment)
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 		Name:                     releasePrefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
 		Image:                    holder.Image,

@@ -8,7 +8,7 @@ import (
 // beside is a Pod that does something for a machine, or for a disk, where that is: as the node sees it, and
 // with what is in a machine's image. It runs once.
 func beside(of *corev1.Pod, meta metav1.ObjectMeta, container corev1.Container) *corev1.Pod {
-	container.Image = of.Spec.Containers[0].Image
+	container.Image = Own(of).Image
 	container.ImagePullPolicy = corev1.PullIfNotPresent
 	container.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError

@@ -60,7 +60,7 @@ func (c Copy) Pod() *corev1.Pod {
 
 func (c Copy) container() corev1.Container {
 	return corev1.Container{
-		Name:    "copy",
+		Name:    copyContainer,
 		Command: []string{"/bin/bash", "-c", attachmentScript + "\n" + copyScript, "attachment", "copy"},
 		Env: []corev1.EnvVar{
 			{Name: "DISK", Value: c.New.Name},

@@ -22,8 +22,6 @@ const (
 	NodeDirectory = "/run/bosh-kubernetes-cpi"
 )
 
-const machineContainer = "machine"
-
 // SettingsKey is the key of the agent's settings in the VM's Secret.
 const SettingsKey = "settings.json"
 

@@ -16,12 +16,8 @@ func RebootName(vm string) string { return vm + "-reboot" }
 
 // containerID is the runtime's own id of the machine's container, without the runtime's name.
 func containerID(vm *corev1.Pod) string {
-	for _, status := range vm.Status.ContainerStatuses {
-		if _, id, found := strings.Cut(status.ContainerID, "://"); found {
-			return id
-		}
-	}
-	return ""
+	_, id, _ := strings.Cut(OwnStatus(vm).ContainerID, "://")
+	return id
 }
 
 // Reboot is a Pod on the machine's node that ends the machine's init program, as its own reset button:

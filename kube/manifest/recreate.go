@@ -130,12 +130,13 @@ func (c Change) disks() map[string]any {
 // Disks are the CIDs of the disks that are volumes of such a machine's Pod.
 func Disks(pod corev1.PodSpec) []string {
 	var disks []string
-	for _, mount := range pod.Containers[0].VolumeMounts {
+	machine := named(pod, machineContainer)
+	for _, mount := range machine.VolumeMounts {
 		if path.Dir(mount.MountPath) == machineDevices {
 			disks = append(disks, mount.Name)
 		}
 	}
-	for _, device := range pod.Containers[0].VolumeDevices {
+	for _, device := range machine.VolumeDevices {
 		disks = append(disks, device.Name)
 	}
 	slices.Sort(disks)

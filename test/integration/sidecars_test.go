@@ -1,0 +1,34 @@
+package integration
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var _ = Describe("A machine in whose Pod a proxy was injected", func() {
+	It("is the one whose container reboot_vm restarts", func(ctx context.Context) {
+		w := newWorld(ctx)
+		vm := w.createVM(ctx, "one")
+		pods := cluster.CoreV1().Pods(w.namespace)
+		// The kubelet reports of containers sorted by their names.
+		_, err := pods.Patch(ctx, vm, types.MergePatchType, []byte(`{"status": {"containerStatuses": [
+			{"name": "a-proxy", "image": "x", "imageID": "", "ready": true, "restartCount": 0, "containerID": "containerd://proxy", "state": {"running": {}}},
+			{"name": "machine", "image": "x", "imageID": "", "ready": true, "restartCount": 0, "containerID": "containerd://machine", "state": {"running": {}}}]}}`),
+			metav1.PatchOptions{}, "status")
+		Expect(err).NotTo(HaveOccurred())
+		watch, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + vm + "-reboot"})
+		Expect(err).NotTo(HaveOccurred())
+		defer watch.Stop()
+		short := w.withTimeouts(map[string]any{"other": "3s"})
+		_, err = short.Call(ctx, "reboot_vm", vm) // nothing restarts a simulated machine
+		Expect(err).NotTo(HaveOccurred())
+		var event any
+		Eventually(watch.ResultChan()).WithContext(ctx).Should(Receive(&event))
+		Expect(event).To(HaveField("Object.Spec.Containers", ContainElement(HaveField("Env", ContainElement(And(
+			HaveField("Name", "CONTAINER"), HaveField("Value", "machine")))))))
+	})
+})
