@@ -47,7 +47,8 @@ func IsCopy(pod *corev1.Pod) bool { return pod.Labels[manifest.LabelRole] == man
 
 // copyRuns reports that the copy reads the disk; one that has not started can be ended at any time.
 func copyRuns(pod *corev1.Pod) bool {
-	return kube.HasRun(manifest.OwnStatus(pod)) && !kube.Finished(pod)
+	over, _ := manifest.Outcome(pod)
+	return kube.HasRun(manifest.OwnStatus(pod)) && !over
 }
 
 // CopyingError refuses a disk that is being copied.
