@@ -199,14 +199,10 @@ func (s Service) checkType(key string, built manifest.Service) error {
 }
 
 func (s Service) checkAddresses(key string, built manifest.Service) error {
-	addresses := map[string]string{}
-	if s.ClusterIP != corev1.ClusterIPNone {
-		addresses["cluster_ip"] = s.ClusterIP
-	}
-	addresses["load_balancer_ip"] = s.LoadBalancerIP
-	for field, address := range addresses {
-		if _, err := netip.ParseAddr(address); address != "" && err != nil {
-			return call.Invalid("%s.%s %q is not an IP address", key, field, address)
+	for _, given := range []struct{ field, address string }{{"cluster_ip", s.ClusterIP}, {"load_balancer_ip", s.LoadBalancerIP}} {
+		headless := given.field == "cluster_ip" && given.address == corev1.ClusterIPNone
+		if _, err := netip.ParseAddr(given.address); given.address != "" && !headless && err != nil {
+			return call.Invalid("%s.%s %q is not an IP address", key, given.field, given.address)
 		}
 	}
 	for i, address := range built.ExternalIPs {
@@ -266,10 +262,11 @@ func (p ServicePort) build(key string, service corev1.ServiceType) (corev1.Servi
 	if why := validation.IsDNS1123Label(built.Name); len(why) > 0 {
 		return built, call.Invalid("%s.name %q: %s", key, p.Name, why[0])
 	}
-	for field, port := range map[string]int32{"port": p.Port, "target_port": built.TargetPort.IntVal} {
-		if why := validation.IsValidPortNum(int(port)); len(why) > 0 && (field == "port" || p.TargetPort != 0) {
-			return built, call.Invalid("%s.%s %d: %s", key, field, port, why[0])
-		}
+	if why := validation.IsValidPortNum(int(p.Port)); len(why) > 0 {
+		return built, call.Invalid("%s.port %d: %s", key, p.Port, why[0])
+	}
+	if why := validation.IsValidPortNum(int(built.TargetPort.IntVal)); len(why) > 0 {
+		return built, call.Invalid("%s.target_port %d: %s", key, p.TargetPort, why[0])
 	}
 	switch {
 	case p.NodePort == 0:

@@ -37,9 +37,9 @@ type Options struct {
 
 // Validate names the first option that is missing or malformed.
 func (o Options) Validate() error {
-	for name, value := range map[string]string{"bin-dir": o.BinaryDir, "conf-dir": o.ConfigDir} {
-		if !filepath.IsAbs(value) {
-			return fmt.Errorf("-%s %q must be an absolute path, the same here and on the node", name, value)
+	for _, folder := range []struct{ option, path string }{{"bin-dir", o.BinaryDir}, {"conf-dir", o.ConfigDir}} {
+		if !filepath.IsAbs(folder.path) {
+			return fmt.Errorf("-%s %q must be an absolute path, the same here and on the node", folder.option, folder.path)
 		}
 	}
 	for _, subnet := range o.Subnets {
