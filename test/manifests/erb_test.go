@@ -24,7 +24,7 @@ func render(ctx context.Context, properties any) (files, error) {
 	if err != nil {
 		return nil, err
 	}
-	command := exec.CommandContext(ctx, "ruby", filepath.Join(fixtures, "render.rb"), job)
+	command := exec.CommandContext(ctx, "ruby", fixture("render.rb"), job)
 	command.Stdin = bytes.NewReader(given)
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
