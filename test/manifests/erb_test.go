@@ -1,0 +1,68 @@
+package manifests
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/cpi"
+)
+
+// files are what the job's templates make of properties, by their paths in the job's folder.
+type files map[string]string
+
+// render makes the job's files of a manifest's properties.
+func render(ctx context.Context, properties any) (files, error) {
+	given, err := json.Marshal(properties)
+	if err != nil {
+		return nil, err
+	}
+	command := exec.CommandContext(ctx, "ruby", fixture("render.rb"), job)
+	command.Stdin = bytes.NewReader(given)
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, stderr.Bytes())
+	}
+	var made files
+	return made, json.Unmarshal(stdout.Bytes(), &made)
+}
+
+// mustRender is render for properties that have to do.
+func mustRender(ctx context.Context, properties any) files {
+	GinkgoHelper()
+	made, err := render(ctx, properties)
+	Expect(err).NotTo(HaveOccurred())
+	return made
+}
+
+// config is the CPI's configuration, as the CPI itself reads it.
+func (f files) config() cpi.Config {
+	GinkgoHelper()
+	config, err := cpi.LoadConfig(f.configFile())
+	Expect(err).NotTo(HaveOccurred())
+	return config
+}
+
+func (f files) configFile() string {
+	GinkgoHelper()
+	path := filepath.Join(GinkgoT().TempDir(), "cpi.json")
+	Expect(os.WriteFile(path, []byte(f["config/cpi.json"]), 0o600)).To(Succeed())
+	return path
+}
+
+// expectScript checks that bin/cpi is a script that a shell can read.
+func (f files) expectScript(ctx context.Context) {
+	GinkgoHelper()
+	check := exec.CommandContext(ctx, "bash", "-n")
+	check.Stdin = bytes.NewReader([]byte(f["bin/cpi"]))
+	out, err := check.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), "%s\n%s", out, f["bin/cpi"])
+}

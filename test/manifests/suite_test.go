@@ -1,0 +1,123 @@
+// Package manifests tests the files in manifests/: with the real BOSH CLI, the templates of the release's job rendered
+// by ERB, and the CPI's program against a real API server whose nodes kwok simulates.
+package manifests
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+func TestManifests(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(time.Minute)
+	SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
+	RunSpecs(t, "manifests")
+}
+
+// Where the files are that are tested.
+const (
+	root      = "../.."
+	published = root + "/manifests"
+	fixtures  = "testdata"
+	job       = root + "/jobs/kubernetes_cpi"
+)
+
+// namespace is that of docs/rbac.yaml.
+const namespace = "bosh"
+
+var (
+	dir        string // for what the suite makes
+	program    string // the CPI
+	plane      *embedded.ControlPlane
+	cluster    kubernetes.Interface
+	kubeconfig string // of the service account of docs/rbac.yaml
+)
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	dir = GinkgoT().TempDir()
+	buildProgram(ctx)
+	generateCredentials(ctx)
+	makeReleases(ctx)
+	startCluster(ctx)
+}, NodeTimeout(10*time.Minute))
+
+func buildProgram(ctx context.Context) {
+	GinkgoHelper()
+	program = filepath.Join(dir, "cpi")
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, "bosh-kubernetes-cpi/cmd/cpi")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(out))
+}
+
+// startCluster starts a control plane with three nodes, and gives the CPI the documented rights in it.
+func startCluster(ctx context.Context) {
+	GinkgoHelper()
+	var err error
+	plane, err = embedded.NewTestControlPlane(filepath.Join(dir, "control-plane"))
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(plane.Stop()).To(Succeed()) })
+	Expect(plane.Start(ctx)).To(Succeed())
+	kwok := embedded.Process{Name: "kwok", Dir: dir, Child: true, Args: []string{
+		"kwok", "--kubeconfig", plane.Kubeconfig("admin"), "--manage-all-nodes", "--config", root + "/test/integration/testdata/kwok.yaml",
+		"--server-address", "", "--node-ip", "192.0.2.1", "--cidr", "10.1.0.0/16", "--node-lease-duration-seconds", "40"}}
+	Expect(kwok.Start()).To(Succeed())
+	DeferCleanup(func() { Expect(kwok.Stop()).To(Succeed()) })
+	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
+	Expect(err).NotTo(HaveOccurred())
+	cluster, err = kubernetes.NewForConfig(config)
+	Expect(err).NotTo(HaveOccurred())
+
+	Expect(plane.Apply(ctx, nodes)).To(Succeed())
+	giveRights(ctx)
+	Eventually(func() error { // the controller manager makes it; without it no Pod is admitted
+		_, err := cluster.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	}).WithContext(ctx).Should(Succeed())
+}
+
+// giveRights does what docs/install.md says to an administrator.
+func giveRights(ctx context.Context) {
+	GinkgoHelper()
+	r := newReader()
+	r.do(ctx, "", blocksOf(installPage, "1. A namespace and its rights", "sh")...)
+	said := r.do(ctx, "", blocksOf(installPage, "2. A kubeconfig with these rights", "sh")...)
+	Expect(said).To(HaveSuffix("yes\n"))
+	content, err := os.ReadFile(filepath.Join(r.folder, "bosh-cpi.kubeconfig"))
+	Expect(err).NotTo(HaveOccurred())
+	kubeconfig = string(content)
+}
+
+const nodes = `
+apiVersion: v1
+kind: Node
+metadata: {name: node-a, labels: {topology.kubernetes.io/zone: zone-a}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-b, labels: {topology.kubernetes.io/zone: zone-b}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-c, labels: {topology.kubernetes.io/zone: zone-c}}
+`
+
+// emptyNamespace removes what the specs have made, at once.
+func emptyNamespace(ctx context.Context) {
+	GinkgoHelper()
+	_, err := plane.Kubectl(ctx, "delete", "--namespace", namespace, "--all", "--force", "--grace-period=0",
+		"pods,services,persistentvolumeclaims,poddisruptionbudgets")
+	Expect(err).NotTo(HaveOccurred())
+}
