@@ -161,6 +161,10 @@ func schemaOf(t reflect.Type, definitions map[string]any) map[string]any {
 		return quantity
 	case reflect.TypeFor[resource.Quantity]():
 		return map[string]any{"type": []string{"number", "string"}}
+	case reflect.TypeFor[machine.ServicePorts]():
+		port := schemaOf(reflect.TypeFor[machine.ServicePort](), definitions)
+		ports := map[string]any{"type": "string", "pattern": "^[0-9]+-[0-9]+$"}
+		return map[string]any{"type": "array", "items": map[string]any{"anyOf": []any{map[string]any{"type": "integer"}, ports, port}}}
 	case reflect.TypeFor[machine.EphemeralDisk]():
 		return map[string]any{"anyOf": []any{quantity, object(t, definitions)}}
 	}

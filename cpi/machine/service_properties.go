@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,15 +32,64 @@ type Service struct {
 	ExternalIPs []string `json:"external_ips"`
 	// LoadBalancerIP asks the load balancer for an address, LoadBalancerClass names who makes it, and
 	// SourceRanges are the networks that it lets in.
-	LoadBalancerIP    string        `json:"load_balancer_ip"`
-	LoadBalancerClass string        `json:"load_balancer_class"`
-	SourceRanges      []string      `json:"source_ranges"`
-	Ports             []ServicePort `json:"ports"`
+	LoadBalancerIP    string       `json:"load_balancer_ip"`
+	LoadBalancerClass string       `json:"load_balancer_class"`
+	SourceRanges      []string     `json:"source_ranges"`
+	Ports             ServicePorts `json:"ports"`
 	// Keep lets the Service outlive its last VM, so that a VM that is deleted before the next one is
 	// made loses no address.
 	Keep        bool              `json:"keep"`
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
+}
+
+// ServicePorts are a Service's ports: each a number, a range of numbers like "1024-1033", or a hash.
+type ServicePorts []ServicePort
+
+// maxPorts bounds a range: Kubernetes keeps a rule on each node for each port of a Service.
+const maxPorts = 1000
+
+// UnmarshalJSON expands ranges.
+func (p *ServicePorts) UnmarshalJSON(raw []byte) error {
+	var given []json.RawMessage
+	if err := json.Unmarshal(raw, &given); err != nil {
+		return fmt.Errorf("ports are a list: %w", err)
+	}
+	for _, each := range given {
+		var text string
+		if json.Unmarshal(each, &text) == nil {
+			ports, err := portRange(text)
+			if err != nil {
+				return err
+			}
+			*p = append(*p, ports...)
+			continue
+		}
+		var port ServicePort
+		if err := json.Unmarshal(each, &port); err != nil {
+			return err
+		}
+		*p = append(*p, port)
+	}
+	return nil
+}
+
+// portRange returns the ports of a range like "1024-1033".
+func portRange(text string) ([]ServicePort, error) {
+	first, last, _ := strings.Cut(text, "-")
+	from, err := strconv.ParseUint(first, 10, 16)
+	to, toErr := strconv.ParseUint(last, 10, 16)
+	switch {
+	case err != nil || toErr != nil || from == 0 || to < from:
+		return nil, fmt.Errorf("ports: %q is neither a port, a range like \"1024-1033\", nor a hash", text)
+	case to-from >= maxPorts:
+		return nil, fmt.Errorf("ports: %q are %d ports, and a Service takes no range of more than %d", text, to-from+1, maxPorts)
+	}
+	ports := make([]ServicePort, 0, to-from+1)
+	for port := from; port <= to; port++ {
+		ports = append(ports, ServicePort{Port: int32(port)})
+	}
+	return ports, nil
 }
 
 // ServicePort is one port of a Service.
@@ -59,7 +109,7 @@ type ServicePort struct {
 type vipProperties struct {
 	// ServiceType is ClusterIP, with the address as an external IP, or LoadBalancer, which is asked for it.
 	ServiceType corev1.ServiceType `json:"service_type"`
-	Ports       []ServicePort      `json:"ports"`
+	Ports       ServicePorts       `json:"ports"`
 	Annotations map[string]string  `json:"annotations"`
 }
 
@@ -222,7 +272,8 @@ func (s Service) checkAddresses(key string, built manifest.Service) error {
 // which node port to keep when the ports change.
 func (s Service) ports(key string, built manifest.Service) ([]corev1.ServicePort, error) {
 	if len(s.Ports) == 0 && built.ClusterIP != corev1.ClusterIPNone {
-		return nil, call.Invalid("%s.ports is missing: only a headless Service can do without", key)
+		return nil, call.Invalid("%s.ports is missing: an address is a Service here, which needs the ports that it is for; "+
+			"only a headless one can do without", key)
 	}
 	var ports []corev1.ServicePort
 	for i, wanted := range s.Ports {

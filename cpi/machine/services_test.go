@@ -41,6 +41,25 @@ var _ = Describe("A VM's Services", func() {
 		))
 	})
 
+	It("have ranges of ports, each port of which is one of theirs", func() {
+		services := build(`{"services":[{"name":"tcp","ports":["1024-1026",{"port":80}]}]}`, `{}`)
+		Expect(services[0].Ports).To(HaveExactElements(
+			port("tcp-1024", 1024, 1024, corev1.ProtocolTCP), port("tcp-1025", 1025, 1025, corev1.ProtocolTCP),
+			port("tcp-1026", 1026, 1026, corev1.ProtocolTCP), port("tcp-80", 80, 80, corev1.ProtocolTCP)))
+	})
+
+	DescribeTable("have no ports that are none", func(ports, says string) {
+		_, err := parseProperties(json.RawMessage(`{"services":[{"ports":[` + ports + `]}]}`))
+		Expect(err).To(MatchError(ContainSubstring(says)))
+	},
+		Entry("a name", `"http"`, `"http" is neither a port, a range like "1024-1033", nor a hash`),
+		Entry("a range backwards", `"9-8"`, "nor a hash"),
+		Entry("port 0", `"0-8"`, "nor a hash"),
+		Entry("a range without end", `"8-"`, "nor a hash"),
+		Entry("beyond the last port", `"65530-65536"`, "nor a hash"),
+		Entry("too many", `"1-65535"`, "65535 ports"),
+	)
+
 	It("of vip networks are named after the address, of either family", func() {
 		services := build(`{}`, `{"b":{"type":"vip","ip":"2001:db8::","cloud_properties":{"ports":[80]}},
 			"a":{"type":"vip","ip":"192.0.2.1","cloud_properties":{"ports":[80],"service_type":"LoadBalancer"}}}`)
