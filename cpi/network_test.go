@@ -33,7 +33,7 @@ func networked(options NetworkOptions, raw []byte) (annotations map[string]strin
 		return nil, nil, nil, err
 	}
 	var written struct{ Networks json.RawMessage }
-	Expect(json.Unmarshal(settings, &written)).To(Succeed())
+	Expect(json.Unmarshal(settings[agentsettings.SettingsFile], &written)).To(Succeed())
 	answer, err = json.Marshal(networks)
 	return vm.Annotations, written.Networks, answer, err
 }

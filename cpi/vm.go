@@ -75,7 +75,7 @@ func creationFailed(err error) error {
 }
 
 // machine checks the whole request and builds what it asks for, before anything is sent.
-func (c *call) machine(agentID, stemcellCID string, properties json.RawMessage, networks Networks, env json.RawMessage) (manifest.VM, []byte, error) {
+func (c *call) machine(agentID, stemcellCID string, properties json.RawMessage, networks Networks, env json.RawMessage) (manifest.VM, agentsettings.Files, error) {
 	vm := manifest.VM{
 		Name:     manifest.VMName(agentID),
 		Director: c.director,
@@ -117,7 +117,7 @@ func (c *call) machine(agentID, stemcellCID string, properties json.RawMessage, 
 	if vm.Annotations, err = networks.annotate(c.config.Network, vm.Annotations); err != nil {
 		return vm, nil, err
 	}
-	settings, err := c.config.Agent.JSON(agentsettings.Machine{
+	settings, err := c.config.Agent.Files(agentsettings.Machine{
 		AgentID: agentID, Name: vm.Name, Networks: networks.forAgent(), Env: env,
 	})
 	if err != nil {
@@ -160,12 +160,12 @@ func merged(maps ...map[string]string) map[string]string {
 }
 
 // digest identifies the request: two with the same digest make the same machine.
-func digest(vm manifest.VM, settings []byte) (string, error) {
-	raw, err := json.Marshal(vm)
+func digest(vm manifest.VM, settings agentsettings.Files) (string, error) {
+	raw, err := json.Marshal([]any{vm, settings})
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(append(raw, settings...))
+	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:]), nil
 }
 
@@ -173,7 +173,7 @@ func digest(vm manifest.VM, settings []byte) (string, error) {
 // garbage collector finishes what a crash in between left.
 //
 // The Pod is answered as soon as there is one, with an error too.
-func (c *call) bringVM(cluster *kube.Client, vm manifest.VM, settings []byte) (pod *corev1.Pod, err error) {
+func (c *call) bringVM(cluster *kube.Client, vm manifest.VM, settings agentsettings.Files) (pod *corev1.Pod, err error) {
 	vm.Namespace = cluster.Namespace
 	if vm.Recreate {
 		pod, err = c.bringRecreated(cluster, vm)
@@ -201,7 +201,7 @@ func (c *call) bringPod(cluster *kube.Client, vm manifest.VM) (*corev1.Pod, erro
 }
 
 // bringSettings makes the Secret, in the place of one that belonged to a former Pod.
-func (c *call) bringSettings(cluster *kube.Client, vm manifest.VM, settings []byte, pod *corev1.Pod) error {
+func (c *call) bringSettings(cluster *kube.Client, vm manifest.VM, settings agentsettings.Files, pod *corev1.Pod) error {
 	_, _, err := cluster.Secrets.Bring(c.ctx, vm.Settings(settings, pod), func(left *corev1.Secret) (bool, error) {
 		if ownedBy(left, manifest.Owner(pod).UID) {
 			return true, nil

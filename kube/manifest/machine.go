@@ -24,9 +24,6 @@ const (
 
 const machineContainer = "machine"
 
-// SettingsKey is the key of the agent's settings in the VM's Secret.
-const SettingsKey = "settings.json"
-
 // DevicePath is where a disk appears inside its VM, and the disk's hint for the agent.
 func DevicePath(diskCID string) string { return path.Join(machineDevices, diskCID) }
 
@@ -206,8 +203,9 @@ func devicesVolume(namespace, vm string) corev1.VolumeSource {
 	}}
 }
 
-// Settings is the Secret with the agent's settings. It belongs to the VM and goes with it.
-func (vm VM) Settings(settings []byte, pod *corev1.Pod) *corev1.Secret {
+// Settings is the Secret with what the machine is given for its agent, a key for each file. It belongs to the
+// VM and goes with it.
+func (vm VM) Settings(files map[string][]byte, pod *corev1.Pod) *corev1.Secret {
 	meta := owned(vm.Name, vm.Namespace, vm.Director, RoleVM)
 	meta.Labels[LabelVM] = vm.Name
 	meta.OwnerReferences = []metav1.OwnerReference{Owner(pod)}
@@ -215,7 +213,7 @@ func (vm VM) Settings(settings []byte, pod *corev1.Pod) *corev1.Secret {
 		ObjectMeta: meta,
 		Type:       corev1.SecretTypeOpaque,
 		Immutable:  new(true),
-		Data:       map[string][]byte{SettingsKey: settings},
+		Data:       files,
 	}
 }
 

@@ -94,7 +94,7 @@ var _ = Describe("A machine", func() {
 
 	It("owns the Secret with its settings", func() {
 		vm := machine()
-		golden("settings", vm.Settings([]byte(`{}`), running(vm)))
+		golden("settings", vm.Settings(map[string][]byte{"settings.json": []byte("{}")}, running(vm)))
 	})
 })
 
