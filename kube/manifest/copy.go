@@ -1,17 +1,15 @@
 package manifest
 
 import (
-	_ "embed"
 	"path"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
 
-//go:embed copy.sh
-var copyScript string
+	"bosh-kubernetes-cpi/kube/manifest/node"
+)
 
 // RoleCopy is the value of LabelRole on the Pod that copies a disk.
 const RoleCopy = "copy"
@@ -35,7 +33,7 @@ const (
 )
 
 // NoRoom is the status with which a copy ends whose data does not fit.
-const NoRoom = 28
+const NoRoom = node.NoRoom
 
 // Successor is the claim of a disk that is to take the old one's place. It carries the metadata that the
 // director has given the old one.
@@ -81,7 +79,7 @@ func (c Copy) Pod() *corev1.Pod {
 func (c Copy) container() corev1.Container {
 	return corev1.Container{
 		Name:    "copy",
-		Command: []string{"/bin/bash", "-c", attachmentScript + "\n" + copyScript, "attachment", "copy"},
+		Command: node.Copy(),
 		Env: []corev1.EnvVar{
 			{Name: "DISK", Value: c.New.Name},
 			{Name: "SIZE_MIB", Value: c.New.Annotations[AnnotationSize]},

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	_ "embed"
 	"math"
 	"path"
 	"slices"
@@ -9,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
 // Where a machine finds what its Pod gives it.
@@ -26,16 +27,6 @@ const machineContainer = "machine"
 
 // DevicePath is where a disk appears inside its VM, and the disk's hint for the agent.
 func DevicePath(diskCID string) string { return path.Join(machineDevices, diskCID) }
-
-//go:embed machine-start.sh
-var machineStart string
-
-// machineUp succeeds once the agent runs: the director waits for its answer. It needs nothing but bash and
-// procfs.
-const machineUp = `for exe in /proc/[0-9]*/exe; do
-  [[ $(readlink "$exe") != */bosh-agent* ]] || exit 0
-done
-exit 1`
 
 // VM is a machine as create_vm was asked for it.
 type VM struct {
@@ -102,12 +93,12 @@ func (vm VM) Pod() *corev1.Pod {
 			Containers: []corev1.Container{{
 				Name:            machineContainer,
 				Image:           vm.Image,
-				Command:         []string{"/bin/bash", "-c", machineStart, "machine-start"},
+				Command:         node.MachineStart(),
 				Args:            initArguments(vm.Init),
 				Resources:       vm.Resources,
 				SecurityContext: security,
 				StartupProbe: &corev1.Probe{
-					ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/bash", "-c", vm.up()}}},
+					ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: vm.up()}},
 					PeriodSeconds:    1,
 					TimeoutSeconds:   10,
 					FailureThreshold: math.MaxInt32, // a machine that boots slowly is not restarted for it
@@ -165,12 +156,12 @@ var untouched = []corev1.Toleration{
 	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 }
 
-// up is the script that tells whether the machine is up.
-func (vm VM) up() string {
+// up is the command that tells whether the machine is up.
+func (vm VM) up() []string {
 	if vm.Recreate {
-		return machineHeard
+		return node.AgentHeard()
 	}
-	return machineUp
+	return node.AgentRuns()
 }
 
 func initArguments(init string) []string {
