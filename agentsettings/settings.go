@@ -1,7 +1,8 @@
-// Package agentsettings builds the settings.json that a machine's BOSH agent reads when it starts.
+// Package agentsettings builds what a machine's BOSH agent is given when it starts: its settings.json, the
+// change that its configuration needs, and what the machine's start script has to know of them.
 //
-// The format is the agent's: settings/settings.go of cloudfoundry/bosh-agent. The package knows
-// neither Kubernetes nor the CPI's protocol.
+// The formats are the agent's: settings/settings.go and app/config.go of cloudfoundry/bosh-agent. The package
+// knows neither Kubernetes nor the CPI's protocol.
 package agentsettings
 
 import (

@@ -58,3 +58,50 @@ var _ = Describe("An agent's settings", func() {
 		Expect(agentsettings.Options{Mbus: "nats//nats:SECRET@x"}.Validate()).NotTo(MatchError(ContainSubstring("SECRET")))
 	})
 })
+
+var _ = Describe("A machine's files", func() {
+	options := agentsettings.Options{Mbus: "nats://nats:pw@10.0.0.6:4222"}
+
+	It("are the settings, and plainly what its start script needs of them", func() {
+		machine := agentsettings.Machine{
+			AgentID: "a1", Name: "agent-a1",
+			Env: json.RawMessage(`{"bosh": {}, "persistent_disk_mount_options": ["noatime", "commit=30"]}`),
+			Networks: map[string]agentsettings.Network{
+				"public":  {DNS: []string{"10.0.0.3", "10.0.0.4"}},
+				"default": {DNS: []string{"10.0.0.2"}},
+				"vip":     {},
+			},
+		}
+		files, err := options.Files(machine)
+		Expect(err).NotTo(HaveOccurred())
+		settings, err := options.JSON(machine)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(files).To(Equal(agentsettings.Files{
+			"settings.json":    settings,
+			"agent.patch.json": []byte(agentsettings.Config),
+			"mount-options":    []byte("noatime,commit=30"),
+			"name-servers":     []byte("10.0.0.2\n10.0.0.3\n10.0.0.4"),
+		}))
+	})
+
+	DescribeTable("are there, empty, when nothing is asked for", func(env string) {
+		files, err := options.Files(agentsettings.Machine{Env: json.RawMessage(env)})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(files).To(HaveKeyWithValue("mount-options", BeEmpty()))
+		Expect(files).To(HaveKeyWithValue("name-servers", BeEmpty()))
+	},
+		Entry("without an environment", ""),
+		Entry("with none", "null"),
+		Entry("with one that says nothing of it", `{"bosh": {"dns": ["10.0.0.2"], "persistent_disk_mount_options": ["noatime"]}}`),
+	)
+
+	It("are refused when the agent could not read the environment", func() {
+		_, err := options.Files(agentsettings.Machine{Env: json.RawMessage(`{"persistent_disk_mount_options": "SECRET"}`)})
+		Expect(err).To(MatchError(ContainSubstring("persistent_disk_mount_options")))
+		Expect(err).NotTo(MatchError(ContainSubstring("SECRET")))
+	})
+
+	It("hold a change of the agent's configuration that is JSON", func() {
+		Expect(json.Valid([]byte(agentsettings.Config))).To(BeTrue())
+	})
+})

@@ -14,18 +14,19 @@ const module = "bosh-kubernetes-cpi/"
 // rooms are the packages of the product, in the order of its floors, with what each may import, directly or
 // not, of the others: cmd → cpi → machine → disk, network → call → kube, agentsettings, stemcell.
 var rooms = map[string][]string{
-	"agentsettings":  {},
-	"stemcell":       {},
-	"kube/extension": {},
-	"kube/manifest":  {"kube/extension"},
-	"kube":           {"kube/extension"},
-	"cpi/call":       {"kube", "kube/extension", "kube/manifest"},
-	"cpi/network":    {"cpi/call", "agentsettings", "kube", "kube/extension", "kube/manifest"},
-	"cpi/disk":       {"cpi/call", "kube", "kube/extension", "kube/manifest"},
+	"agentsettings":      {},
+	"stemcell":           {},
+	"kube/extension":     {},
+	"kube/manifest/node": {},
+	"kube/manifest":      {"kube/extension", "kube/manifest/node"},
+	"kube":               {"kube/extension"},
+	"cpi/call":           {"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
+	"cpi/network":        {"cpi/call", "agentsettings", "kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
+	"cpi/disk":           {"cpi/call", "kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
 	"cpi/machine": {"cpi/call", "cpi/disk", "cpi/network", "agentsettings", "stemcell",
-		"kube", "kube/extension", "kube/manifest"},
+		"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
 	"cpi": {"cpi/call", "cpi/disk", "cpi/network", "cpi/machine", "agentsettings", "stemcell",
-		"kube", "kube/extension", "kube/manifest"},
+		"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
 }
 
 // dependencies are all packages that the package imports, directly or not.
@@ -66,7 +67,7 @@ var _ = Describe("Imports", func() {
 	})
 
 	It("of the builders are free of clients, contexts and clocks", func() {
-		for _, room := range []string{"kube/manifest", "kube/extension"} {
+		for _, room := range []string{"kube/manifest", "kube/manifest/node", "kube/extension"} {
 			out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, module+room).Output()
 			Expect(err).NotTo(HaveOccurred())
 			imported := strings.Fields(string(out))

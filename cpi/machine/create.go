@@ -79,7 +79,7 @@ func creationFailed(err error) error {
 
 // plan checks the whole request and builds what it asks for, the machine and its agent's settings, before
 // anything is sent.
-func (s *Session) plan(wanted Request) (vm manifest.VM, settings []byte, err error) {
+func (s *Session) plan(wanted Request) (vm manifest.VM, settings agentsettings.Files, err error) {
 	vm = manifest.VM{Name: manifest.VMName(wanted.AgentID), Director: s.Director, Stemcell: wanted.Stemcell}
 	if !manifest.ValidName(vm.Name) {
 		return vm, nil, call.Invalid("agent_id %q cannot be part of a Pod's name: use lower-case letters, digits and '-', at most 46 of them",
@@ -110,11 +110,11 @@ func (s *Session) plan(wanted Request) (vm manifest.VM, settings []byte, err err
 	if vm.Annotations, err = wanted.Networks.Annotate(s.Network, vm.Annotations); err != nil {
 		return vm, nil, err
 	}
-	settings, err = s.Agent.JSON(agentsettings.Machine{
+	settings, err = s.Agent.Files(agentsettings.Machine{
 		AgentID: wanted.AgentID, Name: vm.Name, Networks: wanted.Networks.ForAgent(), Env: wanted.Env,
 	})
 	if err != nil {
-		return vm, nil, err
+		return vm, nil, call.Invalid("%w", err)
 	}
 	vm.Digest, err = digest(vm, settings)
 	return vm, settings, err
@@ -134,12 +134,12 @@ func (s *Session) useStemcell(vm *manifest.VM) (err error) {
 }
 
 // digest identifies the request: two with the same digest make the same machine.
-func digest(vm manifest.VM, settings []byte) (string, error) {
-	raw, err := json.Marshal(vm)
+func digest(vm manifest.VM, settings agentsettings.Files) (string, error) {
+	raw, err := json.Marshal([]any{vm, settings})
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(append(raw, settings...))
+	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:]), nil
 }
 
@@ -169,7 +169,7 @@ func (s *Session) placeNear(vm *manifest.VM, disks []string) error {
 // garbage collector finishes what a crash in between left.
 //
 // The Pod is returned as soon as there is one, with an error too.
-func (s *Session) bring(vm manifest.VM, settings []byte) (*corev1.Pod, error) {
+func (s *Session) bring(vm manifest.VM, settings agentsettings.Files) (*corev1.Pod, error) {
 	vm.Namespace, vm.Call = s.Namespace, s.ID
 	pod, err := s.strategyFor(vm).bring(vm)
 	if err != nil {
@@ -179,7 +179,7 @@ func (s *Session) bring(vm manifest.VM, settings []byte) (*corev1.Pod, error) {
 }
 
 // bringSettings makes the Secret, in the place of one that belonged to a former Pod.
-func (s *Session) bringSettings(vm manifest.VM, settings []byte, pod *corev1.Pod) error {
+func (s *Session) bringSettings(vm manifest.VM, settings agentsettings.Files, pod *corev1.Pod) error {
 	_, _, err := s.Secrets.Bring(s.Ctx, vm.Settings(settings, pod), func(left *corev1.Secret) (bool, error) {
 		if kube.OwnedBy(left, manifest.Owner(pod).UID) {
 			return true, nil

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	_ "embed"
 	"encoding/json"
 	"path"
 	"slices"
@@ -11,13 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/kube/manifest/node"
 )
-
-//go:embed attachment.sh
-var attachmentScript string
-
-//go:embed directory.sh
-var directoryScript string
 
 // attachmentGrace is how long a deleted attachment may keep its device while something still uses
 // it. It is long on purpose: an attachment leaves as soon as its device is free, and one that left
@@ -79,7 +74,7 @@ func (a Attachment) Pod() *corev1.Pod {
 func (a Attachment) container() corev1.Container {
 	container := corev1.Container{
 		Name:    holdContainer,
-		Command: attachmentCommand("hold"),
+		Command: node.Hold(),
 		Env: []corev1.EnvVar{
 			{Name: "DISK", Value: a.Disk},
 			{Name: "SIZE_MIB", Value: strconv.FormatInt(a.SizeMiB, 10)},
@@ -92,16 +87,16 @@ func (a Attachment) container() corev1.Container {
 			corev1.ResourceMemory: mebibytes(32),
 		}},
 		Lifecycle: &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
-			Exec: &corev1.ExecAction{Command: attachmentCommand("await")},
+			Exec: &corev1.ExecAction{Command: node.Await()},
 		}},
 	}
 	switch {
 	case slices.Contains(Disks(a.VM.Spec), a.Disk):
-		container.Command = attachmentCommand("keep")
+		container.Command = node.Keep()
 	case Recreated(a.VM):
-		container.Command = attachmentCommand("prepare")
+		container.Command = node.Prepare()
 	case a.Bind:
-		container.Command = directoryCommand("hold-directory")
+		container.Command = node.HoldDirectory()
 		container.VolumeMounts = directoryMounts
 		return container
 	}
@@ -112,14 +107,6 @@ func (a Attachment) container() corev1.Container {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "disk", MountPath: "/volume"})
 	}
 	return container
-}
-
-func attachmentCommand(mode string) []string {
-	return []string{"/bin/bash", "-c", attachmentScript, "attachment", mode}
-}
-
-func directoryCommand(mode string) []string {
-	return []string{"/bin/bash", "-c", attachmentScript + directoryScript, "attachment", mode}
 }
 
 // directoryMounts are those of an attachment that makes a directory appear: what it mounts in the
@@ -142,11 +129,11 @@ const releasePrefix = "release-"
 // in use; its termination message then names the users. A directory likewise.
 func Release(attachment *corev1.Pod) corev1.EphemeralContainer {
 	if IsDirectory(attachment) {
-		release := once(attachment, directoryCommand("release-directory"))
+		release := once(attachment, node.ReleaseDirectory())
 		release.VolumeMounts = directoryMounts
 		return release
 	}
-	return once(attachment, attachmentCommand("release"))
+	return once(attachment, node.Release())
 }
 
 // AddRelease is the strategic merge patch, for the subresource ephemeralcontainers, that adds the container

@@ -1,20 +1,18 @@
 package manifest
 
 import (
-	_ "embed"
 	"path"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-//go:embed copy.sh
-var copyScript string
-
 // NoRoom is the status with which a copy ends whose data does not fit.
-const NoRoom = 28
+const NoRoom = node.NoRoom
 
 // Successor is the claim of a disk that is to take the old one's place. It carries the metadata that the
 // director has given the old one.
@@ -61,7 +59,7 @@ func (c Copy) Pod() *corev1.Pod {
 func (c Copy) container() corev1.Container {
 	return corev1.Container{
 		Name:    copyContainer,
-		Command: []string{"/bin/bash", "-c", attachmentScript + "\n" + copyScript, "attachment", "copy"},
+		Command: node.Copy(),
 		Env: []corev1.EnvVar{
 			{Name: "DISK", Value: c.New.Name},
 			{Name: "SIZE_MIB", Value: c.New.Annotations[AnnotationSize]},

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	_ "embed"
 	"math"
 	"path"
 	"slices"
@@ -9,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
 // Where a machine finds what its Pod gives it.
@@ -22,21 +23,8 @@ const (
 	NodeDirectory = "/run/bosh-kubernetes-cpi"
 )
 
-// SettingsKey is the key of the agent's settings in the VM's Secret.
-const SettingsKey = "settings.json"
-
 // DevicePath is where a disk appears inside its VM, and the disk's hint for the agent.
 func DevicePath(diskCID string) string { return path.Join(machineDevices, diskCID) }
-
-//go:embed machine-start.sh
-var machineStart string
-
-// machineUp succeeds once the agent runs: the director waits for its answer. It needs nothing but bash and
-// procfs.
-const machineUp = `for exe in /proc/[0-9]*/exe; do
-  [[ $(readlink "$exe") != */bosh-agent* ]] || exit 0
-done
-exit 1`
 
 // VM is a machine as create_vm was asked for it.
 type VM struct {
@@ -104,12 +92,12 @@ func (vm VM) Pod() *corev1.Pod {
 			Containers: []corev1.Container{{
 				Name:            machineContainer,
 				Image:           vm.Image,
-				Command:         []string{"/bin/bash", "-c", machineStart, "machine-start"},
+				Command:         node.MachineStart(),
 				Args:            initArguments(vm.Init),
 				Resources:       vm.Resources,
 				SecurityContext: security,
 				StartupProbe: &corev1.Probe{
-					ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/bash", "-c", vm.up()}}},
+					ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: vm.up()}},
 					PeriodSeconds:    1,
 					TimeoutSeconds:   10,
 					FailureThreshold: math.MaxInt32, // a machine that boots slowly is not restarted for it
@@ -167,12 +155,12 @@ var untouched = []corev1.Toleration{
 	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 }
 
-// up is the script that tells whether the machine is up.
-func (vm VM) up() string {
+// up is the command that tells whether the machine is up.
+func (vm VM) up() []string {
 	if vm.Recreate {
-		return machineHeard
+		return node.AgentHeard()
 	}
-	return machineUp
+	return node.AgentRuns()
 }
 
 func initArguments(init string) []string {
@@ -205,8 +193,9 @@ func devicesVolume(namespace, vm string) corev1.VolumeSource {
 	}}
 }
 
-// Settings is the Secret with the agent's settings. It belongs to the VM and goes with it.
-func (vm VM) Settings(settings []byte, pod *corev1.Pod) *corev1.Secret {
+// Settings is the Secret with what the machine is given for its agent, a key for each file. It belongs to the
+// VM and goes with it.
+func (vm VM) Settings(files map[string][]byte, pod *corev1.Pod) *corev1.Secret {
 	meta := owned(vm.Name, vm.Namespace, vm.Director, RoleVM)
 	meta.Labels[LabelVM] = vm.Name
 	meta.OwnerReferences = []metav1.OwnerReference{Owner(pod)}
@@ -214,7 +203,7 @@ func (vm VM) Settings(settings []byte, pod *corev1.Pod) *corev1.Secret {
 		ObjectMeta: meta,
 		Type:       corev1.SecretTypeOpaque,
 		Immutable:  new(true),
-		Data:       map[string][]byte{SettingsKey: settings},
+		Data:       files,
 	}
 }
 

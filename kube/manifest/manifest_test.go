@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
 func TestManifest(t *testing.T) {
@@ -39,10 +40,13 @@ func golden(name string, object any) {
 // withoutScripts replaces the text of the scripts in a Pod, which would hide the rest.
 func withoutScripts(pod *corev1.Pod) *corev1.Pod {
 	pod = pod.DeepCopy()
-	for i := range pod.Spec.Containers {
-		shorten(pod.Spec.Containers[i].Command)
-		if hooks := pod.Spec.Containers[i].Lifecycle; hooks != nil {
-			shorten(hooks.PostStart.Exec.Command)
+	for _, container := range pod.Spec.Containers {
+		shorten(container.Command)
+		if container.Lifecycle != nil {
+			shorten(container.Lifecycle.PostStart.Exec.Command)
+		}
+		if container.StartupProbe != nil {
+			shorten(container.StartupProbe.Exec.Command)
 		}
 	}
 	return pod
@@ -50,7 +54,7 @@ func withoutScripts(pod *corev1.Pod) *corev1.Pod {
 
 func shorten(command []string) {
 	for i, word := range command {
-		if strings.Contains(word, "set -euo pipefail") {
+		if strings.Contains(word, "\n") {
 			command[i] = "(script)"
 		}
 	}
@@ -94,7 +98,7 @@ var _ = Describe("A machine", func() {
 
 	It("owns the Secret with its settings", func() {
 		vm := machine()
-		golden("settings", vm.Settings([]byte(`{}`), running(vm)))
+		golden("settings", vm.Settings(map[string][]byte{"settings.json": []byte("{}")}, running(vm)))
 	})
 })
 
@@ -141,7 +145,7 @@ var _ = Describe("A disk", func() {
 		}.Pod()
 		golden("attachment-bind", withoutScripts(attachment))
 		release := manifest.Release(attachment)
-		Expect(release.Command[len(release.Command)-1]).To(Equal("release-directory"))
+		Expect(release.Command).To(Equal(node.ReleaseDirectory()))
 		Expect(release.VolumeMounts).To(Equal(attachment.Spec.Containers[0].VolumeMounts))
 	})
 

@@ -1,15 +1,13 @@
 package manifest
 
 import (
-	_ "embed"
 	"path"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-//go:embed reboot.sh
-var rebootScript string
+	"bosh-kubernetes-cpi/kube/manifest/node"
+)
 
 // RebootName is the name of the Pod that restarts this machine.
 func RebootName(vm string) string { return vm + "-reboot" }
@@ -25,7 +23,7 @@ func containerID(vm *corev1.Pod) string {
 // runs once, belongs to the machine, and leaves a container alone that is not the one of the request.
 func Reboot(vm *corev1.Pod, director string) *corev1.Pod {
 	return errand(RebootName(vm.Name), RoleReboot, director, vm, corev1.Container{
-		Command: []string{"/bin/bash", "-c", rebootScript},
+		Command: node.Reboot(),
 		Env: []corev1.EnvVar{
 			{Name: "VM", Value: path.Join(vm.Namespace, vm.Name)},
 			{Name: "CONTAINER", Value: containerID(vm)},

@@ -19,7 +19,7 @@ import (
 func (w *world) holding(ctx context.Context, disk string) []string {
 	GinkgoHelper()
 	out, err := embedded.Run(ctx, "bash", "-c", `for p in /proc/[0-9]*; do
-		tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "DISK=`+disk+`" && tr '\0' ' ' <"$p/cmdline" | grep -q "attachment hold" && echo "${p#/proc/}"; done; true`)
+		tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "DISK=`+disk+`" && tr '\0' '\n' <"$p/cmdline" | tail -n 1 | grep -qx 'hold.*' && echo "${p#/proc/}"; done; true`)
 	Expect(err).NotTo(HaveOccurred())
 	return strings.Fields(out)
 }

@@ -160,13 +160,13 @@ func olderStemcell(ctx context.Context, tarball, tag string) (string, string) {
 }
 
 var _ = Describe("An older Kubernetes stemcell", Label("stemcells"), func() {
-	It("is pinned by its tag's digest, and finds its settings where its agent.json looks", func(ctx context.Context) {
+	It("is pinned by its tag's digest, and its agent looks for its settings where they are", func(ctx context.Context) {
 		w := newWorld(ctx)
 		tag, pinned := olderStemcell(ctx, os.Getenv("E2E_STEMCELL"), "older-"+w.namespace)
 		cid := w.must(ctx, "create_stemcell", "image", map[string]any{"image": tag}).Text()
 		Expect(cid).To(Equal(pinned))
 		m := w.bringMachine(ctx, wanted{stemcellCID: cid})
-		m.run(ctx, "test -s /var/vcap/bosh/instance_settings.json && test ! -e /var/vcap/bosh/warden-cpi-agent-env.json")
+		m.run(ctx, "test -s /var/vcap/bosh/warden-cpi-agent-env.json && test ! -e /var/vcap/bosh/instance_settings.json")
 		w.must(ctx, "delete_vm", m.cid)
 		w.must(ctx, "delete_stemcell", cid)
 		Expect(w.must(ctx, "create_stemcell", "image", map[string]any{"image": tag}).Text()).To(Equal(pinned), "its registry is left alone")

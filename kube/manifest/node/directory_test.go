@@ -1,0 +1,205 @@
+package node_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/kube/manifest/node"
+)
+
+var _ = Describe("An attachment as a directory", func() {
+	// The volume is a folder of a filesystem, as many provisioners make it.
+	const volume = "/claims/one"
+
+	var w world
+	// machine pretends that this one runs, and sees these mounts of the filesystem, as ROOT PLACE.
+	machine := func(number int, folder string, mounts ...string) {
+		GinkgoHelper()
+		lines := []string{folder}
+		for i, mount := range mounts {
+			lines = append(lines, fmt.Sprintf("%d 1 0:50 %s rw", 500+i, mount))
+		}
+		w.process(number, 1, "runsvdir", lines...)
+	}
+	// mounted says that the volume is mounted at these places of the attachment.
+	mounted := func(places ...string) {
+		GinkgoHelper()
+		for i, place := range places {
+			w.write("proc/self/mountinfo", w.read("proc/self/mountinfo")+fmt.Sprintf("%d 1 0:50 %s %s rw\n", 80+i, volume, w.path(place)))
+		}
+	}
+	BeforeEach(func() {
+		w = newWorld()
+		mounted("volume")
+		w.write("volume/file", "content")
+	})
+	hold := func() *running {
+		GinkgoHelper()
+		r := w.start(node.HoldDirectory(), attachment...)
+		r.until(w.holds)
+		return r
+	}
+	places := func() []string {
+		var found []string
+		for line := range strings.Lines(w.read("proc/self/mountinfo")) {
+			found = append(found, strings.TrimPrefix(strings.Fields(line)[4], w.root))
+		}
+		return found
+	}
+
+	It("mounts the volume in the machine's folder, before it says that it has", func() {
+		machine(200, inMachineA, volume+" /dev/bosh/disk-1")
+		hold()
+		Expect(w.calls()).To(Equal([]string{"mount --bind /volume /devices/disk-1"}))
+		Expect(w.read("devices/disk-1/file")).To(Equal("content"))
+	})
+
+	It("does so for a machine that does not run", func() {
+		hold()
+		Expect(places()).To(Equal([]string{"/volume", "/devices/disk-1"}))
+	})
+
+	It("adopts the mount that a killed one has left", func() {
+		killed := hold()
+		killed.tell(syscall.SIGKILL)
+		<-killed.ended
+		hold()
+		Expect(w.calls()).To(HaveLen(1))
+	})
+
+	It("takes away a mount that is not the volume's before it makes its own", func() {
+		w.folder("devices/disk-1")
+		w.write("proc/self/mountinfo", w.read("proc/self/mountinfo")+"85 1 0:50 /claims/another "+w.path("devices/disk-1")+" rw\n")
+		w.know("mounts", w.path("devices/disk-1")+" - -\n")
+		hold()
+		Expect(w.calls()).To(Equal([]string{"umount /devices/disk-1", "mount --bind /volume /devices/disk-1"}))
+	})
+
+	It("fails when the mount does not arrive in the machine, and leaves none", func() {
+		machine(200, inMachineA)
+		status, said := w.run(node.HoldDirectory(), attachment...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("disk disk-1 does not appear in VM bosh/agent-a: the node's bosh/agent-a folder does not propagate mounts into it"))
+		Expect(places()).To(Equal([]string{"/volume"}))
+	})
+
+	It("fails when another machine has the volume mounted, with nothing done", func() {
+		machine(200, inMachineA)
+		machine(300, inMachineB, volume+" /var/vcap/store")
+		status, said := w.run(node.HoldDirectory(), attachment...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(Equal("disk disk-1 is still in use outside of VM bosh/agent-a: process 300 (runsvdir) has it mounted at /var/vcap/store\n"))
+		Expect(places()).To(Equal([]string{"/volume"}))
+	})
+
+	It("does not take another claim of the same filesystem for its own", func() {
+		machine(300, inMachineB, volume+"-more /var/vcap/store", "/claims/another /var/vcap/data")
+		hold()
+	})
+
+	DescribeTable("goes when it is told to, once nothing in the machine uses it", func(signal syscall.Signal) {
+		machine(200, inMachineA, volume+" /dev/bosh/disk-1", volume+"/below /var/vcap/store")
+		r := hold()
+		r.tell(signal)
+		r.until(func() bool { return strings.Contains(r.out.String(), "stays") })
+		Expect(r.out.String()).To(Equal("disk disk-1 stays until it is free: process 200 (runsvdir) has it mounted at /var/vcap/store\n"))
+		Expect(places()).To(ContainElement("/devices/disk-1"))
+		Expect(w.holds()).To(BeTrue())
+		machine200 := "proc/200/mountinfo"
+		w.write(machine200, inMachineA+"\n")
+		Expect(r.wait()).To(BeZero())
+		Expect(places()).To(Equal([]string{"/volume"}))
+		Expect(os.ReadDir(w.path("devices"))).To(BeEmpty())
+	},
+		Entry("SIGTERM", syscall.SIGTERM),
+		Entry("SIGRTMIN+3", rtminPlus3),
+	)
+
+	It("stays as long as the kernel does not take it away", func() {
+		r := hold()
+		w.know("exit/umount", "32") // umount(8): in use
+		r.tell(syscall.SIGTERM)
+		r.until(func() bool { return count(w.calls(), "umount /devices/disk-1") > 1 })
+		w.forget("exit/umount")
+		Expect(r.wait()).To(BeZero())
+	})
+
+	Describe("is released", func() {
+		release := func() (int, string) {
+			GinkgoHelper()
+			return w.run(node.ReleaseDirectory(), attachment...)
+		}
+		// held has the machine see the directory where an attachment that lives has put it.
+		held := func(more ...string) *running {
+			GinkgoHelper()
+			machine(200, inMachineA, append([]string{volume + " /dev/bosh/disk-1"}, more...)...)
+			return hold()
+		}
+
+		It("when nothing in the machine uses it", func() {
+			r := held()
+			w.write("proc/200/mountinfo", inMachineA+"\n") // what the kernel makes of the unmounting
+			Expect(release()).To(BeZero())
+			Expect(places()).To(Equal([]string{"/volume"}))
+			r.tell(syscall.SIGTERM)
+			Expect(r.wait()).To(BeZero())
+		})
+
+		It("though an earlier try has taken it away", func() {
+			Expect(release()).To(BeZero())
+			Expect(w.calls()).To(HaveExactElements(""))
+		})
+
+		It("not while the machine, or a container in it, has it mounted elsewhere too", func() {
+			held()
+			w.process(201, 200, "container", "510 1 0:50 "+volume+" /data rw")
+			status, said := release()
+			Expect(status).To(Equal(1))
+			Expect(said).To(Equal("process 201 (container) has it mounted at /data\n"))
+			Expect(places()).To(ContainElement("/devices/disk-1"))
+		})
+
+		It("not while the kernel does not unmount it, which names who works there", func() {
+			held()
+			w.know("exit/umount", "32")
+			status, said := release()
+			Expect(status).To(Equal(1))
+			Expect(said).To(Equal("process 200 (runsvdir) has it mounted at /dev/bosh/disk-1\n"))
+		})
+
+		It("not while a process works in it by a mount that is gone, and is put back", func() {
+			held()
+			w.write("proc/200/mountinfo", inMachineA+"\n")
+			Expect(os.Symlink(w.path("volume"), w.path("proc/200/cwd"))).To(Succeed())
+			status, said := release()
+			Expect(status).To(Equal(1))
+			Expect(said).To(Equal("process 200 (runsvdir) uses " + w.path("volume") + "\n"))
+			Expect(places()).To(Equal([]string{"/volume", "/devices/disk-1"}))
+		})
+
+		It("though a process works in the same filesystem by a mount that is not the volume's", func() {
+			held()
+			w.process(200, 1, "runsvdir", inMachineA, fmt.Sprintf("%s 1 0:50 /claims/another /var/vcap/data rw", mountOf(w.path("tmp"))))
+			Expect(os.Symlink(w.path("tmp"), w.path("proc/200/cwd"))).To(Succeed())
+			Expect(release()).To(BeZero())
+		})
+	})
+})
+
+// mountOf returns the number of the mount on which the folder lies, see fdinfo in proc(5).
+func mountOf(folder string) string {
+	GinkgoHelper()
+	file, err := os.Open(folder)
+	Expect(err).NotTo(HaveOccurred())
+	defer file.Close()
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", file.Fd()))
+	Expect(err).NotTo(HaveOccurred())
+	_, after, found := strings.Cut(string(info), "mnt_id:")
+	Expect(found).To(BeTrue())
+	return strings.Fields(after)[0]
+}

@@ -1,0 +1,299 @@
+package node_test
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/kube/manifest/node"
+)
+
+const mib = 1 << 20
+
+// attachment is the environment of a disk's attachment.
+var attachment = []string{"DISK=disk-1", "SIZE_MIB=8", "FILESYSTEM=ext4", "VM=bosh/agent-a"}
+
+// asXFS is that of one whose filesystem is another.
+var asXFS = append(attachment[:len(attachment):len(attachment)], "FILESYSTEM=xfs")
+
+const (
+	makeExt4   = "mkfs.ext4 -q -F -m 1 -E lazy_itable_init=1,lazy_journal_init=1 "
+	readType   = "blkid -p -o value -s TYPE "
+	readUUID   = "blkid -p -o value -s UUID "
+	makeNode   = "mknod -m 0660 /devices/disk-1.new b "
+	listLoops  = "losetup --list --noheadings --output NAME,BACK-MAJ:MIN,BACK-INO"
+	askForRoom = "df --output=avail --block-size=1M /volume"
+)
+
+// holds reports whether an attachment holds its disk: the lock is what others go by.
+func (w world) holds() bool {
+	lock := w.path("devices/.disk-1.lock")
+	if _, err := os.Stat(lock); err != nil {
+		return false
+	}
+	return exec.Command("flock", "--nonblock", "--shared", lock, "true").Run() != nil
+}
+
+// hold starts an attachment and waits until it holds its disk.
+func (w world) hold(env []string) *running {
+	GinkgoHelper()
+	r := w.start(node.Hold(), env...)
+	r.until(w.holds)
+	return r
+}
+
+var _ = Describe("An attachment of a Block claim", func() {
+	var w world
+	BeforeEach(func() { w = newWorld() })
+
+	It("makes the filesystem of a blank disk, and then publishes the device", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "")
+		w.hold(attachment)
+		Expect(w.calls()).To(Equal([]string{
+			"blkid -p /dev/volume",
+			"cmp -s -n 1048576 /dev/volume /dev/zero",
+			makeExt4 + "/dev/volume",
+			"exclusively /dev/volume", // is it used by others?
+			readType + "/dev/volume",  // is it another's XFS?
+			"exclusively /dev/volume", // may it be grown?
+			readType + "/dev/volume",
+			"dumpe2fs -h /dev/volume",
+			"blockdev --getsize64 /dev/volume",
+			makeNode + "8 16",
+		}))
+		Expect(w.read("devices/disk-1")).To(Equal("b 8 16\n"))
+		Expect(w.exists("devices/disk-1.new")).To(BeFalse())
+	})
+
+	It("makes XFS where that is asked for, with the disk's own UUID", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "")
+		w.hold(asXFS)
+		Expect(w.calls()).To(ContainElement("mkfs.xfs -q -f -m uuid=1 /dev/volume"))
+		Expect(w.disk("8:16")).To(Equal("xfs 1 8388608"))
+	})
+
+	It("fails for a filesystem that is not known", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "")
+		status, said := w.run(node.Hold(), append(attachment, "FILESYSTEM=btrfs")...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("disk disk-1: filesystem btrfs is not known"))
+		Expect(w.exists("devices/disk-1")).To(BeFalse())
+	})
+
+	It("publishes a disk with a filesystem as it is", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "ext4 - 8388608\n")
+		w.hold(attachment)
+		Expect(w.calls()).To(Equal([]string{
+			"blkid -p /dev/volume",
+			"exclusively /dev/volume",
+			readType + "/dev/volume",
+			"exclusively /dev/volume",
+			readType + "/dev/volume",
+			"dumpe2fs -h /dev/volume",
+			"blockdev --getsize64 /dev/volume",
+			makeNode + "8 16",
+		}))
+	})
+
+	It("leaves content untouched that it does not know", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "someone's database")
+		status, said := w.run(node.Hold(), attachment...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("its volume holds data without a filesystem that is known here; it is left untouched"))
+		Expect(w.calls()).To(Equal([]string{"blkid -p /dev/volume", "cmp -s -n 1048576 /dev/volume /dev/zero"}))
+		Expect(w.disk("8:16")).To(Equal("someone's database"))
+		Expect(w.exists("devices/disk-1")).To(BeFalse())
+	})
+
+	It("checks, and then grows, the filesystem of a disk that has grown", func() {
+		w.device("dev/volume", 8, 16, 9*mib, "ext4 - 8388608\n")
+		w.hold(attachment)
+		Expect(w.calls()[4:]).To(Equal([]string{
+			readType + "/dev/volume",
+			"dumpe2fs -h /dev/volume",
+			"blockdev --getsize64 /dev/volume",
+			"e2fsck -f -p /dev/volume",
+			"resize2fs /dev/volume",
+			makeNode + "8 16",
+		}))
+		Expect(w.disk("8:16")).To(Equal("ext4 - 9437184"))
+	})
+
+	It("grows one that e2fsck had to repair", func() {
+		w.device("dev/volume", 8, 16, 9*mib, "ext4 - 8388608\n")
+		w.know("exit/e2fsck", "1") // e2fsck(8): errors corrected
+		w.hold(attachment)
+		Expect(w.disk("8:16")).To(Equal("ext4 - 9437184"))
+	})
+
+	It("fails for one that e2fsck does not repair", func() {
+		w.device("dev/volume", 8, 16, 9*mib, "ext4 - 8388608\n")
+		w.know("exit/e2fsck", "4")
+		status, said := w.run(node.Hold(), attachment...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("its filesystem has errors that e2fsck does not repair by itself"))
+		Expect(w.calls()).NotTo(ContainElement(HavePrefix("resize2fs")))
+		Expect(w.exists("devices/disk-1")).To(BeFalse())
+	})
+
+	It("does not grow by less than 1 MiB", func() {
+		w.device("dev/volume", 8, 16, 9*mib-1, "ext4 - 8388608\n")
+		w.hold(attachment)
+		Expect(w.disk("8:16")).To(Equal("ext4 - 8388608"))
+	})
+
+	It("grows XFS where it is mounted", func() {
+		w.device("dev/volume", 8, 16, 9*mib, "xfs 1 8388608\n")
+		w.hold(asXFS)
+		Expect(w.calls()[4:]).To(Equal([]string{
+			"exclusively /dev/volume",
+			readType + "/dev/volume",
+			"xfs_db -r -c sb 0 -c print dblocks blocksize /dev/volume",
+			"blockdev --getsize64 /dev/volume",
+			"mount -o nouuid /dev/volume /mnt/grow",
+			"xfs_growfs /mnt/grow",
+			"umount /mnt/grow",
+			makeNode + "8 16",
+		}))
+		Expect(w.disk("8:16")).To(Equal("xfs 1 9437184"))
+	})
+
+	It("gives XFS that came with a snapshot an UUID of its own, once its journal is played back", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "xfs of-the-source 8388608\n")
+		w.hold(asXFS)
+		Expect(w.calls()[2:8]).To(Equal([]string{
+			readType + "/dev/volume",
+			readUUID + "/dev/volume",
+			"exclusively /dev/volume",
+			"mount -o nouuid /dev/volume /mnt/play-back",
+			"umount /mnt/play-back",
+			"xfs_admin -U 1 /dev/volume",
+		}))
+		Expect(w.disk("8:16")).To(Equal("xfs 1 8388608"))
+	})
+
+	It("says which program failed, and ends with 1", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "")
+		w.know("exit/mkfs.ext4", "5")
+		status, said := w.run(node.Hold(), attachment...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(MatchRegexp(`disk disk-1: status 5 of mkfs\.ext4`))
+	})
+})
+
+var _ = Describe("An attachment of a Filesystem claim", func() {
+	var w world
+	BeforeEach(func() {
+		w = newWorld()
+		w.write("dev/loop-control", "c 10 237\n")
+	})
+
+	// image makes a disk's image file that begins with this.
+	image := func(bytes int64, content string) {
+		GinkgoHelper()
+		w.write("volume/disk.img", content)
+		Expect(os.Truncate(w.path("volume/disk.img"), bytes)).To(Succeed())
+	}
+
+	It("makes an image whose filesystem is whole, and written out, before it has its name", func() {
+		w.write("volume/disk.img.new", "left by one that was cut short")
+		w.hold(attachment)
+		Expect(w.calls()).To(Equal([]string{
+			askForRoom,
+			makeExt4 + "/volume/disk.img.new",
+			"sync /volume/disk.img.new",
+			listLoops,
+			"losetup --find",
+			"mknod /dev/loop0 b 7 0",
+			"losetup /dev/loop0 /volume/disk.img",
+			"losetup --direct-io=on /dev/loop0",
+			"exclusively /dev/loop0",
+			readType + "/dev/loop0",
+			"exclusively /dev/loop0",
+			"losetup --set-capacity /dev/loop0",
+			readType + "/dev/loop0",
+			"dumpe2fs -h /dev/loop0",
+			"blockdev --getsize64 /dev/loop0",
+			makeNode + "7 0",
+		}))
+		Expect(firstLine(w.path("volume/disk.img"))).To(Equal("ext4 - 8388608"))
+		Expect(w.exists("volume/disk.img.new")).To(BeFalse())
+	})
+
+	It("fails before it makes an image that could outgrow its volume", func() {
+		w.know("room", "7")
+		status, said := w.run(node.Hold(), attachment...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("disk disk-1: the volume has room for 7 MiB, the disk needs 8"))
+		Expect(w.exists("volume/disk.img")).To(BeFalse())
+		Expect(w.exists("volume/disk.img.new")).To(BeFalse())
+	})
+
+	It("grows the image, the loop device and the filesystem, in this order", func() {
+		image(6*mib, "ext4 - 6291456\n")
+		w.hold(attachment)
+		Expect(w.calls()[0]).To(Equal(askForRoom))
+		Expect(w.calls()).To(ContainElements("losetup --set-capacity /dev/loop0", "e2fsck -f -p /dev/loop0", "resize2fs /dev/loop0"))
+		Expect(firstLine(w.path("volume/disk.img"))).To(Equal("ext4 - 8388608"))
+	})
+
+	It("counts what the image has of the volume already as room for it", func() {
+		image(6*mib, "ext4 - 6291456\n")
+		Expect(os.WriteFile(w.path("volume/disk.img"), append([]byte("ext4 - 6291456\n"), make([]byte, 6*mib)...), 0o600)).To(Succeed())
+		w.know("room", "2")
+		w.hold(attachment)
+	})
+
+	It("fails for an image that would have to grow over the volume's end", func() {
+		image(6*mib, "ext4 - 6291456\n")
+		w.know("room", "7")
+		status, _ := w.run(node.Hold(), attachment...)
+		Expect(status).To(Equal(1))
+		Expect(firstLine(w.path("volume/disk.img"))).To(Equal("ext4 - 6291456"))
+		Expect(w.loops()).To(BeEmpty())
+	})
+
+	It("leaves an image that is larger than asked for", func() {
+		image(9*mib, "ext4 - 9437184\n")
+		w.hold(attachment)
+		Expect(w.calls()).NotTo(ContainElement(askForRoom))
+		Expect(firstLine(w.path("volume/disk.img"))).To(Equal("ext4 - 9437184"))
+	})
+
+	It("adopts the loop device that a killed one has left", func() {
+		killed := w.hold(attachment)
+		killed.tell(syscall.SIGKILL)
+		<-killed.ended
+		Expect(w.loops()).To(HaveLen(1))
+		before := len(w.calls())
+		w.hold(attachment)
+		Expect(w.calls()[before:]).To(ContainElement(listLoops))
+		Expect(w.calls()[before:]).NotTo(ContainElement(HavePrefix("losetup --find")))
+		Expect(w.loops()).To(HaveLen(1))
+	})
+
+	It("takes the next loop device when another attachment takes the free one first", func() {
+		w.know("race", "")
+		w.hold(attachment)
+		Expect(w.calls()).To(ContainElement("losetup /dev/loop1 /volume/disk.img"))
+		Expect(w.read("devices/disk-1")).To(Equal("b 7 1\n"))
+	})
+
+	It("makes the node of the loop driver's control where the container has none", func() {
+		Expect(os.Remove(w.path("dev/loop-control"))).To(Succeed())
+		w.hold(attachment)
+		Expect(w.read("dev/loop-control")).To(Equal("c 10 237\n"))
+	})
+
+	It("frees the loop device when something fails", func() {
+		image(6*mib, "ext4 - 6291456\n")
+		w.know("exit/resize2fs", "3")
+		status, said := w.run(node.Hold(), attachment...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("disk disk-1: status 3 of resize2fs"))
+		Expect(w.loops()).To(BeEmpty())
+	})
+})

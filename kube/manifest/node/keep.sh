@@ -1,0 +1,8 @@
+# For a machine whose own Pod has the claim: waits.
+#
+# Environment: DISK (the CID).
+. lib/shell.sh
+. lib/pause.sh
+. lib/attachment.sh
+
+attach true end

@@ -1,0 +1,27 @@
+# The life of an attachment: it brings its disk, holds it, and lets it go when it is told to end.
+#
+# Environment: DISK (the CID), VM (namespace/name). /devices is the machine's /dev/bosh.
+
+# shellcheck disable=SC2034 # not every attachment has a node
+node=$root/devices/$DISK
+lock=$root/devices/.$DISK.lock
+
+# How a container is told to end is up to its image: where that is made for systemd, with SIGRTMIN+3.
+end_signals=(TERM INT QUIT RTMIN+3)
+
+# A disk that is a volume of the machine's own Pod is not waited for.
+end() { exit 0; }
+
+# attach BRING LEAVE: a whole life. An attachment that is told to end while it brings its disk finishes that
+# first. See held about the lock.
+attach() {
+  ending=no
+  trap 'ending=yes' "${end_signals[@]}"
+  "$1"
+  # shellcheck disable=SC2064 # the function that is meant now
+  trap "$2" "${end_signals[@]}"
+  [[ $ending == no ]] || "$2"
+  exec 9>"$lock"
+  flock 9
+  while :; do pause 1; done
+}

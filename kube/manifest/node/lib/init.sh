@@ -1,0 +1,69 @@
+# The stemcell's init program, and what it needs of a container.
+
+# find_init [PROGRAM]: the one that was asked for, or the stemcell's.
+find_init() {
+  if [[ -n ${1:-} ]]; then
+    echo "$1"
+  elif [[ -x $root/usr/sbin/runsvdir-start ]]; then
+    echo "$root/usr/sbin/runsvdir-start"
+  else
+    echo "$root/sbin/init"
+  fi
+}
+
+# prepare_systemd: a /run that is empty, and no units that would work on the node's devices, consoles and
+# kernel instead of the machine's.
+prepare_systemd() {
+  local unit servers domains
+  servers=$(awk '$1 == "nameserver" { printf "%s ", $2 }' "$root/etc/resolv.conf")
+  domains=$(awk '$1 == "search" { $1 = ""; print }' "$root/etc/resolv.conf")
+  empty_run
+  mkdir -p "$root/run/systemd/system" "$root/run/systemd/resolved.conf.d"
+  for unit in systemd-udevd.service systemd-udevd-control.socket systemd-udevd-kernel.socket \
+    systemd-udev-trigger.service systemd-udev-settle.service systemd-modules-load.service \
+    systemd-sysctl.service systemd-binfmt.service proc-sys-fs-binfmt_misc.automount \
+    sys-kernel-debug.mount sys-kernel-tracing.mount getty.target console-getty.service; do
+    ln -s /dev/null "$root/run/systemd/system/$unit"
+  done
+  # The cluster's name servers serve until the agent is told of others.
+  if [[ $(readlink "$root/etc/resolv.conf") == *systemd/resolve* ]]; then
+    printf '[Resolve]\nFallbackDNS=%s\nDomains=%s\n' "$servers" "$domains" >"$root/run/systemd/resolved.conf.d/kubernetes.conf"
+  fi
+}
+
+# empty_run: a Pod's mounts below /run, for example a service account's token, stay.
+empty_run() {
+  local new mount
+  new=$(mktemp -d)
+  mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs "$new"
+  while read -r mount; do
+    if [[ -d $mount ]]; then
+      mkdir -p "$new${mount#"$root/run"}"
+    else
+      install -D /dev/null "$new${mount#"$root/run"}"
+    fi
+    mount --bind "$mount" "$new${mount#"$root/run"}"
+  done < <(awk -v below="$root/run/" 'index($5, below) == 1 { print $5 }' "$root/proc/self/mountinfo")
+  mount --rbind "$new" "$root/run"
+  umount --lazy "$new"
+  rmdir "$new"
+}
+
+# start INIT: in a cgroup namespace of its own systemd finds its cgroup where it expects it, and cannot
+# reach the node's. cgroup v2 has to be mounted from inside of it.
+start() {
+  export container=kubernetes
+  [[ $(readlink -f "$1") == */systemd ]] || exec "$1"
+  prepare_systemd
+  # As systemd leaves it on a machine, but not in a container: a disk that is unmounted is unmounted in
+  # the mount namespaces of all services too.
+  mount --make-rshared "$root/"
+  # shellcheck disable=SC2016 # expanded inside
+  exec unshare --cgroup /bin/bash -ec '
+    if [[ $(stat --file-system --format %T "$1") == cgroup2fs ]]; then
+      mount -t cgroup2 cgroup2 "$1"
+    elif [[ ! -w $1 ]]; then
+      mount -o remount,bind,rw "$1"
+    fi
+    exec "$0"' "$1" "$root/sys/fs/cgroup"
+}

@@ -1,0 +1,45 @@
+# The disk on its volume: a Block claim is the device /dev/volume; a Filesystem claim is mounted at /volume
+# and carries the disk as an image file behind a loop device.
+
+image=$root/volume/disk.img
+
+# blank DEVICE: succeeds when there is nothing at its beginning.
+blank() { cmp -s -n 1048576 "$1" /dev/zero; }
+
+# check_room IMAGE: an image that could outgrow its volume would lose what is written to it.
+check_room() {
+  local room
+  room=$(df --output=avail --block-size=1M "$root/volume" | tail -n 1)
+  [[ ! -e $1 ]] || room=$((room + $(stat -c '%b * %B' "$1") / 1048576))
+  ((room >= SIZE_MIB)) || fail "disk $DISK: the volume has room for $((room)) MiB, the disk needs $SIZE_MIB"
+}
+
+# The image is formatted under another name, so that one that exists is whole.
+make_image() {
+  rm -f "$image.new"
+  check_room "$image"
+  truncate -s "${SIZE_MIB}M" "$image.new"
+  make_filesystem "$image.new"
+  sync "$image.new"
+  mv -T "$image.new" "$image"
+}
+
+# find_device sets $device, with a filesystem on it: what was blank gets one.
+find_device() {
+  if is_device "$root/dev/volume"; then
+    device=$root/dev/volume
+    if ! blkid -p "$device" >/dev/null 2>&1; then
+      blank "$device" || fail "disk $DISK: its volume holds data without a filesystem that is known here; it is left untouched"
+      make_filesystem "$device"
+    fi
+    return
+  fi
+  [[ -e $image ]] || make_image
+  if (($(stat -c %s "$image") < SIZE_MIB * 1048576)); then
+    check_room "$image"
+    truncate -s "${SIZE_MIB}M" "$image"
+  fi
+  device=$(find_loop "$image")
+  [[ -n $device ]] || device=$(make_loop "$image")
+  [[ -n $device ]] || exit 1
+}

@@ -1,0 +1,40 @@
+# PID 1 of a machine's container, until it becomes the stemcell's init.
+#
+# It makes a container's start look like a machine's boot: /var/vcap is where it was, the agent finds
+# its settings, and the persistent disk is mounted before any job can write to /var/vcap/store.
+#
+# $1: the init program; found out when not given.
+. lib/shell.sh
+. lib/device.sh
+. lib/lock.sh
+. lib/json.sh
+. lib/etc.sh
+. lib/state.sh
+. lib/agent.sh
+. lib/bind-mounts.sh
+. lib/store.sh
+. lib/init.sh
+
+volume=$root/var/lib/bosh-machine # the Pod's volume
+given=$root/var/lib/bosh-settings # the Secret that the CPI made
+devices=$root/dev/bosh
+bosh=$root/var/vcap/bosh
+
+say() { echo "machine-start: $*" >&2; }
+
+init=$(find_init "${1:-}")
+[[ -x $init ]] || { say "the stemcell has no init program $init; set cloud_properties.init"; exit 1; }
+[[ -f $bosh/agent.json ]] || { say "the image is no BOSH stemcell: it has no $bosh/agent.json"; exit 1; }
+
+release_etc
+keep_name_servers
+bring_vcap
+bring_certificates
+bring_monit_state
+configure_agent
+bring_directories
+# A node's directory may lie on a filesystem mounted nodev.
+! hot_plugged || mount -o remount,bind,dev,rw "$devices"
+mkdir -p "$root/var/vcap/store"
+restore_store
+start "$init"

@@ -1,0 +1,312 @@
+package node_test
+
+import (
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/agentsettings"
+	"bosh-kubernetes-cpi/kube/manifest/node"
+)
+
+// stemcell makes a world that is a machine's container from a stemcell's image, at its start, with the Secret
+// of a machine that was asked for nothing special.
+func stemcell() world {
+	GinkgoHelper()
+	w := newWorld()
+	root, err := user.LookupId("0")
+	Expect(err).NotTo(HaveOccurred())
+	for _, folder := range []string{root.HomeDir, "run", "dev/bosh", "var/lib/bosh-machine", "var/vcap/store", "var/vcap/data/sys/run/monit", "bin"} {
+		w.folder(folder)
+	}
+	for name, content := range map[string]string{
+		"resolv.conf": "nameserver 10.96.0.10\nsearch bosh.svc cluster.local\n", "hosts": "10.0.0.1 agent-a\n", "hostname": "agent-a\n",
+	} {
+		w.write("etc/"+name, content)
+		w.mounted("etc/" + name)
+	}
+	w.mounted("dev/bosh")
+	w.write("var/vcap/bosh/agent.json", `{"Platform": {"Linux": {"ServiceManager": "systemd"}}}`)
+	w.write("usr/sbin/runsvdir-start", "#!/bin/bash\necho \"init in $container\" >>\"$STAND_INS/log\"\n")
+	w.write("usr/local/share/ca-certificates/own.crt", "own")
+	files, err := agentsettings.Options{Mbus: "nats://nats:pw@10.0.0.6:4222"}.Files(agentsettings.Machine{AgentID: "a"})
+	Expect(err).NotTo(HaveOccurred())
+	for name, content := range files {
+		w.write("var/lib/bosh-settings/"+name, string(content))
+	}
+	return w
+}
+
+// mounted says that something is mounted there.
+func (w world) mounted(place string) {
+	GinkgoHelper()
+	mounts, err := os.ReadFile(filepath.Join(w.known, "mounts"))
+	Expect(err).NotTo(HaveOccurred())
+	w.know("mounts", string(mounts)+w.path(place)+" - -\n")
+}
+
+// boot runs the start script until it is the init program.
+func (w world) boot(init ...string) (int, string) {
+	GinkgoHelper()
+	return w.run(append(node.MachineStart(), init...), "TMPDIR="+w.path("tmp"))
+}
+
+// boots is boot of a machine that has nothing to complain of.
+func (w world) boots(init ...string) {
+	GinkgoHelper()
+	status, said := w.boot(init...)
+	Expect(status).To(BeZero(), said)
+}
+
+// isUp fails unless the last thing that happened is the start of the init program.
+func (w world) isUp() {
+	GinkgoHelper()
+	calls := w.calls()
+	Expect(calls[len(calls)-1]).To(Equal("init in kubernetes"))
+}
+
+var _ = Describe("A machine's start", func() {
+	var w world
+	BeforeEach(func() { w = stemcell() })
+
+	It("brings what is the machine's own, in this order, and becomes the init program", func() {
+		status, said := w.boot()
+		Expect(status).To(BeZero(), said)
+		Expect(said).To(Equal("machine-start: first start: copying /var/vcap from the stemcell\n"))
+		Expect(w.calls()).To(Equal([]string{
+			"umount /etc/resolv.conf", "umount /etc/hosts", "umount /etc/hostname",
+			"cp -a /var/vcap /var/lib/bosh-machine/vcap.new",
+			"mount --bind /var/lib/bosh-machine/vcap /var/vcap",
+			"cp -a /usr/local/share/ca-certificates /var/lib/bosh-machine/ca-certificates.new",
+			"mount --bind /var/lib/bosh-machine/ca-certificates /usr/local/share/ca-certificates",
+			"mount -o remount,bind,dev,rw /dev/bosh",
+			"init in kubernetes",
+		}))
+	})
+
+	It("keeps what the kubelet wrote into files in /etc, and leaves those that it did not mount", func() {
+		w.boots()
+		Expect(w.read("etc/hosts")).To(Equal("10.0.0.1 agent-a\n"))
+		Expect(w.read("etc/resolv.conf")).To(Equal("nameserver 10.96.0.10\nsearch bosh.svc cluster.local\n"))
+
+		w = stemcell()
+		w.know("mounts", w.path("dev/bosh")+" - -\n")
+		w.write("etc/hosts", "of the stemcell, no newline")
+		w.boots()
+		Expect(w.read("etc/hosts")).To(Equal("of the stemcell, no newline"))
+	})
+
+	It("gives the agent its settings and its configuration, on the machine's volume", func() {
+		w.boots()
+		const bosh = "var/lib/bosh-machine/vcap/bosh/"
+		Expect(w.read(bosh + "agent.json")).To(And(ContainSubstring(`"ServiceManager": "systemd"`), ContainSubstring(`"SkipDiskSetup": true`)))
+		Expect(w.exists(bosh + "agent.json.new")).To(BeFalse())
+		// Where the agent looks is where they are.
+		Expect(agentsettings.Config).To(ContainSubstring(`"/var/vcap/bosh/warden-cpi-agent-env.json"`))
+		Expect(w.read("var/vcap/bosh/warden-cpi-agent-env.json")).To(Equal(w.read("var/lib/bosh-settings/settings.json")))
+		info, err := os.Stat(w.path("var/vcap/bosh/warden-cpi-agent-env.json"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(info.Mode().Perm()).To(BeEquivalentTo(0o600), "they hold credentials")
+	})
+
+	It("does not go on with an agent.json that it cannot read", func() {
+		w.write("var/vcap/bosh/agent.json", "{")
+		status, said := w.boot()
+		Expect(status).NotTo(BeZero())
+		Expect(said).To(ContainSubstring("agent.json is not JSON"))
+		Expect(w.read("var/vcap/bosh/agent.json")).To(Equal("{"))
+		Expect(w.calls()).NotTo(ContainElement(HavePrefix("init")))
+	})
+
+	It("finds the machine as it was, but for what a boot empties", func() {
+		w.boots()
+		w.write("var/lib/bosh-machine/vcap/jobs", "deployed")
+		w.write("var/lib/bosh-machine/vcap/data/sys/run/monit/pid", "17")
+		w.write("var/lib/bosh-machine/ca-certificates/trusted.crt", "trusted")
+
+		// Another container of the same image, with the same volume.
+		again := stemcell()
+		Expect(os.Remove(again.path("var/lib/bosh-machine"))).To(Succeed())
+		Expect(os.Rename(w.path("var/lib/bosh-machine"), again.path("var/lib/bosh-machine"))).To(Succeed())
+		status, said := again.boot()
+		Expect(status).To(BeZero())
+		Expect(said).To(BeEmpty())
+		Expect(again.calls()[3:6]).To(Equal([]string{
+			"mount --bind /var/lib/bosh-machine/vcap /var/vcap",
+			"mount --bind /var/lib/bosh-machine/ca-certificates /usr/local/share/ca-certificates",
+			"update-ca-certificates ",
+		}))
+		Expect(again.read("var/vcap/jobs")).To(Equal("deployed"))
+		Expect(again.exists("var/vcap/data/sys/run")).To(BeFalse())
+		Expect(again.exists("var/vcap/data")).To(BeTrue())
+		Expect(again.read("usr/local/share/ca-certificates/trusted.crt")).To(Equal("trusted"))
+	})
+
+	It("begins a first start anew that was cut short", func() {
+		for _, name := range []string{"vcap.new", "ca-certificates.new"} {
+			w.write("var/lib/bosh-machine/"+name+"/half", "")
+		}
+		w.boots()
+		Expect(os.ReadDir(w.path("var/lib/bosh-machine"))).To(HaveLen(2))
+		Expect(w.exists("var/vcap/half")).To(BeFalse())
+		Expect(w.exists("usr/local/share/ca-certificates/half")).To(BeFalse())
+	})
+
+	It("keeps monit's record of what was stopped", func() {
+		w.boots()
+		root, err := user.LookupId("0")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(os.Readlink(w.path(filepath.Join(root.HomeDir, ".monit.state")))).To(Equal(w.path("var/lib/bosh-machine/monit.state")))
+	})
+
+	Describe("with resolvconf", func() {
+		const tail = "etc/resolvconf/resolv.conf.d/tail"
+		BeforeEach(func() {
+			w.write(tail, "of the stemcell's builder")
+			w.write("run/resolvconf/interface/eth0", "of the stemcell's builder")
+		})
+
+		It("keeps the Pod's name servers where networks name none", func() {
+			w.boots()
+			Expect(w.read(tail)).To(Equal(w.read("etc/resolv.conf")))
+			Expect(w.exists("run/resolvconf/interface/eth0")).To(BeFalse())
+		})
+
+		It("leaves it to the agent where they do", func() {
+			w.write("var/lib/bosh-settings/name-servers", "10.0.0.2")
+			w.boots()
+			Expect(w.exists(tail)).To(BeFalse())
+			Expect(w.exists("run/resolvconf/interface/eth0")).To(BeFalse())
+		})
+	})
+
+	Describe("finds the init program", func() {
+		find := func(arguments string) string {
+			GinkgoHelper()
+			_, said := w.call("init", "find_init "+arguments)
+			return strings.TrimSuffix(strings.TrimPrefix(said, w.root), "\n")
+		}
+
+		It("that was asked for, runit's, or any", func() {
+			Expect(find("/my/init")).To(Equal("/my/init"))
+			Expect(find("''")).To(Equal("/usr/sbin/runsvdir-start"))
+			Expect(os.Chmod(w.path("usr/sbin/runsvdir-start"), 0o644)).To(Succeed())
+			Expect(find("")).To(Equal("/sbin/init"))
+		})
+
+		It("and runs the one that was asked for", func() {
+			w.write("my/init", "#!/bin/bash\necho my init >>\"$STAND_INS/log\"\n")
+			w.boots(w.path("my/init"))
+			Expect(w.calls()).To(ContainElement("my init"))
+		})
+	})
+
+	It("says what is missing of a stemcell, before it does anything", func() {
+		status, said := w.boot("/my/init")
+		Expect(status).To(Equal(1))
+		Expect(said).To(Equal("machine-start: the stemcell has no init program /my/init; set cloud_properties.init\n"))
+		Expect(os.Remove(w.path("var/vcap/bosh/agent.json"))).To(Succeed())
+		status, said = w.boot()
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("machine-start: the image is no BOSH stemcell: it has no "))
+		Expect(w.calls()).To(HaveExactElements(""))
+	})
+})
+
+var _ = Describe("A machine's start with systemd", func() {
+	var w world
+	BeforeEach(func() {
+		w = stemcell()
+		Expect(os.Rename(w.path("usr/sbin"), w.path("usr/lib"))).To(Succeed())
+		Expect(os.Rename(w.path("usr/lib/runsvdir-start"), w.path("usr/lib/systemd"))).To(Succeed())
+		w.folder("sbin")
+		Expect(os.Symlink("../usr/lib/systemd", w.path("sbin/init"))).To(Succeed())
+		w.folder("sys/fs/cgroup")
+		w.write("run/left-by-the-image", "")
+		w.folder("run/secrets/token")
+		w.write("proc/self/mountinfo", "40 1 0:60 / "+w.path("run/secrets/token")+" ro\n41 1 0:61 / "+w.path("running")+" ro\n")
+	})
+
+	It("gives it an empty /run but for the Pod's mounts, shared mounts, and cgroups of its own", func() {
+		w.know("cgroups", "cgroup2fs\n")
+		status, said := w.boot()
+		Expect(status).To(BeZero(), said)
+		calls := w.calls()
+		Expect(calls[8:]).To(HaveExactElements(
+			MatchRegexp(`^mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs /tmp/tmp\.\w+$`),
+			MatchRegexp(`^mount --bind /run/secrets/token /tmp/tmp\.\w+/secrets/token$`),
+			MatchRegexp(`^mount --rbind /tmp/tmp\.\w+ /run$`),
+			MatchRegexp(`^umount --lazy /tmp/tmp\.\w+$`),
+			Equal("mount --make-rshared /"),
+			Equal("unshare --cgroup /bin/bash -ec "),
+			Equal("mount -t cgroup2 cgroup2 /sys/fs/cgroup"),
+			Equal("init in kubernetes"),
+		))
+		Expect(w.exists("run/left-by-the-image")).To(BeFalse())
+		Expect(os.Readlink(w.path("run/systemd/system/systemd-udevd.service"))).To(Equal("/dev/null"))
+		Expect(w.exists("run/systemd/resolved.conf.d/kubernetes.conf")).To(BeFalse())
+	})
+
+	It("has the Pod's name servers serve until the agent is told of others", func() {
+		Expect(os.Rename(w.path("etc/resolv.conf"), w.path("etc/stub-resolv.conf"))).To(Succeed())
+		w.write("systemd/resolve/stub-resolv.conf", w.read("etc/stub-resolv.conf"))
+		Expect(os.Symlink("../systemd/resolve/stub-resolv.conf", w.path("etc/resolv.conf"))).To(Succeed())
+		w.boots()
+		Expect(w.read("run/systemd/resolved.conf.d/kubernetes.conf")).To(Equal("[Resolve]\nFallbackDNS=10.96.0.10 \nDomains= bosh.svc cluster.local\n"))
+	})
+})
+
+var _ = Describe("A disk that is a directory", func() {
+	var w world
+	BeforeEach(func() {
+		w = stemcell()
+		for _, program := range []string{"mount", "umount"} {
+			w.write("bin/"+program, "#!/bin/bash\necho \"real $0 $*\" | sed \"s#$BOSH_NODE_ROOT##g\" >>\"$STAND_INS/log\"\n")
+		}
+		w.boots()
+		w.know("log", "")
+	})
+	// run runs what the agent finds as mount or umount, and returns the real one's call.
+	run := func(program string, arguments ...string) []string {
+		GinkgoHelper()
+		status, said := w.run(append([]string{w.path("usr/local/sbin/" + program)}, arguments...))
+		Expect(status).To(BeZero(), said)
+		return w.calls()
+	}
+
+	It("is mounted by binding it", func() {
+		w.mounted("dev/bosh/disk-1")
+		Expect(run("mount", w.path("dev/bosh/disk-1"), "/var/vcap/store")).To(Equal([]string{"real /bin/mount --bind /dev/bosh/disk-1 /var/vcap/store"}))
+	})
+
+	It("is unmounted where it is bound, the last place first, and not where it has appeared", func() {
+		w.mounted("dev/bosh/disk-1")
+		w.write("proc/self/mountinfo", strings.Join([]string{
+			"50 1 0:50 /one " + w.path("dev/bosh/disk-1") + " rw",
+			"51 1 0:50 /one /var/vcap/store rw",
+			"52 1 0:50 /another /var/vcap/data rw",
+			"53 1 0:50 /one /mnt rw",
+			"",
+		}, "\n"))
+		Expect(run("umount", w.path("dev/bosh/disk-1"))).To(Equal([]string{"real /bin/umount /mnt /var/vcap/store"}))
+	})
+
+	It("is left where it is when it is bound nowhere", func() {
+		w.mounted("dev/bosh/disk-1")
+		w.write("proc/self/mountinfo", "50 1 0:50 /one "+w.path("dev/bosh/disk-1")+" rw\n")
+		Expect(run("umount", w.path("dev/bosh/disk-1"))).To(HaveExactElements(""))
+	})
+
+	It("alone is treated so", func() {
+		Expect(run("mount", w.path("dev/bosh/disk-2"), "/var/vcap/store")).To(Equal([]string{"real /bin/mount /dev/bosh/disk-2 /var/vcap/store"}))
+		w.know("log", "")
+		Expect(run("umount", "/var/vcap/store")).To(Equal([]string{"real /bin/umount /var/vcap/store"}))
+		_, err := exec.LookPath(w.path("usr/local/sbin/mount"))
+		Expect(err).NotTo(HaveOccurred())
+	})
+})

@@ -1,0 +1,28 @@
+# For a machine whose own Pod is to have the claim: makes or grows the filesystem before the machine has
+# it, then waits.
+#
+# Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, VM (namespace/name).
+. lib/shell.sh
+. lib/pause.sh
+. lib/device.sh
+. lib/processes.sh
+. lib/users.sh
+. lib/loop.sh
+. lib/filesystem.sh
+. lib/volume.sh
+. lib/attachment.sh
+
+# What hold does, short of a node in the machine. A sandbox does not show that it uses the device: only the
+# first start may touch it.
+prepare_volume() {
+  if is_device "$root/dev/volume" && [[ ! -e $root/devices/.prepared ]]; then
+    device=$root/dev/volume
+    exclusively "$device" || fail "disk $DISK is still in use outside of VM $VM: $(users "$device")"
+    find_device
+    distinguish "$device"
+    grow "$device"
+  fi
+  touch "$root/devices/.prepared"
+}
+
+attach prepare_volume end

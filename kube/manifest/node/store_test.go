@@ -1,0 +1,167 @@
+package node_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/kube/manifest/node"
+)
+
+var _ = Describe("A machine's persistent disk at its start", func() {
+	const (
+		mountStore = "mount /dev/bosh/disk-1 /var/vcap/store"
+		record     = "var/vcap/bosh/managed_disk_settings.json"
+		hints      = "var/vcap/bosh/persistent_disk_hints.json"
+	)
+
+	var w world
+	BeforeEach(func() {
+		w = stemcell()
+		w.write(record, "disk-1")
+		w.write(hints, `{"disk-1": {"ID": "disk-1"}}`)
+		w.device("dev/bosh/disk-1", 8, 16, mib, "")
+	})
+
+	// attached has an attachment hold the disk: it locks a file beside the node for as long as it lives.
+	attached := func() {
+		GinkgoHelper()
+		lock := w.path("dev/bosh/.disk-1.lock")
+		holder := exec.Command("flock", lock, "cat")
+		in, err := holder.StdinPipe()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(holder.Start()).To(Succeed())
+		DeferCleanup(func() {
+			_ = in.Close()
+			_ = holder.Wait()
+		})
+		Eventually(func() error { return exec.Command("flock", "--nonblock", "--shared", lock, "true").Run() }).
+			WithTimeout(patience).ShouldNot(Succeed())
+	}
+	// waits starts the machine, and returns when it has said that it waits for its disk.
+	waits := func() *running {
+		GinkgoHelper()
+		r := w.start(node.MachineStart())
+		r.until(func() bool {
+			return strings.Contains(r.out.String(), "waiting for disk disk-1 to be attached before any job may start")
+		})
+		Expect(w.calls()).NotTo(ContainElement(HavePrefix("init")))
+		return r
+	}
+
+	It("is mounted before the init program starts", func() {
+		attached()
+		status, said := w.boot()
+		Expect(status).To(BeZero())
+		Expect(said).To(HaveSuffix("machine-start: disk disk-1 is mounted at /var/vcap/store\n"))
+		calls := w.calls()
+		Expect(calls[len(calls)-3:]).To(Equal([]string{"mount -o remount,bind,dev,rw /dev/bosh", mountStore, "init in kubernetes"}))
+	})
+
+	It("is mounted with the options that the director gave", func() {
+		attached()
+		w.write("var/lib/bosh-settings/mount-options", "noatime,commit=30")
+		w.boots()
+		Expect(w.calls()).To(ContainElement("mount /dev/bosh/disk-1 /var/vcap/store -o noatime,commit=30"))
+	})
+
+	It("is not there for a machine that has none", func() {
+		Expect(os.Remove(w.path(record))).To(Succeed())
+		w.boots()
+		w.isUp()
+		Expect(w.calls()).NotTo(ContainElement(mountStore))
+	})
+
+	It("that was taken away is forgotten, and not waited for", func() {
+		w.write(hints, `{"disk-10": {"ID": "disk-1"}}`)
+		status, said := w.boot()
+		Expect(status).To(BeZero())
+		Expect(said).To(ContainSubstring("disk disk-1 was taken from this machine: forgetting that it was mounted"))
+		Expect(w.exists(record)).To(BeFalse())
+		Expect(w.calls()).NotTo(ContainElement(mountStore))
+		w.isUp()
+	})
+
+	DescribeTable("is mounted though the agent's file about disks tells nothing", func(write func()) {
+		attached()
+		write()
+		w.boots()
+		Expect(w.calls()).To(ContainElement(mountStore))
+	},
+		Entry("since it is gone", func() { Expect(os.Remove(w.path(hints))).To(Succeed()) }),
+		Entry("since it was cut short", func() { w.write(hints, "") }),
+	)
+
+	It("in the middle of a migration to another is mounted by nobody, and no job starts", func() {
+		attached()
+		w.write(hints, `{"disk-1": {"ID": "disk-1"}, "disk-2": {"ID": "disk-2"}}`)
+		status, said := w.boot()
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("the machine ended in the middle of a migration between its disks; the VM has to be recreated"))
+		Expect(w.calls()).NotTo(ContainElements(mountStore))
+		Expect(w.calls()).NotTo(ContainElement(HavePrefix("init")))
+		Expect(w.exists(record)).To(BeTrue())
+	})
+
+	DescribeTable("is waited for", func(missing func()) {
+		missing()
+		r := waits()
+		Expect(w.calls()).NotTo(ContainElement(mountStore))
+		w.write("dev/bosh/disk-1", "b 8 16\n")
+		attached()
+		Expect(r.wait()).To(BeZero())
+		Expect(w.calls()).To(ContainElement(mountStore))
+		w.isUp()
+	},
+		Entry("while its node is one that an earlier boot has left", func() {}),
+		Entry("while its node is one whose attachment has died", func() { w.write("dev/bosh/.disk-1.lock", "") }),
+		Entry("while it has no node", func() { Expect(os.Remove(w.path("dev/bosh/disk-1"))).To(Succeed()) }),
+	)
+
+	It("is tried again when it cannot be mounted, and says why", func() {
+		attached()
+		w.know("exit/mount", "32")
+		w.know("mounts", w.path("dev/bosh")+" - -\n")
+		w.write("var/lib/bosh-machine/vcap/bosh/agent.json", "{}")
+		status, said := w.call("device lock json store", `
+			say() { echo "$*"; }
+			sleep() { rm -f "$STAND_INS/exit/mount"; }
+			given=$root/var/lib/bosh-settings devices=$root/dev/bosh bosh=$root/var/vcap/bosh
+			restore_store`)
+		Expect(status).To(BeZero())
+		Expect(said).To(Equal("waiting for disk disk-1 to be attached before any job may start: mount: as the test wants it\n" +
+			"disk disk-1 is mounted at /var/vcap/store\n"))
+	})
+
+	It("that is a directory is mounted likewise", func() {
+		Expect(os.Remove(w.path("dev/bosh/disk-1"))).To(Succeed())
+		w.folder("dev/bosh/disk-1")
+		w.mounted("dev/bosh/disk-1")
+		attached()
+		w.boots()
+		Expect(w.calls()).To(ContainElement(mountStore))
+	})
+
+	Describe("of a machine that is made again for each disk", func() {
+		BeforeEach(func() { w.know("mounts", "") })
+
+		It("is part of the container, and needs no attachment to be fresh", func() {
+			w.boots()
+			Expect(w.calls()).To(ContainElement(mountStore))
+			Expect(w.calls()).NotTo(ContainElement(ContainSubstring("remount")))
+			w.isUp()
+		})
+
+		It("is forgotten when it is no part of it any more", func() {
+			Expect(os.Remove(w.path("dev/bosh/disk-1"))).To(Succeed())
+			status, said := w.boot()
+			Expect(status).To(BeZero())
+			Expect(said).To(ContainSubstring("disk disk-1 is none of this machine's any more: forgetting that it was mounted"))
+			Expect(w.exists(record)).To(BeFalse())
+			w.isUp()
+		})
+	})
+})

@@ -1,0 +1,38 @@
+package node_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/kube/manifest/node"
+)
+
+func TestNode(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "node")
+}
+
+var _ = Describe("Every program", func() {
+	It("is there, whole, and can be read by bash", func() {
+		programs, err := filepath.Glob("*.sh")
+		Expect(err).NotTo(HaveOccurred())
+		commands := map[string][]string{
+			"agent-heard.sh": node.AgentHeard(), "agent-runs.sh": node.AgentRuns(), "await.sh": node.Await(), "copy.sh": node.Copy(),
+			"hold.sh": node.Hold(), "hold-directory.sh": node.HoldDirectory(), "keep.sh": node.Keep(), "machine-start.sh": node.MachineStart(),
+			"prepare.sh": node.Prepare(), "reboot.sh": node.Reboot(), "release.sh": node.Release(), "release-directory.sh": node.ReleaseDirectory(),
+		}
+		Expect(programs).To(HaveLen(len(commands)))
+		for _, program := range programs {
+			Expect(commands).To(HaveKey(program))
+			command := commands[program]
+			Expect(command[3] + ".sh").To(Equal(program))
+			Expect(command[2]).NotTo(ContainSubstring("\n. lib/"))
+			out, err := exec.Command("/bin/bash", "-n", "-c", command[2]).CombinedOutput()
+			Expect(err).NotTo(HaveOccurred(), "%s: %s", program, out)
+		}
+	})
+})
