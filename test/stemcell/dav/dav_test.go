@@ -88,6 +88,7 @@ var _ = Describe("bosh-blobstore-dav", func() {
 
 	It("refuses what it does not know", func(ctx context.Context) {
 		server, _ := blobstore()
-		Expect(dav.Run(ctx, []string{"-c", configuration(server, "secret"), "sign", "blob"})).To(MatchError(ContainSubstring("unknown command: sign blob")))
+		Expect(dav.Run(ctx, []string{"-c", configuration(server, "secret"), "sign", "blob"})).
+			To(MatchError(ContainSubstring("unknown command: sign blob")))
 	})
 })

@@ -182,7 +182,8 @@ func (c *command) summary(details bool) error {
 		}
 		fmt.Fprintf(c.out, "Process '%s'\n  %-33s %s\n", s.Name, "status", s.text())
 		if s.PID != 0 {
-			fmt.Fprintf(c.out, "  %-33s %d\n  %-33s %s\n  %-33s %d\n", "pid", s.PID, "uptime", time.Duration(s.Uptime)*time.Second, "children", s.Children)
+			fmt.Fprintf(c.out, "  %-33s %d\n  %-33s %s\n  %-33s %d\n", "pid", s.PID, "uptime", time.Duration(s.Uptime)*time.Second,
+				"children", s.Children)
 		}
 		fmt.Fprintln(c.out)
 	}
@@ -194,7 +195,8 @@ func (c *command) request(config *Config, method, path string, values url.Values
 	if daemonPID(c.options.PIDFile) == 0 {
 		return nil, errNoDaemon
 	}
-	request, err := http.NewRequest(method, "http://"+config.Address+"/"+path, strings.NewReader(values.Encode())) //nolint:noctx // ends with the program
+	target := "http://" + config.Address + "/" + path
+	request, err := http.NewRequest(method, target, strings.NewReader(values.Encode())) //nolint:noctx // ends with the program
 	if err != nil {
 		return nil, err
 	}

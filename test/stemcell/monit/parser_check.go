@@ -83,7 +83,8 @@ func (p *parser) dependencies(check *Check) {
 }
 
 func (p *parser) beginsPart() bool {
-	return p.tokens[0].is("with", "pidfile", "start", "stop", "restart", "group", "depend", "depends", "mode", "every", "if", "alert", "noalert")
+	return p.tokens[0].is("with", "pidfile", "start", "stop", "restart", "group", "depend", "depends", "mode", "every", "if",
+		"alert", "noalert")
 }
 
 // alert passes over an alert statement of a service: all alerts go to those of "set alert".

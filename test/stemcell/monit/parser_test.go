@@ -33,7 +33,8 @@ check process cache with pidfile /c.pid
 `)
 		Expect(err).NotTo(HaveOccurred())
 		web := config.Checks[0]
-		Expect(web.Start).To(Equal(&Program{Arguments: []string{"/var/vcap/jobs/web/bin/ctl", "start", "a b"}, UID: "vcap", GID: "vcap", Timeout: 90 * time.Second}))
+		Expect(web.Start).To(Equal(&Program{Arguments: []string{"/var/vcap/jobs/web/bin/ctl", "start", "a b"}, UID: "vcap", GID: "vcap",
+			Timeout: 90 * time.Second}))
 		Expect(web.Stop).To(Equal(&Program{Arguments: []string{"/var/vcap/jobs/web/bin/ctl", "stop"}, Timeout: 30 * time.Second}))
 		Expect(web.PidFile).To(Equal("/var/vcap/sys/run/web/web.pid"))
 		Expect(web.Group).To(Equal([]string{"vcap"}))
@@ -41,9 +42,10 @@ check process cache with pidfile /c.pid
 		Expect(*web.Rules[0]).To(Equal(Rule{Event: timedOut, Times: 3, Cycles: 5, Action: Unmonitor, text: "3 restarts within 5 cycles"}))
 		Expect(*web.Rules[1]).To(Equal(Rule{Event: resource, Times: 10, Cycles: 10, Action: Restart, text: "totalmem > 1.5 Gb for 10 cycles",
 			Test: resourceTest{name: "totalmem", limit: 1.5 * (1 << 20), greater: true}}))
-		Expect(*web.Rules[2]).To(Equal(Rule{Event: connection, Times: 3, Cycles: 5, Action: Exec, Program: &Program{Arguments: []string{"/bin/alarm", "now"}, Timeout: 30 * time.Second},
-			text: "failed unixsocket /var/vcap/sys/run/web.sock for 3 times within 5 cycles",
-			Test: connectionTest{network: "unix", host: "localhost", path: "/var/vcap/sys/run/web.sock"}}))
+		Expect(*web.Rules[2]).To(Equal(Rule{Event: connection, Times: 3, Cycles: 5, Action: Exec,
+			Program: &Program{Arguments: []string{"/bin/alarm", "now"}, Timeout: 30 * time.Second},
+			text:    "failed unixsocket /var/vcap/sys/run/web.sock for 3 times within 5 cycles",
+			Test:    connectionTest{network: "unix", host: "localhost", path: "/var/vcap/sys/run/web.sock"}}))
 		Expect(config.Checks[1].Matching).To(Equal("db -x"))
 		Expect(config.Checks[1].Mode).To(Equal("manual"))
 		Expect(config.Checks[1].Every).To(Equal(2))
@@ -62,7 +64,8 @@ check process cache with pidfile /c.pid
 		Entry("an unknown unit", "check process x with pidfile /x\n if totalmem > 5 furlongs then alert\n", "\"furlongs\" is no unit"),
 		Entry("the same service twice", "check process x with pidfile /x\ncheck process x with pidfile /y\n", "already defined"),
 		Entry("a service that depends on none", "check process x with pidfile /x\n depends on y\n", "y, which is not defined"),
-		Entry("services that depend on each other", "check process x with pidfile /x\n depends on y\ncheck process y with pidfile /y\n depends on x\n", "depends on itself"),
+		Entry("services that depend on each other",
+			"check process x with pidfile /x\n depends on y\ncheck process y with pidfile /y\n depends on x\n", "depends on itself"),
 		Entry("a file that ends too early", "set daemon\n", "in the middle of a statement"),
 	)
 })

@@ -113,8 +113,9 @@ func (s *service) status() statusService {
 	if s.Type == Process && s.monitor == monitored && s.failed&nonexistent == 0 {
 		u := s.usage
 		found.Process = &statusProcess{PID: u.pid, Parent: u.parent, Uptime: int(u.uptime.Seconds()), Children: u.children,
-			Memory: statusUsage{Percent: percent(u.memory), PercentTotal: percent(u.memoryTotal), Kilobyte: &u.memoryKiB, KilobyteTotal: &u.memoryTotalKiB},
-			CPU:    statusUsage{Percent: percent(u.cpu), PercentTotal: percent(u.cpuTotal)}}
+			Memory: statusUsage{Percent: percent(u.memory), PercentTotal: percent(u.memoryTotal), Kilobyte: &u.memoryKiB,
+				KilobyteTotal: &u.memoryTotalKiB},
+			CPU: statusUsage{Percent: percent(u.cpu), PercentTotal: percent(u.cpuTotal)}}
 	}
 	return found
 }
