@@ -3,6 +3,7 @@ package monit
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -49,6 +50,22 @@ check process cache with pidfile /c.pid
 		Expect(config.Checks[1].Matching).To(Equal("db -x"))
 		Expect(config.Checks[1].Mode).To(Equal("manual"))
 		Expect(config.Checks[1].Every).To(Equal(2))
+	})
+
+	It("of the stemcell say where the agent finds monit, and where monit finds the agent", func() {
+		config := &Config{Users: map[string]string{}}
+		Expect(config.include("../rootfs/both/var/vcap/monit/alerts.monitrc")).To(Succeed())
+		Expect(config.Mail.Server).To(Equal("localhost:2825"))
+		Expect(config.Mail.Recipients).To(Equal([]string{"agent@local"}))
+		Expect(config.Mail.Message).To(HavePrefix("Service: $SERVICE\nEvent: $EVENT\nAction: $ACTION\nDate: $DATE\n"))
+		control, err := os.ReadFile("../rootfs/both/var/vcap/bosh/etc/monitrc")
+		Expect(err).NotTo(HaveOccurred())
+		folder := GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(folder, "monit.user"), []byte("vcap:random-password"), 0o600)).To(Succeed())
+		config, err = parse(strings.ReplaceAll(string(control), "/var/vcap/monit", folder))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config.Address).To(Equal("127.0.0.1:2822"))
+		Expect(config.Users).To(Equal(map[string]string{"vcap": "random-password"}))
 	})
 
 	DescribeTable("that are wrong are refused", func(content, message string) {
