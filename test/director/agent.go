@@ -81,6 +81,15 @@ func (a Agent) send(ctx context.Context, method string, arguments []any) (json.R
 	if err != nil {
 		return nil, err
 	}
+	value, err := agentValue(method, raw)
+	if err != nil && answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d: %w", answer.StatusCode, err)
+	}
+	return value, err
+}
+
+// agentValue reads an agent's answer.
+func agentValue(method string, raw []byte) (json.RawMessage, error) {
 	var response struct {
 		Value     json.RawMessage `json:"value"`
 		Exception *struct {
@@ -88,7 +97,7 @@ func (a Agent) send(ctx context.Context, method string, arguments []any) (json.R
 		} `json:"exception"`
 	}
 	if err := json.Unmarshal(raw, &response); err != nil {
-		return nil, fmt.Errorf("agent's %s: status %d: %s", method, answer.StatusCode, raw)
+		return nil, fmt.Errorf("agent's %s: %w: %s", method, err, raw)
 	}
 	if response.Exception != nil {
 		return nil, fmt.Errorf("agent's %s: %s", method, response.Exception.Message)

@@ -76,7 +76,7 @@ func (m *machine) rotate(ctx context.Context, password string) {
 		"trusted_certs": certificates["ca"],
 		"mbus":          map[string]any{"urls": []string{fmt.Sprintf("https://mbus:%s@0.0.0.0:6868", password)}, "cert": certificates},
 	})
-	m.agent.Password = password
+	m.agent = director.Agent{Address: m.address, Password: password}
 	m.awaitAgent(ctx)
 	Expect(m.agentProcess(ctx)).NotTo(Equal(agent))
 }
@@ -136,8 +136,8 @@ var _ = Describe("A machine that restarts", Label("machines"), func() {
 			w.must(ctx, "reboot_vm", m.cid)
 			m.awaitAgent(ctx)
 			Eventually(func() (string, error) {
-				return m.try(ctx, "monit -c /var/vcap/bosh/etc/monitrc summary")
-			}).WithContext(ctx).Should(MatchRegexp(`keeper.*Not monitored`))
+				return m.try(ctx, "/var/vcap/bosh/bin/monit summary")
+			}).WithContext(ctx).Should(MatchRegexp(`keeper.*not monitored`))
 			m.tell(ctx, "start")
 			m.awaitJob(ctx)
 

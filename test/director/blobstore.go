@@ -1,0 +1,93 @@
+package director
+
+import (
+	"crypto/rand"
+	"crypto/sha1" //nolint:gosec // the paths of blobs have it
+	"crypto/subtle"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/net/webdav"
+)
+
+// Blobstore is a director's: a WebDAV server that asks for a user and a password.
+type Blobstore struct {
+	// Options are the blobstore of agents, as the CPI's configuration has it.
+	Options map[string]any
+
+	folder string
+	server *http.Server
+}
+
+const blobstoreUser, blobstorePassword = "agent", "agent-password"
+
+// StartBlobstore starts a server that listens on this address and keeps blobs in the folder. The caller
+// closes it.
+func StartBlobstore(authority *Authority, address, folder string) (*Blobstore, error) {
+	pair, err := authority.Issue("blobstore", address)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := tls.X509KeyPair([]byte(pair.Certificate), []byte(pair.Key))
+	if err != nil {
+		return nil, err
+	}
+	listener, err := tls.Listen("tcp", net.JoinHostPort(address, "0"), &tls.Config{Certificates: []tls.Certificate{certificate}})
+	if err != nil {
+		return nil, fmt.Errorf("starting the blobstore: %w", err)
+	}
+	b := &Blobstore{folder: folder, server: &http.Server{ReadHeaderTimeout: 10 * time.Second}}
+	b.server.Handler = b.guard(&webdav.Handler{FileSystem: webdav.Dir(folder), LockSystem: webdav.NewMemLS()})
+	b.Options = map[string]any{"provider": "dav", "options": map[string]any{
+		"endpoint": "https://" + listener.Addr().String(), "user": blobstoreUser, "password": blobstorePassword,
+		"tls": map[string]any{"cert": map[string]any{"ca": authority.PEM}},
+	}}
+	go func() { _ = b.server.Serve(listener) }()
+	return b, nil
+}
+
+// guard lets only agents in. Like a director's server it makes the folder of a blob that is stored.
+func (b *Blobstore) guard(files http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		if user != blobstoreUser || subtle.ConstantTimeCompare([]byte(password), []byte(blobstorePassword)) != 1 {
+			w.Header().Set("WWW-Authenticate", `Basic realm="blobstore"`)
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+			return
+		}
+		if r.Method == http.MethodPut {
+			if err := os.MkdirAll(filepath.Join(b.folder, filepath.Dir(filepath.Clean(r.URL.Path))), 0o755); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+		}
+		files.ServeHTTP(w, r)
+	})
+}
+
+// Close stops the server.
+func (b *Blobstore) Close() { _ = b.server.Close() }
+
+func (b *Blobstore) path(id string) string {
+	sum := sha1.Sum([]byte(id)) //nolint:gosec // see above
+	return filepath.Join(b.folder, hex.EncodeToString(sum[:1]), id)
+}
+
+// Put stores a blob, and returns its ID and its SHA-1, as messages to agents have them.
+func (b *Blobstore) Put(content []byte) (id, digest string, err error) {
+	id = rand.Text()
+	if err := os.MkdirAll(filepath.Dir(b.path(id)), 0o755); err != nil {
+		return "", "", err
+	}
+	sum := sha1.Sum(content)                                                        //nolint:gosec // as directors send it
+	return id, hex.EncodeToString(sum[:]), os.WriteFile(b.path(id), content, 0o644) //nolint:gosec // a blob of a test
+}
+
+// Get returns a blob.
+func (b *Blobstore) Get(id string) ([]byte, error) { return os.ReadFile(b.path(id)) }

@@ -1,0 +1,195 @@
+package director
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Bus is a director's message bus: a NATS server that asks its clients for certificates, and the director's
+// connection to it.
+type Bus struct {
+	// URL is what agents are told.
+	URL string
+
+	authority  *Authority
+	server     *exec.Cmd
+	log        bytes.Buffer
+	connection *nats.Conn
+	requests   atomic.Int64
+}
+
+// natsProgram is the name of the server's executable.
+const natsProgram = "nats-server"
+
+// StartBus starts a server that listens on this address, with its files in the folder. The caller closes it.
+func StartBus(ctx context.Context, authority *Authority, address, folder string) (*Bus, error) {
+	port, err := freePort(address)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bus{URL: fmt.Sprintf("nats://%s:%d", address, port), authority: authority}
+	server, err := authority.Issue("default.nats.bosh-internal", address)
+	if err != nil {
+		return nil, err
+	}
+	for name, content := range map[string]string{"ca.pem": authority.PEM, "crt.pem": server.Certificate, "key.pem": server.Key} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	b.server = exec.Command(natsProgram, "--addr", address, "--port", strconv.Itoa(port), "--tlsverify", "--tlscert", "crt.pem",
+		"--tlskey", "key.pem", "--tlscacert", "ca.pem")
+	b.server.Dir = folder
+	b.server.Stdout, b.server.Stderr = &b.log, &b.log
+	if err := b.server.Start(); err != nil {
+		return nil, fmt.Errorf("starting the message bus: %w", err)
+	}
+	if err := b.connect(ctx); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func freePort(address string) (int, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		return 0, err
+	}
+	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
+}
+
+// connect connects as the director, once the server answers.
+func (b *Bus) connect(ctx context.Context) error {
+	pair, err := b.authority.Issue("default.director.bosh-internal")
+	if err != nil {
+		return err
+	}
+	certificate, err := tls.X509KeyPair([]byte(pair.Certificate), []byte(pair.Key))
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(b.authority.PEM))
+	connected := make(chan struct{})
+	b.connection, err = nats.Connect(b.URL, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+		nats.ConnectHandler(func(*nats.Conn) { close(connected) }),
+		nats.Secure(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}}))
+	if err != nil {
+		return fmt.Errorf("connecting to the message bus: %w", err)
+	}
+	select {
+	case <-connected:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("connecting to the message bus: %w; its log:\n%s", ctx.Err(), b.log.String())
+	}
+}
+
+// Close ends the connection and the server.
+func (b *Bus) Close() {
+	if b.connection != nil {
+		b.connection.Close()
+	}
+	_ = b.server.Process.Kill()
+	_ = b.server.Wait()
+}
+
+// AgentEnv is create_vm's env for an agent on this bus.
+func (b *Bus) AgentEnv() (map[string]any, error) {
+	pair, err := b.authority.Issue("agent.agent.bosh-internal")
+	return map[string]any{"bosh": map[string]any{
+		"password": "*",
+		"mbus":     map[string]any{"cert": map[string]any{"ca": b.authority.PEM, "certificate": pair.Certificate, "private_key": pair.Key}},
+	}}, err
+}
+
+// Agent is the agent with this ID.
+func (b *Bus) Agent(id string) BusAgent { return BusAgent{bus: b, id: id} }
+
+// Listen returns the messages on a subject, for example "hm.agent.heartbeat.*", from now on until stop is
+// called.
+func (b *Bus) Listen(subject string) (messages <-chan *nats.Msg, stop func(), err error) {
+	channel := make(chan *nats.Msg, 1000)
+	subscription, err := b.connection.ChanSubscribe(subject, channel)
+	if err != nil {
+		return nil, nil, err
+	}
+	return channel, func() { _ = subscription.Unsubscribe() }, b.connection.Flush()
+}
+
+// BusAgent is an agent that a director talks to.
+type BusAgent struct {
+	bus *Bus
+	id  string
+}
+
+// protocol is the version of the messages; 3 has updates of settings.
+const protocol = 3
+
+// answerTimeout is how long an agent may take to answer, as directors have it for most requests.
+const answerTimeout = 45 * time.Second
+
+// pollInterval is how often a task of the agent is asked for: the agent has no other way to tell.
+const pollInterval = 100 * time.Millisecond
+
+// Call sends a request and returns its value; a long-running one is waited for.
+func (a BusAgent) Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error) {
+	value, err := a.send(ctx, method, arguments)
+	for err == nil {
+		var task struct {
+			ID    string `json:"agent_task_id"`
+			State string `json:"state"`
+		}
+		if json.Unmarshal(value, &task) != nil || task.ID == "" || task.State != "running" {
+			return value, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("agent's %s: %w", method, ctx.Err())
+		case <-time.After(pollInterval):
+		}
+		value, err = a.send(ctx, "get_task", []any{task.ID})
+	}
+	return nil, err
+}
+
+func (a BusAgent) send(ctx context.Context, method string, arguments []any) (json.RawMessage, error) {
+	if arguments == nil {
+		arguments = []any{}
+	}
+	inbox := fmt.Sprintf("director.%s.%s.%d", UUID, a.id, a.bus.requests.Add(1))
+	request, err := json.Marshal(map[string]any{"protocol": protocol, "method": method, "arguments": arguments, "reply_to": inbox})
+	if err != nil {
+		return nil, err
+	}
+	answers, err := a.bus.connection.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answers.Unsubscribe() }()
+	if err := a.bus.connection.Publish("agent."+a.id, request); err != nil {
+		return nil, err
+	}
+	// An agent that does not listen yet does not hear of it later.
+	waiting, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	answer, err := answers.NextMsgWithContext(waiting)
+	if err != nil {
+		return nil, fmt.Errorf("agent's %s: %w", method, err)
+	}
+	return agentValue(method, answer.Data)
+}

@@ -1,0 +1,218 @@
+package monit
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Command runs `monit ARGUMENTS…` and writes what it says.
+func Command(arguments []string, out io.Writer) error {
+	c := &command{options: DefaultOptions(), out: out}
+	words, err := c.flags(arguments)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.version:
+		fmt.Fprintf(out, "This is Monit version %s (a stand-in for tests)\n", version)
+		return nil
+	case c.test:
+		if _, err := ParseFile(c.options.ControlFile); err != nil {
+			return err
+		}
+		fmt.Fprintln(out, "Control file syntax OK")
+		return nil
+	case len(words) == 0:
+		return c.daemon()
+	}
+	return c.run(words[0], words[1:])
+}
+
+type command struct {
+	options       Options
+	group         string
+	test, version bool
+	out           io.Writer
+}
+
+// flags takes the flags from among the arguments, wherever they are: the agent says `monit stop -g vcap`.
+func (c *command) flags(arguments []string) (words []string, err error) {
+	values := map[string]*string{"-c": &c.options.ControlFile, "-g": &c.group, "-s": &c.options.StateFile, "-p": &c.options.PIDFile,
+		"-d": new(string), "-l": new(string)}
+	for i := 0; i < len(arguments); i++ {
+		argument := arguments[i]
+		if value, ok := values[argument]; ok {
+			if i++; i == len(arguments) {
+				return nil, fmt.Errorf("option requires an argument -- '%s'", argument)
+			}
+			*value = arguments[i]
+			continue
+		}
+		switch argument {
+		case "-t":
+			c.test = true
+		case "-V":
+			c.version = true
+		case "-I", "-v":
+		default:
+			if strings.HasPrefix(argument, "-") {
+				return nil, fmt.Errorf("invalid option -- '%s'", argument)
+			}
+			words = append(words, argument)
+		}
+	}
+	return words, nil
+}
+
+// daemon supervises until it is told to end.
+func (c *command) daemon() error {
+	if pid := daemonPID(c.options.PIDFile); pid != 0 {
+		fmt.Fprintf(c.out, "Monit daemon with PID %d awakened\n", pid)
+		return syscall.Kill(pid, syscall.SIGUSR1)
+	}
+	d, err := NewDaemon(c.options)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1)
+	go func() {
+		for received := range signals {
+			if received == syscall.SIGHUP {
+				d.Reload()
+			} else {
+				d.Wake()
+			}
+		}
+	}()
+	return d.Run(ctx)
+}
+
+func (c *command) run(verb string, names []string) error {
+	switch verb {
+	case "start", "stop", "restart", "monitor", "unmonitor":
+		return c.control(verb, names)
+	case "summary", "status":
+		return c.summary(verb == "status")
+	case "reload":
+		return c.signal(syscall.SIGHUP)
+	case "quit":
+		return c.signal(syscall.SIGTERM)
+	}
+	return fmt.Errorf("invalid argument -- %s", verb)
+}
+
+var errNoDaemon = errors.New("the monit daemon is not running")
+
+func (c *command) signal(number syscall.Signal) error {
+	pid := daemonPID(c.options.PIDFile)
+	if pid == 0 {
+		return errNoDaemon
+	}
+	return syscall.Kill(pid, number)
+}
+
+// control does something with services: those of the group, all, or one. A group that no service is in is
+// no error.
+func (c *command) control(verb string, names []string) error {
+	config, err := ParseFile(c.options.ControlFile)
+	if err != nil {
+		return err
+	}
+	if c.group == "" && len(names) == 0 {
+		return fmt.Errorf("please specify a service name or 'all' after %s", verb)
+	}
+	var wanted []string
+	for _, check := range config.Checks {
+		inGroup := slices.ContainsFunc(check.Group, func(group string) bool { return strings.EqualFold(group, c.group) })
+		if inGroup || c.group == "" && names[0] == "all" {
+			wanted = append(wanted, check.Name)
+		}
+	}
+	if c.group == "" && names[0] != "all" {
+		wanted = names[:1]
+	}
+	for _, name := range wanted {
+		if _, err := c.request(config, http.MethodPost, name, url.Values{"action": {verb}}); err != nil {
+			return fmt.Errorf("cannot %s %s: %w", verb, name, err)
+		}
+	}
+	return nil
+}
+
+func (c *command) summary(details bool) error {
+	config, err := ParseFile(c.options.ControlFile)
+	if err != nil {
+		return err
+	}
+	content, err := c.request(config, http.MethodGet, "_status2", url.Values{"format": {"xml"}})
+	if err != nil {
+		return err
+	}
+	var document struct {
+		Server   statusServer `xml:"server"`
+		Services []struct {
+			statusService
+			PID      int `xml:"pid"`
+			Uptime   int `xml:"uptime"`
+			Children int `xml:"children"`
+		} `xml:"services>service"`
+	}
+	if _, body, ok := strings.Cut(string(content), "?>"); !ok || xml.Unmarshal([]byte(body), &document) != nil {
+		return fmt.Errorf("the daemon's status cannot be read: %s", content)
+	}
+	fmt.Fprintf(c.out, "The Monit daemon %s uptime: %s \n\n", version, time.Duration(document.Server.Uptime)*time.Second)
+	for _, s := range document.Services {
+		if !details {
+			fmt.Fprintf(c.out, "%-35s %s\n", "Process '"+s.Name+"'", s.text())
+			continue
+		}
+		fmt.Fprintf(c.out, "Process '%s'\n  %-33s %s\n", s.Name, "status", s.text())
+		if s.PID != 0 {
+			fmt.Fprintf(c.out, "  %-33s %d\n  %-33s %s\n  %-33s %d\n", "pid", s.PID, "uptime", time.Duration(s.Uptime)*time.Second,
+				"children", s.Children)
+		}
+		fmt.Fprintln(c.out)
+	}
+	return nil
+}
+
+// request asks the daemon, as the first of the users that it knows.
+func (c *command) request(config *Config, method, path string, values url.Values) ([]byte, error) {
+	if daemonPID(c.options.PIDFile) == 0 {
+		return nil, errNoDaemon
+	}
+	target := "http://" + config.Address + "/" + path
+	request, err := http.NewRequest(method, target, strings.NewReader(values.Encode())) //nolint:noctx // ends with the program
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for user, password := range config.Users {
+		request.SetBasicAuth(user, password)
+		break
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("cannot connect to the monit daemon: %w", err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, strings.TrimSpace(string(content)))
+	}
+	return content, err
+}

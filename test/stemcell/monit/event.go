@@ -1,0 +1,130 @@
+package monit
+
+import (
+	"fmt"
+	"net"
+	"net/smtp"
+	"os"
+	"strings"
+	"time"
+)
+
+// event is a kind of trouble; the bits are those of "status" in monit's status.
+type event int
+
+const (
+	resource    event = 0x2
+	timedOut    event = 0x4
+	connection  event = 0x20
+	nonexistent event = 0x200
+	execution   event = 0x1000
+	instance    event = 0x10000
+	acted       event = 0x20000
+)
+
+// eventNames are what mails call an event that came, and one that went; the BOSH agent tells from them how
+// bad it is (agent/alert/monit_adapter.go).
+var eventNames = map[event][2]string{
+	resource:    {"resource limit matched", "resource limit succeeded"},
+	timedOut:    {"timeout", "timeout recovery"},
+	connection:  {"connection failed", "connection succeeded"},
+	nonexistent: {"does not exist", "exists"},
+	execution:   {"execution failed", "execution succeeded"},
+	instance:    {"monit instance changed", "monit instance changed not"},
+	acted:       {"action done", "action done"},
+}
+
+// trouble notes that something is wrong with the service, tells of it when it was not so before, and does
+// what is to be done.
+func (d *Daemon) trouble(s *service, kind event, description string, action Action, program *Program) {
+	d.mutex.Lock()
+	news := s.failed&kind == 0
+	s.failed |= kind
+	if kind == execution {
+		s.message = description
+	}
+	d.mutex.Unlock()
+	d.log.printf("error", "'%s' %s", s.Name, description)
+	if news {
+		d.mail(s.Name, eventNames[kind][0], action.String(), description)
+	}
+	switch {
+	case action == Exec:
+		d.spawn(s, program, eventNames[kind][0])
+	case action == Alert || s.Mode == "passive" && action != Unmonitor && action != Monitor:
+	default:
+		if action == Start || action == Restart {
+			s.restarts++
+		}
+		d.control(s, action)
+	}
+}
+
+// fine notes that something is not wrong, or no longer.
+func (d *Daemon) fine(s *service, kind event, description string) {
+	d.mutex.Lock()
+	news := s.failed&kind != 0
+	s.failed &^= kind
+	if kind == execution {
+		s.message = ""
+	}
+	d.mutex.Unlock()
+	if news {
+		d.log.printf("info", "'%s' %s", s.Name, description)
+		d.mail(s.Name, eventNames[kind][1], Alert.String(), description)
+	}
+}
+
+// mail sends an alert to those that the control file names. The next of its kind comes when the trouble has
+// gone and come again, so that one that cannot be sent is lost, and logged.
+func (d *Daemon) mail(service, event, action, description string) {
+	mail := d.config.Mail
+	if mail.Server == "" || len(mail.Recipients) == 0 {
+		return
+	}
+	now := time.Now()
+	values := strings.NewReplacer("$SERVICE", service, "$EVENT", event, "$ACTION", action, "$DESCRIPTION", description,
+		"$DATE", now.Format(time.RFC1123Z), "$HOST", hostname())
+	header := fmt.Sprintf("From: %s\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nX-Mailer: monit\r\nMIME-Version: 1.0\r\n"+
+		"Content-Type: text/plain; charset=\"iso-8859-1\"\r\nContent-Transfer-Encoding: 8bit\r\nMessage-id: <%d.%d@%s>\r\n\r\n",
+		values.Replace(mail.From), strings.Join(mail.Recipients, ", "), values.Replace(mail.Subject), now.Format(time.RFC1123Z),
+		now.UnixNano(), os.Getpid(), hostname())
+	body := strings.ReplaceAll(values.Replace(mail.Message), "\n", "\r\n") + "\r\n"
+	if err := mail.send(values.Replace(mail.From), header+body); err != nil {
+		d.log.printf("error", "Cannot send an alert to %s: %v", mail.Server, err)
+	}
+}
+
+func (m Mail) send(from, message string) error {
+	connection, err := net.DialTimeout("tcp", m.Server, m.Timeout)
+	if err != nil {
+		return err
+	}
+	_ = connection.SetDeadline(time.Now().Add(m.Timeout))
+	host, _, _ := net.SplitHostPort(m.Server)
+	client, err := smtp.NewClient(connection, host)
+	if err != nil {
+		_ = connection.Close()
+		return err
+	}
+	defer client.Close()
+	if err := client.Mail(from); err != nil {
+		return err
+	}
+	for _, recipient := range m.Recipients {
+		if err := client.Rcpt(recipient); err != nil {
+			return err
+		}
+	}
+	data, err := client.Data()
+	if err != nil {
+		return err
+	}
+	if _, err := data.Write([]byte(message)); err != nil {
+		return err
+	}
+	if err := data.Close(); err != nil {
+		return err
+	}
+	return client.Quit()
+}

@@ -1,0 +1,81 @@
+package monit
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/xml"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// listen listens where the control file says; the listener is nil when it does not say.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("starting the HTTP interface: %w", err)
+	}
+	return listener, nil
+}
+
+// handler is the HTTP interface: the status, and actions with services.
+func (d *Daemon) handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !d.admitted(r) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="monit"`)
+			http.Error(w, "You are not authorized to access monit. Either you supplied the wrong credentials, "+
+				"or your browser does not understand how to supply the credentials required", http.StatusUnauthorized)
+			return
+		}
+		switch service := strings.TrimPrefix(r.URL.Path, "/"); service {
+		case "_status", "_status2":
+			d.giveStatus(w)
+		case "_ping":
+			fmt.Fprintln(w, "pong")
+		default:
+			d.act(w, service, r.FormValue("action"))
+		}
+	})
+}
+
+func (d *Daemon) admitted(r *http.Request) bool {
+	user, password, ok := r.BasicAuth()
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	known, exists := d.config.Users[user]
+	return ok && exists && subtle.ConstantTimeCompare([]byte(known), []byte(password)) == 1
+}
+
+func (d *Daemon) giveStatus(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/xml")
+	// What is in it is ASCII, so that it is the character set that monit's documents have, too.
+	fmt.Fprintln(w, `<?xml version="1.0" encoding="ISO-8859-1"?>`)
+	_ = xml.NewEncoder(w).Encode(d.status())
+}
+
+// act notes what is to be done with the service; the daemon's loop does it, one after the other.
+func (d *Daemon) act(w http.ResponseWriter, name, wanted string) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	s := d.find(name)
+	if s == nil {
+		http.Error(w, "There is no service by that name", http.StatusNotFound)
+		return
+	}
+	if wanted == "" {
+		fmt.Fprintf(w, "Process '%s' %s\n", s.Name, s.status().text())
+		return
+	}
+	action, ok := parseAction(wanted)
+	if !ok || action == Alert || action == Exec {
+		http.Error(w, "Invalid action", http.StatusBadRequest)
+		return
+	}
+	s.pending = action
+	d.log.printf("info", "'%s' %s on user request", s.Name, action)
+	d.Wake()
+}

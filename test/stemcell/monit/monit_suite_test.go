@@ -1,0 +1,269 @@
+package monit_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	"golang.org/x/net/html/charset"
+)
+
+func TestMonit(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "monit of the test stemcell")
+}
+
+// program is the path of the built stand-in.
+var program string
+
+var _ = BeforeSuite(func() {
+	var err error
+	program, err = gexec.Build("bosh-kubernetes-cpi/test/stemcell/cmd/monit")
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(gexec.CleanupBuildArtifacts)
+	SetDefaultEventuallyTimeout(20 * time.Second)
+	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
+})
+
+// machine is a folder with a monit that has the control files of a BOSH VM in it.
+type machine struct {
+	folder, address string
+	daemon          *gexec.Session
+}
+
+// newMachine makes a machine whose control file has these lines more.
+func newMachine(more ...string) *machine {
+	GinkgoHelper()
+	m := &machine{folder: GinkgoT().TempDir(), address: freeAddress()}
+	_, port, _ := net.SplitHostPort(m.address)
+	Expect(os.MkdirAll(m.path("job"), 0o755)).To(Succeed())
+	m.write("monit.user", "vcap:secret")
+	m.write("monitrc", strings.Join(append([]string{
+		"set daemon 1",
+		"set logfile " + m.path("monit.log"),
+		"set httpd port " + port + " and use address 127.0.0.1",
+		"  allow cleartext " + m.path("monit.user"),
+		"include " + m.path("*.monitrc"),
+		"include " + m.path("job/*.monitrc"),
+	}, more...), "\n")+"\n")
+	DeferCleanup(m.remove)
+	return m
+}
+
+func freeAddress() string {
+	GinkgoHelper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func (m *machine) path(name string) string { return filepath.Join(m.folder, name) }
+
+func (m *machine) write(name, content string) {
+	GinkgoHelper()
+	Expect(os.WriteFile(m.path(name), []byte(content), 0o755)).To(Succeed())
+}
+
+func (m *machine) read(name string) string {
+	content, _ := os.ReadFile(m.path(name))
+	return string(content)
+}
+
+// remove ends monit and the processes of all jobs.
+func (m *machine) remove() {
+	if m.daemon != nil {
+		m.daemon.Kill().Wait()
+	}
+	files, _ := filepath.Glob(m.path("*.pid"))
+	for _, file := range files {
+		content, _ := os.ReadFile(file)
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(content))); err == nil {
+			_ = syscall.Kill(-pid, syscall.SIGKILL)
+		}
+	}
+	if CurrentSpecReport().Failed() {
+		fmt.Fprintln(GinkgoWriter, m.read("monit.log"))
+	}
+}
+
+// job gives the machine a job as releases have them: a ctl script with start and stop, which notes its calls.
+// The lines are put into its check statement.
+func (m *machine) job(name string, lines ...string) {
+	GinkgoHelper()
+	m.write(name+".ctl", fmt.Sprintf(`#!/bin/sh
+echo "$1" >>%[1]s.calls
+case $1 in
+  start)
+    setsid sleep 1000 </dev/null >/dev/null 2>&1 &
+    echo $! >%[1]s.pid ;;
+  stop)
+    kill "$(cat %[1]s.pid)" ;;
+esac
+`, m.path(name)))
+	m.check(name, lines...)
+}
+
+// check writes the check statement of a job.
+func (m *machine) check(name string, lines ...string) {
+	GinkgoHelper()
+	ctl := m.path(name + ".ctl")
+	m.write("job/"+name+".monitrc", fmt.Sprintf("check process %s\n  with pidfile %s\n  start program %q with timeout 10 seconds\n"+
+		"  stop program %q with timeout 10 seconds\n  group vcap\n  %s\n",
+		name, m.path(name+".pid"), ctl+" start", ctl+" stop", strings.Join(lines, "\n  ")))
+}
+
+func (m *machine) command(arguments ...string) *exec.Cmd {
+	return exec.Command(program, append(arguments, "-c", m.path("monitrc"), "-p", m.path("daemon"), "-s", m.path("state"))...)
+}
+
+// boot starts monit, and waits until it answers.
+func (m *machine) boot() {
+	GinkgoHelper()
+	var err error
+	m.daemon, err = gexec.Start(m.command("-I"), GinkgoWriter, GinkgoWriter)
+	Expect(err).NotTo(HaveOccurred())
+	Eventually(func() error { _, err := m.ask(); return err }).Should(Succeed())
+}
+
+// monit runs a monit command, and returns what it says.
+func (m *machine) monit(arguments ...string) (string, error) {
+	out, err := m.command(arguments...).CombinedOutput()
+	return string(out), err
+}
+
+// service is what the BOSH agent reads of a service (jobsupervisor/monit/status.go of bosh-agent v2.759.0).
+type service struct {
+	Name          string `xml:"name,attr"`
+	Pending       int    `xml:"pendingaction"`
+	Status        int    `xml:"status"`
+	StatusMessage string `xml:"status_message"`
+	Monitor       int    `xml:"monitor"`
+	Uptime        int    `xml:"uptime"`
+	Memory        struct {
+		PercentTotal  float64 `xml:"percenttotal"`
+		KilobyteTotal int     `xml:"kilobytetotal"`
+	} `xml:"memory"`
+	CPU struct {
+		PercentTotal float64 `xml:"percenttotal"`
+	} `xml:"cpu"`
+}
+
+// state is what the agent makes of it.
+func (s service) state() string {
+	switch {
+	case s.Monitor == 0:
+		return "unknown"
+	case s.Monitor == 2:
+		return "starting"
+	case s.Status == 0:
+		return "running"
+	}
+	return "failing"
+}
+
+// errored is what lets the agent give up a stop.
+func (s service) errored() bool { return s.Status > 0 && s.StatusMessage != "" }
+
+// answer is what the agent reads of monit's status.
+type answer struct {
+	XMLName     xml.Name  `xml:"monit"`
+	Incarnation int       `xml:"incarnation,attr"`
+	Services    []service `xml:"services>service"`
+	Groups      []struct {
+		Name     string   `xml:"name,attr"`
+		Services []string `xml:"service"`
+	} `xml:"servicegroups>servicegroup"`
+}
+
+func (a answer) group(name string) []string {
+	for _, group := range a.Groups {
+		if group.Name == name {
+			return group.Services
+		}
+	}
+	return nil
+}
+
+// ask asks for the status as the agent does.
+func (m *machine) ask() (answer, error) {
+	content, err := m.request(http.MethodGet, "/_status2?format=xml", "")
+	if err != nil {
+		return answer{}, err
+	}
+	decoder := xml.NewDecoder(bytes.NewReader(content))
+	decoder.CharsetReader = charset.NewReaderLabel
+	var status answer
+	return status, decoder.Decode(&status)
+}
+
+// act sends an action as the agent does.
+func (m *machine) act(service, action string) {
+	GinkgoHelper()
+	_, err := m.request(http.MethodPost, "/"+service, "action="+action)
+	Expect(err).NotTo(HaveOccurred())
+}
+
+func (m *machine) request(method, path, body string) ([]byte, error) {
+	request, err := http.NewRequest(method, "http://"+m.address+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.SetBasicAuth("vcap", "secret")
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, content)
+	}
+	return content, err
+}
+
+// service returns what the agent reads of one service.
+func (m *machine) service(name string) service {
+	GinkgoHelper()
+	status, err := m.ask()
+	Expect(err).NotTo(HaveOccurred())
+	for _, s := range status.Services {
+		if s.Name == name {
+			return s
+		}
+	}
+	Fail("monit has no service " + name)
+	return service{}
+}
+
+// reaches waits until the agent would find the service in this state with nothing pending. It lets monit look
+// more often than it would by itself.
+func (m *machine) reaches(name, state string) {
+	GinkgoHelper()
+	Eventually(func() string {
+		m.daemon.Signal(syscall.SIGUSR1)
+		s := m.service(name)
+		return fmt.Sprintf("%s, pending %d", s.state(), s.Pending)
+	}).Should(Equal(state + ", pending 0"))
+}
+
+// runs tells whether the job's process runs. One that has ended may be there until its parent notices.
+func (m *machine) runs(name string) bool {
+	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(m.read(name+".pid")) + "/stat")
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}

@@ -1,0 +1,184 @@
+package monit
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// rule reads an if statement: a condition, for how many cycles it has to be met, and the action. What
+// happens once it is no longer met ("else if … then …") is read, and not done.
+func (p *parser) rule(check *Check) error {
+	condition, err := p.condition()
+	if err != nil {
+		return err
+	}
+	rule := &Rule{Times: 1, Cycles: 1, text: joined(condition)}
+	if rule.Action, rule.Program, err = p.action(); err != nil {
+		return err
+	}
+	if p.skip("else") {
+		p.skip("if")
+		if _, err := p.condition(); err != nil {
+			return err
+		}
+		if _, _, err := p.action(); err != nil {
+			return err
+		}
+	}
+	if err := rule.read(condition); err != nil {
+		return err
+	}
+	check.Rules = append(check.Rules, rule)
+	return nil
+}
+
+// condition takes what is before "then".
+func (p *parser) condition() ([]token, error) {
+	for at, word := range p.tokens {
+		if word.is("then") {
+			taken := p.tokens[:at]
+			p.tokens = p.tokens[at+1:]
+			return taken, nil
+		}
+	}
+	return nil, fmt.Errorf("an if statement has no 'then'")
+}
+
+func (p *parser) action() (Action, *Program, error) {
+	word, err := p.next()
+	if err != nil {
+		return Ignore, nil, err
+	}
+	action, ok := parseAction(strings.ToLower(word.text))
+	if !ok {
+		return Ignore, nil, fmt.Errorf("line %d: syntax error '%s'", word.line, word.text)
+	}
+	if action != Exec {
+		return action, nil, nil
+	}
+	program, err := p.program()
+	return action, program, err
+}
+
+func joined(tokens []token) string {
+	var words []string
+	for _, t := range tokens {
+		words = append(words, t.text)
+	}
+	return strings.Join(words, " ")
+}
+
+// read understands the condition.
+func (r *Rule) read(condition []token) error {
+	words, err := r.cycles(condition)
+	if err != nil {
+		return err
+	}
+	if len(words) == 0 {
+		return fmt.Errorf("an if statement has no condition")
+	}
+	switch {
+	case len(words) == 2 && words[1].is("restarts", "restart"): // 5 restarts within 5 cycles
+		r.Event = timedOut
+		r.Times, err = strconv.Atoi(words[0].text)
+	case words[len(words)-1].is("exist") || words[len(words)-1].is("exists"): // does not exist
+		r.Event = nonexistent
+	case words[0].is("failed"):
+		r.Event = connection
+		r.Test, err = readConnection(words[1:])
+	case words[0].is("mem", "memory", "totalmem", "totalmemory", "cpu", "totalcpu", "children"):
+		r.Event = resource
+		r.Test, err = readResource(words)
+	}
+	if err != nil {
+		return fmt.Errorf("if %s: %w", r.text, err)
+	}
+	return nil
+}
+
+// cycles takes "for 3 cycles" or "2 times within 5 cycles" from the end of a condition.
+func (r *Rule) cycles(words []token) ([]token, error) {
+	if len(words) < 2 || !words[len(words)-1].is("cycle", "cycles") {
+		return words, nil
+	}
+	n, err := strconv.Atoi(words[len(words)-2].text)
+	if err != nil || n < 1 || n > 64 {
+		return nil, fmt.Errorf("if %s: the number of cycles is from 1 to 64", r.text)
+	}
+	r.Times, r.Cycles = n, n
+	words = words[:len(words)-2]
+	if len(words) > 0 && words[len(words)-1].is("for", "within", "in") {
+		words = words[:len(words)-1]
+	}
+	if len(words) > 1 && words[len(words)-1].is("times", "time") {
+		if r.Times, err = strconv.Atoi(words[len(words)-2].text); err != nil {
+			return nil, fmt.Errorf("if %s: how many times?", r.text)
+		}
+		words = words[:len(words)-2]
+		if len(words) > 0 && words[len(words)-1].is("for") {
+			words = words[:len(words)-1]
+		}
+	}
+	return words, nil
+}
+
+func readConnection(words []token) (test, error) {
+	c := connectionTest{network: "tcp", host: "localhost"}
+	for i := 0; i+1 < len(words); i++ {
+		value := words[i+1].text
+		switch {
+		case words[i].is("host"):
+			c.host = value
+		case words[i].is("port"):
+			c.port = value
+		case words[i].is("unixsocket", "unix"):
+			c.network, c.path = "unix", value
+		}
+	}
+	if c.port == "" && c.path == "" {
+		return nil, nil // another of monit's tests, which is not carried out
+	}
+	return c, nil
+}
+
+var units = map[string]float64{"%": 1, "": 1, "b": 1.0 / 1024, "byte": 1.0 / 1024, "bytes": 1.0 / 1024,
+	"kb": 1, "kilobyte": 1, "kilobytes": 1, "mb": 1 << 10, "megabyte": 1 << 10, "megabytes": 1 << 10,
+	"gb": 1 << 20, "gigabyte": 1 << 20, "gigabytes": 1 << 20}
+
+// readResource reads, for example, "totalmem > 100 Mb": an amount of memory is compared in KiB, a share in
+// percent.
+func readResource(words []token) (test, error) {
+	r := resourceTest{name: strings.ToLower(words[0].text)}
+	rest := words[1:]
+	if len(rest) > 0 && rest[0].is("usage", "is") {
+		rest = rest[1:]
+	}
+	if len(rest) < 2 {
+		return nil, fmt.Errorf("nothing to compare with")
+	}
+	switch {
+	case rest[0].is(">", "greater", "gt"):
+		r.greater = true
+	case rest[0].is("<", "less", "lt"):
+	default:
+		return nil, nil // is equal to a number: nobody asks that of memory
+	}
+	rest = rest[1:]
+	if rest[0].is("than") {
+		rest = rest[1:]
+	}
+	amount := strings.ToLower(joined(rest))
+	digits := len(amount) - len(strings.TrimLeft(amount, "0123456789."))
+	limit, err := strconv.ParseFloat(amount[:digits], 64)
+	if err != nil {
+		return nil, fmt.Errorf("%q is no amount", amount)
+	}
+	unit := strings.TrimSpace(amount[digits:])
+	factor, known := units[unit]
+	if !known {
+		return nil, fmt.Errorf("%q is no unit", unit)
+	}
+	r.limit, r.percent = limit*factor, unit == "%"
+	return r, nil
+}

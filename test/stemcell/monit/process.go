@@ -1,0 +1,137 @@
+package monit
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ticksPerSecond is the unit of times in /proc/PID/stat: USER_HZ, 100 on every architecture of Linux that
+// BOSH knows. See proc(5).
+const ticksPerSecond = 100
+
+// processInfo is what /proc tells of a process.
+type processInfo struct {
+	pid, parent int
+	ticks       uint64 // of CPU time used
+	started     uint64 // ticks after the boot
+	memoryKiB   int
+	state       byte
+}
+
+// processTable is all processes of a moment.
+type processTable struct {
+	taken     time.Time
+	processes map[int]processInfo
+	children  map[int][]int
+}
+
+func readProcesses() processTable {
+	table := processTable{taken: time.Now(), processes: map[int]processInfo{}, children: map[int][]int{}}
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if info, ok := readProcess(pid); ok {
+			table.processes[pid] = info
+			table.children[info.parent] = append(table.children[info.parent], pid)
+		}
+	}
+	return table
+}
+
+func readProcess(pid int) (processInfo, bool) {
+	content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return processInfo{}, false // it has just ended
+	}
+	// The second field, the program's name in parentheses, may hold anything.
+	fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
+	if len(fields) < 22 {
+		return processInfo{}, false
+	}
+	number := func(field int) uint64 { // counted as in proc(5)
+		n, _ := strconv.ParseUint(fields[field-3], 10, 64)
+		return n
+	}
+	return processInfo{
+		pid: pid, parent: int(number(4)), state: fields[0][0], ticks: number(14) + number(15), started: number(22),
+		memoryKiB: int(number(24)) * os.Getpagesize() / 1024,
+	}, true
+}
+
+// total is what a process and all its descendants use together, and how many descendants there are.
+func (t processTable) total(pid int) (ticks uint64, memoryKiB, children int) {
+	info := t.processes[pid]
+	ticks, memoryKiB = info.ticks, info.memoryKiB
+	for _, child := range t.children[pid] {
+		childTicks, childMemory, grandchildren := t.total(child)
+		ticks, memoryKiB, children = ticks+childTicks, memoryKiB+childMemory, children+1+grandchildren
+	}
+	return ticks, memoryKiB, children
+}
+
+// uptime is how long the process has run.
+func (t processTable) uptime(pid int) time.Duration {
+	content, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return 0
+	}
+	seconds, _ := strconv.ParseFloat(strings.Fields(string(content))[0], 64)
+	return time.Duration((seconds - float64(t.processes[pid].started)/ticksPerSecond) * float64(time.Second))
+}
+
+// memoryTotalKiB is the memory of the machine as /proc/meminfo has it.
+func memoryTotalKiB() int {
+	content, _ := os.ReadFile("/proc/meminfo")
+	for line := range strings.Lines(string(content)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "MemTotal:" {
+			total, _ := strconv.Atoi(fields[1])
+			return total
+		}
+	}
+	return 0
+}
+
+// pid is the number of the service's process, or 0 when there is none. A number in the pid file counts when
+// a process has it, whichever that is: monit knows no better.
+func (c *Check) pid() int {
+	if c.Matching != "" {
+		return findProcess(c.Matching)
+	}
+	content, err := os.ReadFile(c.PidFile)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil || pid <= 0 {
+		return 0
+	}
+	// One that has ended, and waits for its parent to notice, does not run.
+	if info, ok := readProcess(pid); !ok || info.state == 'Z' {
+		return 0
+	}
+	return pid
+}
+
+// findProcess finds the process with the lowest number whose command line has the pattern in it.
+func findProcess(pattern string) int {
+	expression, err := regexp.Compile(pattern)
+	if err != nil {
+		return 0
+	}
+	found := 0
+	for pid := range readProcesses().processes {
+		line, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if expression.Match(bytes.ReplaceAll(line, []byte{0}, []byte{' '})) && pid != os.Getpid() && (found == 0 || pid < found) {
+			found = pid
+		}
+	}
+	return found
+}

@@ -1,0 +1,212 @@
+package monit_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("monit's restarts", func() {
+	// another waits until monit has another incarnation than this one, as the agent does.
+	another := func(m *machine, incarnation int) {
+		GinkgoHelper()
+		Eventually(func() (int, error) { status, err := m.ask(); return status.Incarnation, err }).ShouldNot(Equal(incarnation))
+	}
+	incarnation := func(m *machine) int {
+		GinkgoHelper()
+		status, err := m.ask()
+		Expect(err).NotTo(HaveOccurred())
+		return status.Incarnation
+	}
+
+	It("leave the jobs that run, and those that are stopped", func() {
+		m := newMachine()
+		m.job("keeper")
+		m.job("stopped")
+		m.boot()
+		m.reaches("keeper", "running")
+		m.act("stopped", "stop")
+		m.reaches("stopped", "unknown")
+		before, pid := incarnation(m), m.read("keeper.pid")
+		// As the agent does on runit, until the second of the start is another.
+		Eventually(func() int {
+			m.daemon.Kill().Wait()
+			m.boot()
+			return incarnation(m)
+		}).ShouldNot(Equal(before))
+		m.reaches("keeper", "running")
+		m.reaches("stopped", "unknown")
+		Expect(m.read("keeper.pid")).To(Equal(pid))
+		Expect(m.runs("stopped")).To(BeFalse())
+	})
+
+	It("start a job that was monitored and is gone, as after a reboot", func() {
+		m := newMachine()
+		m.job("keeper")
+		m.boot()
+		m.reaches("keeper", "running")
+		m.daemon.Kill().Wait()
+		Expect(os.Remove(m.path("keeper.pid"))).To(Succeed())
+		m.boot()
+		m.reaches("keeper", "running")
+		Expect(m.read("keeper.calls")).To(Equal("start\nstart\n"))
+	})
+
+	It("remember through a link where the file is to be", func() {
+		m := newMachine()
+		m.job("keeper")
+		Expect(os.Symlink(m.path("elsewhere"), m.path("state"))).To(Succeed())
+		m.boot()
+		m.act("keeper", "unmonitor")
+		m.reaches("keeper", "unknown")
+		Eventually(func() string { return m.read("elsewhere") }).Should(ContainSubstring("keeper"))
+		Expect(os.Readlink(m.path("state"))).To(Equal(m.path("elsewhere")))
+	})
+
+	It("reload reads the control files anew", func() {
+		m := newMachine()
+		m.job("keeper")
+		m.boot()
+		m.act("keeper", "unmonitor")
+		m.reaches("keeper", "unknown")
+		before := incarnation(m)
+		m.job("added")
+		Eventually(func() int {
+			Expect(m.monit("reload")).Error().NotTo(HaveOccurred())
+			another := before
+			Eventually(func() (err error) { status, err := m.ask(); another = status.Incarnation; return err }).Should(Succeed())
+			return another
+		}).ShouldNot(Equal(before))
+		another(m, before)
+		m.reaches("added", "running")
+		Expect(m.service("keeper").state()).To(Equal("unknown"))
+	})
+
+	It("refuse a control file that it does not understand", func() {
+		m := newMachine()
+		m.write("job/bad.monitrc", "check process x with pidfile /x\n  flies high\n")
+		out, err := m.monit("-I")
+		Expect(err).To(HaveOccurred())
+		Expect(out).To(ContainSubstring("syntax error 'flies'"))
+	})
+})
+
+var _ = Describe("monit's rules", func() {
+	It("restart a job that uses more memory than it may, after as many cycles as they say", func() {
+		m := newMachine()
+		m.job("keeper", "if totalmem > 1 Kb for 2 cycles then restart")
+		m.boot()
+		Eventually(func() string { return m.read("keeper.calls") }).Should(HavePrefix("start\nstop\nstart\n"))
+	})
+
+	It("leave a job alone that uses less", func() {
+		m := newMachine()
+		m.job("keeper", "if totalmem > 100 Gb then restart", "if mem > 99% then restart", "if cpu > 99% for 2 cycles then restart")
+		m.job("other", "if totalmem > 1 Kb for 2 cycles then restart")
+		m.boot()
+		Eventually(func() string { return m.read("other.calls") }).Should(HavePrefix("start\nstop\nstart\n"))
+		Expect(m.read("keeper.calls")).To(Equal("start\n"))
+	})
+
+	It("restart a job that does not listen", func() {
+		m := newMachine()
+		_, port, _ := net.SplitHostPort(freeAddress())
+		m.job("keeper", "if failed host 127.0.0.1 port "+port+" protocol http and request '/x' with timeout 2 seconds for 2 cycles then restart")
+		m.boot()
+		Eventually(func() string { return m.read("keeper.calls") }).Should(HavePrefix("start\nstop\nstart\n"))
+	})
+
+	It("give up a job that is restarted too often", func() {
+		m := newMachine()
+		m.job("keeper", "if totalmem > 1 Kb then restart", "if 2 restarts within 10 cycles then timeout")
+		m.boot()
+		m.reaches("keeper", "unknown")
+		Expect(m.service("keeper").Status & 0x4).To(Equal(0x4))
+		Expect(m.runs("keeper")).To(BeTrue())
+	})
+
+	It("start a service after those that it depends on, and stop it before them", func() {
+		m := newMachine()
+		m.job("base")
+		m.job("above", "depends on base")
+		m.write("above.ctl", strings.Replace(m.read("above.ctl"), "\ncase", "\ncp "+m.path("base.calls")+" "+m.path("seen")+".$1\ncase", 1))
+		m.boot()
+		m.reaches("above", "running")
+		m.act("base", "stop")
+		m.reaches("base", "unknown")
+		m.reaches("above", "unknown")
+		Expect(m.read("seen.start")).To(Equal("start\n"))
+		Expect(m.read("seen.stop")).To(Equal("start\n"))
+	})
+})
+
+var _ = Describe("monit's alerts", func() {
+	It("are mails that the agent reads", func() {
+		address, mails := mailServer()
+		host, port, _ := net.SplitHostPort(address)
+		m := newMachine("set alert agent@local", "set mailserver "+host+" port "+port+" with timeout 15 seconds",
+			"set eventqueue basedir /var/vcap/monit/events slots 5000", `set mail-format {
+  from: monit@localhost
+  subject: Monit Alert
+  message: Service: $SERVICE
+  Event: $EVENT
+  Action: $ACTION
+  Date: $DATE
+  Description: $DESCRIPTION
+}`)
+		m.job("keeper")
+		m.boot()
+		m.reaches("keeper", "running")
+		var mail string
+		Eventually(mails).Should(Receive(&mail, ContainSubstring("does not exist")))
+		// These are the lines that the agent's jobsupervisor/alert_envelope.go looks for.
+		Expect(mail).To(And(MatchRegexp(`(?m)^Message-id: <[^>]+>$`), ContainSubstring("\nService: keeper\n"),
+			ContainSubstring("\nEvent: does not exist\nAction: restart\nDate: "), ContainSubstring("\nDescription: process is not running\n")))
+	})
+})
+
+// mailServer takes mails, as the agent does on its port 2825.
+func mailServer() (address string, mails chan string) {
+	GinkgoHelper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(listener.Close)
+	mails = make(chan string, 100)
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			takeMail(connection, mails)
+		}
+	}()
+	return listener.Addr().String(), mails
+}
+
+func takeMail(connection net.Conn, mails chan<- string) {
+	defer connection.Close()
+	fmt.Fprint(connection, "220 agent\r\n")
+	var mail strings.Builder
+	inside := false
+	for lines := bufio.NewScanner(connection); lines.Scan(); {
+		switch line := lines.Text(); {
+		case inside && line == ".":
+			inside = false
+			mails <- mail.String()
+			fmt.Fprint(connection, "250 taken\r\n")
+		case inside:
+			mail.WriteString(line + "\n")
+		case line == "DATA":
+			inside = true
+			fmt.Fprint(connection, "354 go on\r\n")
+		default:
+			fmt.Fprint(connection, "250 well\r\n")
+		}
+	}
+}

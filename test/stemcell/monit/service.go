@@ -1,0 +1,80 @@
+package monit
+
+import "time"
+
+// monitoring is whether a service is checked; the numbers are those of "monitor" in monit's status.
+type monitoring int
+
+const (
+	notMonitored monitoring = iota
+	monitored
+	initializing // to be checked for the first time
+)
+
+// service is a Check and what is known of it.
+type service struct {
+	*Check
+	monitor monitoring
+	pending Action
+	failed  event // the bits of what is wrong
+	message string
+
+	// How often it was restarted, within so many cycles: for rules about restarts.
+	restarts, cycles int
+	met              map[*Rule]uint64 // in which of the latest cycles a rule was met, the latest in bit 0
+	round            int              // for Every
+	usage            usage
+}
+
+// usage is what the process used when it was last looked at.
+type usage struct {
+	pid, parent, children     int
+	uptime                    time.Duration
+	memoryKiB, memoryTotalKiB int
+	memory, memoryTotal       float64 // percent of the machine's
+	cpu, cpuTotal             float64 // percent of all processors
+
+	ticks, totalTicks uint64
+	taken             time.Time
+}
+
+func newServices(config *Config, remembered state) []*service {
+	var services []*service
+	for _, check := range config.Checks {
+		s := &service{Check: check, monitor: initializing, met: map[*Rule]uint64{}}
+		if check.Mode == "manual" || remembered.Unmonitored[check.Name] {
+			s.monitor = notMonitored
+		}
+		services = append(services, s)
+	}
+	return services
+}
+
+func (s *service) enable() {
+	if s.monitor == notMonitored {
+		s.monitor = initializing
+	}
+}
+
+func (s *service) disable() {
+	s.monitor, s.restarts, s.cycles, s.usage = notMonitored, 0, 0, usage{}
+}
+
+// look takes the process's usage from a table of all processes.
+func (s *service) look(pid int, table processTable, memoryKiB, processors int) {
+	info := table.processes[pid]
+	now := usage{pid: pid, parent: info.parent, uptime: table.uptime(pid), memoryKiB: info.memoryKiB, ticks: info.ticks, taken: table.taken}
+	now.totalTicks, now.memoryTotalKiB, now.children = table.total(pid)
+	if memoryKiB > 0 {
+		now.memory = 100 * float64(now.memoryKiB) / float64(memoryKiB)
+		now.memoryTotal = 100 * float64(now.memoryTotalKiB) / float64(memoryKiB)
+	}
+	if before := s.usage; before.pid == pid && now.taken.After(before.taken) {
+		available := now.taken.Sub(before.taken).Seconds() * ticksPerSecond * float64(processors)
+		now.cpu = 100 * float64(now.ticks-before.ticks) / available
+		if now.totalTicks > before.totalTicks { // less when a child has ended
+			now.cpuTotal = 100 * float64(now.totalTicks-before.totalTicks) / available
+		}
+	}
+	s.usage = now
+}

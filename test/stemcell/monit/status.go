@@ -1,0 +1,150 @@
+package monit
+
+import (
+	"encoding/xml"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// version is the one that the stand-in stands in for.
+const version = "5.2.5"
+
+// status is the document of /_status2?format=xml.
+type status struct {
+	XMLName     xml.Name        `xml:"monit"`
+	ID          string          `xml:"id,attr"`
+	Incarnation int64           `xml:"incarnation,attr"`
+	Version     string          `xml:"version,attr"`
+	Server      statusServer    `xml:"server"`
+	Services    []statusService `xml:"services>service"`
+	Groups      []statusGroup   `xml:"servicegroups>servicegroup"`
+}
+
+type statusServer struct {
+	Uptime      int    `xml:"uptime"`
+	Poll        int    `xml:"poll"`
+	StartDelay  int    `xml:"startdelay"`
+	Host        string `xml:"localhostname"`
+	ControlFile string `xml:"controlfile"`
+	Address     string `xml:"httpd>address"`
+	Port        string `xml:"httpd>port"`
+	SSL         int    `xml:"httpd>ssl"`
+}
+
+type statusService struct {
+	Name          string         `xml:"name,attr"`
+	Type          Type           `xml:"type"`
+	Status        event          `xml:"status"`
+	StatusHint    int            `xml:"status_hint"`
+	StatusMessage string         `xml:"status_message,omitempty"`
+	Monitor       monitoring     `xml:"monitor"`
+	MonitorMode   int            `xml:"monitormode"`
+	Pending       Action         `xml:"pendingaction"`
+	Process       *statusProcess // the fields of a process that runs
+}
+
+type statusProcess struct {
+	PID      int         `xml:"pid"`
+	Parent   int         `xml:"ppid"`
+	Uptime   int         `xml:"uptime"`
+	Children int         `xml:"children"`
+	Memory   statusUsage `xml:"memory"`
+	CPU      statusUsage `xml:"cpu"`
+}
+
+type statusUsage struct {
+	Percent       string `xml:"percent"`
+	PercentTotal  string `xml:"percenttotal"`
+	Kilobyte      *int   `xml:"kilobyte"`
+	KilobyteTotal *int   `xml:"kilobytetotal"`
+}
+
+type statusGroup struct {
+	Name     string   `xml:"name,attr"`
+	Services []string `xml:"service"`
+}
+
+// MarshalXML writes the fields of the process as the service's own.
+func (p *statusProcess) MarshalXML(e *xml.Encoder, _ xml.StartElement) error {
+	for _, field := range []struct {
+		name  string
+		value any
+	}{{"pid", p.PID}, {"ppid", p.Parent}, {"uptime", p.Uptime}, {"children", p.Children}, {"memory", p.Memory}, {"cpu", p.CPU}} {
+		if err := e.EncodeElement(field.value, xml.StartElement{Name: xml.Name{Local: field.name}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// status is the daemon's.
+func (d *Daemon) status() status {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	host, port, _ := net.SplitHostPort(d.config.Address)
+	document := status{ID: strconv.FormatInt(d.started.UnixNano(), 16), Incarnation: d.started.Unix(), Version: version,
+		Server: statusServer{Uptime: int(time.Since(d.started).Seconds()), Poll: int(d.config.Interval.Seconds()), Host: hostname(),
+			ControlFile: d.options.ControlFile, Address: host, Port: port}}
+	groups := map[string]int{}
+	for _, s := range d.services {
+		document.Services = append(document.Services, s.status())
+		for _, group := range s.Group {
+			if _, known := groups[group]; !known {
+				groups[group] = len(document.Groups)
+				document.Groups = append(document.Groups, statusGroup{Name: group})
+			}
+			members := &document.Groups[groups[group]]
+			members.Services = append(members.Services, s.Name)
+		}
+	}
+	return document
+}
+
+func (s *service) status() statusService {
+	found := statusService{Name: s.Name, Type: s.Type, Status: s.failed, StatusMessage: s.message, Monitor: s.monitor, Pending: s.pending}
+	if s.Mode == "passive" {
+		found.MonitorMode = 1
+	} else if s.Mode == "manual" {
+		found.MonitorMode = 2
+	}
+	if s.Type == Process && s.monitor == monitored && s.failed&nonexistent == 0 {
+		u := s.usage
+		found.Process = &statusProcess{PID: u.pid, Parent: u.parent, Uptime: int(u.uptime.Seconds()), Children: u.children,
+			Memory: statusUsage{Percent: percent(u.memory), PercentTotal: percent(u.memoryTotal), Kilobyte: &u.memoryKiB,
+				KilobyteTotal: &u.memoryTotalKiB},
+			CPU: statusUsage{Percent: percent(u.cpu), PercentTotal: percent(u.cpuTotal)}}
+	}
+	return found
+}
+
+func percent(share float64) string { return strconv.FormatFloat(share, 'f', 1, 64) }
+
+// text is what `monit summary` says of a service.
+func (s statusService) text() string {
+	words := "running"
+	switch {
+	case s.Monitor == notMonitored:
+		words = "not monitored"
+	case s.Status != 0:
+		words = troubleText(s.Status)
+	case s.Monitor == initializing:
+		words = "initializing"
+	}
+	if s.Pending != Ignore {
+		words += fmt.Sprintf(" - %s pending", s.Pending)
+	}
+	return words
+}
+
+func troubleText(bits event) string {
+	var words []string
+	for _, kind := range []event{nonexistent, execution, timedOut, connection, resource} {
+		if bits&kind != 0 {
+			words = append(words, eventNames[kind][0])
+		}
+	}
+	return strings.Join(words, ", ")
+}
