@@ -39,8 +39,8 @@ func (s Store) Push(ctx context.Context, file string, properties Properties, lab
 	return heavyMark + pinned.Name(), nil
 }
 
-// Build pushes a root filesystem as the image of a light stemcell: with an agent.json for this CPI's
-// machines in a layer of its own, and the init program as the image's command.
+// Build pushes a root filesystem as the image of a light stemcell, with the init program as the image's
+// command.
 func (s Store) Build(ctx context.Context, file string, properties Properties) (name.Digest, error) {
 	repository, err := s.Registry.repository()
 	if err != nil {
@@ -52,11 +52,7 @@ func (s Store) Build(ctx context.Context, file string, properties Properties) (n
 			return nil, err
 		}
 		config.Labels = labels(properties.Name, properties.Version, nil)
-		agent, err := agentLayer(found)
-		if err != nil {
-			return nil, err
-		}
-		return image(found, config, base, agent)
+		return image(found, config, base)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +33,7 @@ const agentConfig = "/var/vcap/bosh/agent.json"
 // newer). The first that is there is taken.
 var inits = []string{"/usr/sbin/runsvdir-start", "/sbin/init", "/usr/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd"}
 
-// limitAgentConfig bounds what is kept in memory of an agent.json, in bytes.
+// limitAgentConfig bounds what is read into memory of an agent.json, in bytes.
 const limitAgentConfig = 1 << 20
 
 // rootfs is a stemcell's root filesystem: a tar archive, gzipped or not, in a file.
@@ -48,9 +49,7 @@ type contents struct {
 	diffID       v1.Hash
 	architecture string // as Go and OCI name it; "" when no program tells
 	init         string // "" when there is no known one
-	agentConfig  []byte
-	// entries are the archive's headers of agentConfig and the folders above it, topmost first.
-	entries []*tar.Header
+	stemcell     bool   // whether it has a BOSH agent's configuration
 }
 
 // openRootfs looks at the file's beginning and computes its digest.
@@ -130,7 +129,7 @@ func (fs *rootfs) scan(ctx context.Context) (*contents, error) {
 	if _, err := io.Copy(io.Discard, plain); err != nil {
 		return nil, fs.damaged(ctx, err)
 	}
-	if found.agentConfig == nil {
+	if !found.stemcell {
 		return nil, invalid("the stemcell's image %s holds no %s, so it is not the root filesystem of a BOSH stemcell: this CPI takes stemcells of warden (bosh-warden-boshlite-…)", fs.path, agentConfig)
 	}
 	found.diffID = v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}
@@ -141,6 +140,8 @@ func (fs *rootfs) damaged(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, ErrInvalid): // which says more
+		return err
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return invalid("the stemcell's image %s is cut short: download the stemcell again and compare its sha1: %w", fs.path, err)
 	}
@@ -150,16 +151,9 @@ func (fs *rootfs) damaged(ctx context.Context, err error) error {
 // note keeps what the image's configuration and the builder need to know of one entry.
 func (c *contents) note(header *tar.Header, content io.Reader) error {
 	name := path.Clean("/" + header.Name)
-	if name == agentConfig || (header.Typeflag == tar.TypeDir && slices.Contains([]string{"/var", "/var/vcap", "/var/vcap/bosh"}, name)) {
-		c.entries = append(c.entries, header)
-	}
 	if name == agentConfig {
-		kept, err := io.ReadAll(io.LimitReader(content, limitAgentConfig+1))
-		if err == nil && len(kept) > limitAgentConfig {
-			err = fmt.Errorf("%s is larger than %d bytes", agentConfig, limitAgentConfig)
-		}
-		c.agentConfig = kept
-		return err
+		c.stemcell = true
+		return checkAgentConfig(content)
 	}
 	if known := slices.Index(inits, name); known >= 0 && header.Typeflag != tar.TypeDir {
 		if before := slices.Index(inits, c.init); before < 0 || known < before {
@@ -168,6 +162,26 @@ func (c *contents) note(header *tar.Header, content io.Reader) error {
 	}
 	if header.Typeflag == tar.TypeReg && (c.architecture == "" || path.Base(name) == "bosh-agent") {
 		return c.noteArchitecture(content)
+	}
+	return nil
+}
+
+// checkAgentConfig returns ErrInvalid for an agent.json that no machine could start with: each changes its own
+// to suit this CPI.
+func checkAgentConfig(content io.Reader) error {
+	raw, err := io.ReadAll(io.LimitReader(content, limitAgentConfig+1))
+	if err != nil {
+		return err
+	}
+	if len(raw) > limitAgentConfig {
+		return invalid("%s is larger than %d bytes", agentConfig, limitAgentConfig)
+	}
+	var hash map[string]any
+	if err := json.Unmarshal(raw, &hash); err != nil {
+		return invalid("%s is not a JSON hash: %w", agentConfig, err)
+	}
+	if hash == nil {
+		return invalid("%s is not a JSON hash: it is null", agentConfig)
 	}
 	return nil
 }

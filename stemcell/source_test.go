@@ -1,11 +1,7 @@
 package stemcell_test
 
 import (
-	"archive/tar"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,26 +76,6 @@ var _ = Describe("A stemcell tarball", func() {
 	})
 })
 
-// files are the regular files in a layer, by name, and the headers of all its entries.
-func files(layer v1.Layer) (map[string]string, map[string]*tar.Header) {
-	content, err := layer.Compressed()
-	Expect(err).NotTo(HaveOccurred())
-	contents, headers := map[string]string{}, map[string]*tar.Header{}
-	for archive := tar.NewReader(content); ; {
-		header, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return contents, headers
-		}
-		Expect(err).NotTo(HaveOccurred())
-		headers[header.Name] = header
-		if header.Typeflag == tar.TypeReg {
-			raw, err := io.ReadAll(archive)
-			Expect(err).NotTo(HaveOccurred())
-			contents[header.Name] = string(raw)
-		}
-	}
-}
-
 var _ = Describe("Building a light stemcell's image", func() {
 	build := func(ctx SpecContext, rootfs stemcells.Rootfs) (v1.Image, error) {
 		registry := registryFor(false)
@@ -111,22 +87,13 @@ var _ = Describe("Building a light stemcell's image", func() {
 		return remote.Image(pinned)
 	}
 
-	It("adds a small layer with an agent.json for this CPI's machines", func(ctx SpecContext) {
+	It("makes the root filesystem the image's only layer, as it is", func(ctx SpecContext) {
 		image, err := build(ctx, stemcells.Jammy)
 		Expect(err).NotTo(HaveOccurred())
 		layers, err := image.Layers()
 		Expect(err).NotTo(HaveOccurred())
-		Expect(layers).To(HaveLen(2))
+		Expect(layers).To(HaveLen(1))
 		Expect(layers[0].Digest()).To(HaveField("String()", digestOf(stemcells.Jammy.Image())))
-		content, headers := files(layers[1])
-		Expect(content).To(HaveLen(1))
-		Expect(content["var/vcap/bosh/agent.json"]).To(MatchJSON(`{
-		  "Platform": {"Linux": {"UsePreformattedPersistentDisk": true, "BindMountPersistentDisk": false, "SkipDiskSetup": true,
-		    "UseDefaultTmpDir": true, "ServiceManager": "systemd"}},
-		  "Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": "/var/vcap/bosh/warden-cpi-agent-env.json"}]}}}`))
-		Expect(headers["var/vcap/bosh/agent.json"].Mode).To(BeEquivalentTo(0o640))
-		Expect(headers["var/vcap/bosh/"].Mode).To(BeEquivalentTo(0o750))
-		Expect(headers["var/vcap/bosh/"].Gid).To(Equal(1000))
 	})
 
 	DescribeTable("starts the init of its kind", func(ctx SpecContext, rootfs stemcells.Rootfs, init, stop string) {
@@ -148,30 +115,6 @@ var _ = Describe("Building a light stemcell's image", func() {
 		Expect(err).To(MatchError(ContainSubstring("no init program that is known")))
 	})
 
-	DescribeTable("keeps what agent.json says otherwise", func(ctx SpecContext, given, source string) {
-		rootfs := stemcells.Jammy
-		rootfs.AgentConfig = given
-		image, err := build(ctx, rootfs)
-		Expect(err).NotTo(HaveOccurred())
-		layers, err := image.Layers()
-		Expect(err).NotTo(HaveOccurred())
-		content, _ := files(layers[1])
-		var made struct {
-			Infrastructure struct {
-				Settings struct{ Sources json.RawMessage }
-			}
-		}
-		Expect(json.Unmarshal([]byte(content["var/vcap/bosh/agent.json"]), &made)).To(Succeed())
-		Expect(made.Infrastructure.Settings.Sources).To(MatchJSON(source))
-	},
-		Entry("an older Kubernetes stemcell's settings file",
-			`{"Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": "/var/vcap/bosh/instance_settings.json"}]}}}`,
-			`[{"Type": "File", "SettingsPath": "/var/vcap/bosh/instance_settings.json"}]`),
-		Entry("another infrastructure's settings", `{"Infrastructure": {"Settings": {"Sources": [{"Type": "HTTP", "URI": "http://169.254.169.254"}], "UseRegistry": true}}}`,
-			`[{"Type": "File", "SettingsPath": "/var/vcap/bosh/warden-cpi-agent-env.json"}]`),
-		Entry("nothing", `{}`, `[{"Type": "File", "SettingsPath": "/var/vcap/bosh/warden-cpi-agent-env.json"}]`),
-	)
-
 	DescribeTable("is refused with an agent.json that cannot be", func(ctx SpecContext, given, says string) {
 		rootfs := stemcells.Jammy
 		rootfs.AgentConfig = given
@@ -180,7 +123,8 @@ var _ = Describe("Building a light stemcell's image", func() {
 		Expect(err).To(MatchError(ContainSubstring(says)))
 	},
 		Entry("no JSON", "Platform:", "agent.json is not a JSON hash"),
-		Entry("two documents", "{} {}", "something after its JSON hash"),
-		Entry("another type", `{"Platform": []}`, "Platform is not a hash"),
+		Entry("two documents", "{} {}", "agent.json is not a JSON hash"),
+		Entry("a list", "[]", "agent.json is not a JSON hash"),
+		Entry("nothing", "null", "agent.json is not a JSON hash: it is null"),
 	)
 })
