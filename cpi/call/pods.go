@@ -30,12 +30,12 @@ func (c *Call) PodsOf(vm string) (kube.Snapshot[*corev1.Pod], kube.Selection, er
 
 // Machines returns those of the Pods that are machines.
 func Machines(pods []*corev1.Pod) []*corev1.Pod {
-	return kube.Labelled(pods, manifest.LabelRole, manifest.RoleVM)
+	return kube.Labeled(pods, manifest.LabelRole, manifest.RoleVM)
 }
 
 // Attachments returns those of the Pods that attach disks.
 func Attachments(pods []*corev1.Pod) []*corev1.Pod {
-	return kube.Labelled(pods, manifest.LabelRole, manifest.RoleAttachment)
+	return kube.Labeled(pods, manifest.LabelRole, manifest.RoleAttachment)
 }
 
 // Template returns the PodTemplate of a machine that is made again for each disk. A machine without one is
