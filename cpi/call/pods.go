@@ -51,7 +51,7 @@ func (c *Call) Template(vm string) (*corev1.PodTemplate, error) {
 
 // Adopt makes a Pod that another call has made this one's own, so that no failure of that other undoes it.
 func (c *Call) Adopt(pod *corev1.Pod) (*corev1.Pod, error) {
-	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: c.ID})
+	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: c.ID()})
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (c *Call) EndOwn(pod *corev1.Pod) (mine bool, err error) {
 			return true, nil
 		case err != nil:
 			return false, err
-		case now.Annotations[manifest.AnnotationCall] != c.ID:
+		case now.Annotations[manifest.AnnotationCall] != c.ID():
 			return false, nil
 		}
 		err = c.Pods.DeleteUnchanged(c.Ctx, now)
