@@ -22,13 +22,13 @@ type Config struct {
 	Stemcell   stemcell.Options      `json:"stemcell"`
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
-	CPIConfig  CPIConfigOptions      `json:"cpi_config"`
+	CPIConfig  FromDirector          `json:"cpi_config"`
 }
 
-// CPIConfigOptions say what a kubeconfig in a director's cpi-config may make of the machine that the CPI runs on. It
+// FromDirector says what a kubeconfig in a director's cpi-config may make of the machine that the CPI runs on. It
 // may do nothing by default: whoever may change a cpi-config could otherwise run programs there as the CPI's user, and
 // send its files to a server of his own.
-type CPIConfigOptions struct {
+type FromDirector struct {
 	// Commands are the programs that it may run for credentials, as the kubeconfig names them.
 	Commands []string `json:"commands"`
 	// Files are the paths of the files that it may read: kubeconfigs, tokens, certificates, keys.
@@ -36,7 +36,7 @@ type CPIConfigOptions struct {
 }
 
 // permit refuses what the kubeconfig would run or read and may not.
-func (o CPIConfigOptions) permit(reach kube.Reach) error {
+func (o FromDirector) permit(reach kube.Reach) error {
 	for _, command := range reach.Commands {
 		if !slices.Contains(o.Commands, command) {
 			return fmt.Errorf("a kubeconfig in a cpi-config may not run %q: put a token or certificate into it, "+

@@ -38,7 +38,7 @@ var _ = Describe("A cpi-config", func() {
 		_, err = config.with([]byte(`{"network": {"address_annotations": [{"name": "example.org/address"}]}}`))
 		Expect(err).To(HaveOccurred())
 	})
-	DescribeTable("may not make anything of the CPI's own machine, unless cpi.json names it", func(kubernetes map[string]any, says string, allowed CPIConfigOptions) {
+	DescribeTable("may not make anything of the CPI's own machine, unless cpi.json names it", func(kubernetes map[string]any, says string, allowed FromDirector) {
 		config := DefaultConfig()
 		config.Agent.Mbus = "nats://10.0.0.6:4222"
 		raw, err := json.Marshal(map[string]any{"kubernetes": kubernetes})
@@ -50,17 +50,17 @@ var _ = Describe("A cpi-config", func() {
 		Expect(err).NotTo(HaveOccurred())
 	},
 		Entry("run a program", inline("users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}}}]"),
-			`may not run "aws"`, CPIConfigOptions{Commands: []string{"aws"}}),
+			`may not run "aws"`, FromDirector{Commands: []string{"aws"}}),
 		Entry("run a client library's provider", inline("users: [{name: u, user: {auth-provider: {name: gcp}}}]"),
-			`may not run "auth-provider gcp"`, CPIConfigOptions{Commands: []string{"auth-provider gcp"}}),
+			`may not run "auth-provider gcp"`, FromDirector{Commands: []string{"auth-provider gcp"}}),
 		Entry("send a file as a token", inline("users: [{name: u, user: {tokenFile: /etc/shadow}}]"),
-			`may not read the file "/etc/shadow"`, CPIConfigOptions{Files: []string{"/etc/shadow"}}),
+			`may not read the file "/etc/shadow"`, FromDirector{Files: []string{"/etc/shadow"}}),
 		Entry("read a key", inline("users: [{name: u, user: {client-certificate: /c, client-key: /k}}]"),
-			`may not read the file "/c"`, CPIConfigOptions{Files: []string{"/c", "/k"}}),
+			`may not read the file "/c"`, FromDirector{Files: []string{"/c", "/k"}}),
 		Entry("read a certificate authority", inline("clusters: [{name: c, cluster: {server: 'https://x', certificate-authority: /ca}}]"),
-			`may not read the file "/ca"`, CPIConfigOptions{Files: []string{"/ca"}}),
+			`may not read the file "/ca"`, FromDirector{Files: []string{"/ca"}}),
 		Entry("read another kubeconfig", map[string]any{"kubeconfig_path": "/home/bosh/kubeconfig"},
-			`may not read the file "/home/bosh/kubeconfig"`, CPIConfigOptions{Files: []string{"/home/bosh/kubeconfig"}}),
+			`may not read the file "/home/bosh/kubeconfig"`, FromDirector{Files: []string{"/home/bosh/kubeconfig"}}),
 	)
 
 	It("cannot allow itself anything", func() {

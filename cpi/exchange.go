@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"sync"
 
 	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
 	"github.com/google/uuid"
@@ -111,7 +112,7 @@ func (e *exchange) session(wanted asked) (*session, error) {
 		return nil, call.Invalid("%w", err)
 	}
 	return &session{
-		Call:        &call.Call{ID: uuid.NewString(), Director: known.DirectorUUID, Log: e.log},
+		Call:        &call.Call{ID: sync.OnceValue(uuid.NewString), Director: known.DirectorUUID, Log: e.log},
 		config:      config,
 		version:     wanted.version,
 		stemcellAPI: known.VM.Stemcell.APIVersion,

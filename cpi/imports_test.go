@@ -51,7 +51,7 @@ var _ = Describe("Imports", func() {
 	It("are said of each room", func() {
 		out, err := exec.Command("go", "list", module+"cpi/...", module+"kube/...", module+"agentsettings/...", module+"stemcell/...").Output()
 		Expect(err).NotTo(HaveOccurred())
-		for _, room := range strings.Fields(string(out)) {
+		for room := range strings.FieldsSeq(string(out)) {
 			Expect(rooms).To(HaveKey(strings.TrimPrefix(room, module)))
 		}
 	})

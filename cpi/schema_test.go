@@ -115,14 +115,14 @@ type field struct {
 // fields are a struct's, as JSON names them; those of an inlined struct are its own.
 func fields(t reflect.Type) []field {
 	var found []field
-	for i := range t.NumField() {
-		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for field0 := range t.Fields() {
+		name, options, _ := strings.Cut(field0.Tag.Get("json"), ",")
 		switch {
 		case name == "-":
-		case name == "" && (t.Field(i).Anonymous || options == "inline"):
-			found = append(found, fields(t.Field(i).Type)...)
+		case name == "" && (field0.Anonymous || options == "inline"):
+			found = append(found, fields(field0.Type)...)
 		case name != "":
-			found = append(found, field{name, t.Field(i).Type})
+			found = append(found, field{name, field0.Type})
 		}
 	}
 	return found

@@ -66,7 +66,7 @@ var _ = Describe("The table of timeouts", func() {
 	})
 
 	It("is what the job's template writes into cpi.json", func() {
-		list := regexp.MustCompile(`%w\[([^]]*)\]\.each do \|key\|\n  config\['timeouts'\]`).
+		list := regexp.MustCompile(`%w\[([^]]*)\]\.each do \|key\|\n {2}config\['timeouts'\]`).
 			FindStringSubmatch(read("../jobs/kubernetes_cpi/templates/cpi.json.erb"))
 		Expect(list).NotTo(BeNil())
 		var keys []string

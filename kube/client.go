@@ -53,7 +53,8 @@ func New(options Options, patience time.Duration) (*Client, error) {
 	}
 	client.Pods = resource(via, "Pod", "pods", newOf[corev1.Pod], newOf[corev1.PodList])
 	client.Secrets = resource(via, "Secret", "secrets", newOf[corev1.Secret], newOf[corev1.SecretList])
-	client.Claims = resource(via, "PersistentVolumeClaim", "persistentvolumeclaims", newOf[corev1.PersistentVolumeClaim], newOf[corev1.PersistentVolumeClaimList])
+	client.Claims = resource(via, "PersistentVolumeClaim", "persistentvolumeclaims",
+		newOf[corev1.PersistentVolumeClaim], newOf[corev1.PersistentVolumeClaimList])
 	client.Events = resource(via, "Event", "events", newOf[corev1.Event], newOf[corev1.EventList])
 	client.Services = resource(via, "Service", "services", newOf[corev1.Service], newOf[corev1.ServiceList])
 	client.Templates = resource(via, "PodTemplate", "podtemplates", newOf[corev1.PodTemplate], newOf[corev1.PodTemplateList])

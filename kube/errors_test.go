@@ -80,7 +80,7 @@ var _ = Describe("A request's error", func() {
 		Entry("a webhook that it asked failed",
 			apierrors.NewInternalError(errors.New(`failed calling webhook "pods.example.org": connection refused`)), repeated, ErrWebhook),
 		Entry("a watch's version is too old", apierrors.NewResourceExpired("too old"), final),
-		Entry("gone for good", apierrors.NewGone("gone"), final),
+		Entry("gone for good", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonGone, Code: http.StatusGone}}, final),
 		Entry("a request that is too large", apierrors.NewRequestEntityTooLargeError("limit is 3 MiB"), final),
 		Entry("a reason that is not known here", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: "Teapot", Code: http.StatusTeapot}}, final),
 		Entry("an answer with a reason, around which there is more to say", fmt.Errorf("read: %w", apierrors.NewNotFound(pods, "agent-1")), final, ErrNotFound),

@@ -61,7 +61,8 @@ func (o Options) restConfig() (*rest.Config, string, error) {
 	}
 	config, err := source.ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("the kubeconfig cannot be used (check kubernetes.kubeconfig, kubernetes.kubeconfig_path and kubernetes.context): %w", err)
+		return nil, "", fmt.Errorf(
+			"the kubeconfig cannot be used (check kubernetes.kubeconfig, kubernetes.kubeconfig_path and kubernetes.context): %w", err)
 	}
 	namespace := o.Namespace
 	if namespace == "" {

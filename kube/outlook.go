@@ -51,8 +51,9 @@ func (o *Outlook) Hopeless(pod *corev1.Pod) bool {
 // noSuchImage tells a registry's answer that stays the same, by its words, from an outage.
 func noSuchImage(message string) bool {
 	message = strings.ToLower(message)
-	return slices.ContainsFunc([]string{"not found", "manifest unknown", "no match for platform", "unauthorized", "denied", "authorization failed", "forbidden"},
-		func(words string) bool { return strings.Contains(message, words) })
+	return slices.ContainsFunc([]string{
+		"not found", "manifest unknown", "no match for platform", "unauthorized", "denied", "authorization failed", "forbidden",
+	}, func(words string) bool { return strings.Contains(message, words) })
 }
 
 // NoNode reports whether the Pod waits for a node that takes it, and not for a claim of its own that is

@@ -21,8 +21,8 @@ func Running(pods []*corev1.Pod) (some []*corev1.Pod) {
 	return some
 }
 
-// Labelled returns those of the Pods whose label has this value.
-func Labelled(pods []*corev1.Pod, label, value string) (some []*corev1.Pod) {
+// Labeled returns those of the Pods whose label has this value.
+func Labeled(pods []*corev1.Pod, label, value string) (some []*corev1.Pod) {
 	for _, pod := range pods {
 		if pod.Labels[label] == value {
 			some = append(some, pod)

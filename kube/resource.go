@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -22,7 +22,7 @@ type Resource[T object, L runtime.Object] struct {
 }
 
 // isName reports whether an object can have this name: whether it is one segment of a request's path.
-func isName(name string) bool { return name != "" && len(path.IsValidPathSegmentName(name)) == 0 }
+func isName(name string) bool { return name != "" && len(content.IsPathSegmentName(name)) == 0 }
 
 func (r *Resource[T, L]) action(verb, name string) string {
 	if r.namespace != "" {

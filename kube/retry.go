@@ -88,7 +88,9 @@ func retryCreate[R any](ctx context.Context, patience time.Duration, request fun
 	return retryIf(ctx, patience, func(err error) bool { return transient(err) || apierrors.IsConflict(err) }, request)
 }
 
-func retryIf[R any](ctx context.Context, patience time.Duration, may func(error) bool, request func(context.Context) (R, error)) (R, error) {
+func retryIf[R any](
+	ctx context.Context, patience time.Duration, may func(error) bool, request func(context.Context) (R, error)) (R, error) {
+
 	started := time.Now()
 	pause := backoff()
 	for {

@@ -65,16 +65,20 @@ func explain(action, registry string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: ended before it was done: %w", action, err)
 	case untrusted(err):
-		return say(ErrUntrusted, "the certificate of registry "+registry+" is not trusted: set stemcell.registry.ca to the certificate authority that signed it")
+		return say(ErrUntrusted, "the certificate of registry "+registry+" is not trusted: "+
+			"set stemcell.registry.ca to the certificate authority that signed it")
 	case speaksNoTLS(err):
-		return say(ErrUntrusted, "registry "+registry+" does not speak TLS: give it a certificate, or set stemcell.registry.insecure to true when the network to it is trusted")
+		return say(ErrUntrusted, "registry "+registry+" does not speak TLS: "+
+			"give it a certificate, or set stemcell.registry.insecure to true when the network to it is trusted")
 	case errors.As(err, &answer):
 		return explainAnswer(say, registry, answer, fmt.Errorf("%s: %w", action, err))
 	case errors.Is(err, errPlainHTTP):
-		return say(ErrUntrusted, "registry "+registry+" can only be reached, or sends its clients on, by plain HTTP: correct its address or its own configuration, or set stemcell.registry.insecure to true")
+		return say(ErrUntrusted, "registry "+registry+" can only be reached, or sends its clients on, by plain HTTP: "+
+			"correct its address or its own configuration, or set stemcell.registry.insecure to true")
 	}
 	if lost(err) {
-		return fmt.Errorf("%s: the connection to registry %s breaks off, also when tried again (check the network and the proxies between, and the registry's log, and repeat): %w", action, registry, err)
+		return fmt.Errorf("%s: the connection to registry %s breaks off, also when tried again "+
+			"(check the network and the proxies between, and the registry's log, and repeat): %w", action, registry, err)
 	}
 	return fmt.Errorf("%s: registry %s does not answer as one (check its address and the network between): %w", action, registry, err)
 }
@@ -84,15 +88,18 @@ func explainAnswer(say func(error, string) error, registry string, answer *trans
 	case http.StatusUnauthorized:
 		return say(ErrDenied, "registry "+registry+" does not accept the credentials: check stemcell.registry.username and password, or token")
 	case http.StatusForbidden:
-		return say(ErrDenied, "registry "+registry+" denies it: give the account of stemcell.registry the right to pull, push and delete in that repository")
+		return say(ErrDenied, "registry "+registry+" denies it: "+
+			"give the account of stemcell.registry the right to pull, push and delete in that repository")
 	case http.StatusNotFound:
 		return say(ErrNotFound, "registry "+registry+" has no such image or repository")
 	case http.StatusInsufficientStorage:
 		return say(ErrFull, "registry "+registry+" is full: free space there (delete images, run its garbage collection) and repeat")
 	case http.StatusRequestEntityTooLarge:
-		return say(ErrFull, "registry "+registry+", or a proxy before it, takes no upload of this size: raise its limit (nginx: client_max_body_size)")
+		return say(ErrFull, "registry "+registry+", or a proxy before it, takes no upload of this size: "+
+			"raise its limit (nginx: client_max_body_size)")
 	case http.StatusMethodNotAllowed:
-		return say(ErrUndeletable, "registry "+registry+" does not allow it: enable deletion there (REGISTRY_STORAGE_DELETE_ENABLED=true for the registry of Docker and Debian)")
+		return say(ErrUndeletable, "registry "+registry+" does not allow it: enable deletion there "+
+			"(REGISTRY_STORAGE_DELETE_ENABLED=true for the registry of Docker and Debian)")
 	}
 	if strings.Contains(answer.Error(), "no space left") {
 		return say(ErrFull, "the disk of registry "+registry+" is full: free space there and repeat")
@@ -118,7 +125,7 @@ func lost(err error) bool {
 	return false
 }
 
-// speaksNoTLS recognises a server that answers a TLS handshake in plain HTTP. net/http has no type for
+// speaksNoTLS recognizes a server that answers a TLS handshake in plain HTTP. net/http has no type for
 // what it makes of that.
 func speaksNoTLS(err error) bool {
 	var record tls.RecordHeaderError

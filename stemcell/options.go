@@ -80,7 +80,8 @@ func (o Options) Validate() error {
 	for from, to := range o.RegistryMirrors {
 		for _, each := range []string{from, to} {
 			if !prefix(each) {
-				return fmt.Errorf("stemcell.registry_mirrors: %q is neither a registry (registry.example.com:5000) nor a registry and a path (ghcr.io/cloudfoundry)", each)
+				return fmt.Errorf("stemcell.registry_mirrors: %q is neither a registry (registry.example.com:5000) "+
+					"nor a registry and a path (ghcr.io/cloudfoundry)", each)
 			}
 		}
 	}
@@ -103,7 +104,8 @@ func (r Registry) validate() error {
 	}
 	for key, value := range map[string]string{"repository": r.Repository, "pull_repository": r.PullRepository} {
 		if value != "" && !(strings.Contains(value, "/") && prefix(value)) {
-			return fmt.Errorf("stemcell.registry.%s %q is not a registry and a repository, without scheme and tag, for example registry.example.com/bosh/stemcells", key, value)
+			return fmt.Errorf("stemcell.registry.%s %q is not a registry and a repository, without scheme and tag, "+
+				"for example registry.example.com/bosh/stemcells", key, value)
 		}
 	}
 	switch {
@@ -134,7 +136,8 @@ func (r Registry) validatePullSecret() error {
 	case pull.Name == "":
 		return nil
 	case !secretName.MatchString(pull.Name):
-		return fmt.Errorf("stemcell.registry.pull_secret.name %q is not a Secret's name: use lower-case letters, digits and '-', at most 63", pull.Name)
+		return fmt.Errorf("stemcell.registry.pull_secret.name %q is not a Secret's name: "+
+			"use lower-case letters, digits and '-', at most 63", pull.Name)
 	case (pull.Username == "") != (pull.Password == ""):
 		return errors.New("stemcell.registry.pull_secret.username and password belong together: set both or none")
 	case pull.Username == "" && r.Username == "":

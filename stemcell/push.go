@@ -21,7 +21,7 @@ import (
 // A registry holds an image only once its manifest is there, which is sent last; so a push that is cut
 // off leaves nothing that is seen, and is repeated by calling it again. What is there already is not
 // sent again. Memory does not depend on the stemcell's size.
-func (s Store) Push(ctx context.Context, file string, properties Properties, labelled map[string]string) (string, error) {
+func (s Store) Push(ctx context.Context, file string, properties Properties, labeled map[string]string) (string, error) {
 	if s.Registry.Repository == "" {
 		return "", ErrNoRegistry
 	}
@@ -31,7 +31,7 @@ func (s Store) Push(ctx context.Context, file string, properties Properties, lab
 	}
 	releaseStartPages()
 	pinned, err := s.push(ctx, repository, file, properties, func(found *contents, base v1.Layer) (v1.Image, error) {
-		return image(found, v1.Config{Labels: labels(properties.Name, properties.Version, labelled)}, base)
+		return image(found, v1.Config{Labels: labels(properties.Name, properties.Version, labeled)}, base)
 	})
 	if err != nil {
 		return "", err
@@ -136,7 +136,8 @@ func (s Store) Delete(ctx context.Context, cid string) error {
 	registry := pushed.Context().RegistryStr()
 	configured, err := s.Registry.repository()
 	if s.Registry.Repository == "" || err != nil || configured.Name() != pushed.Context().Name() {
-		return fmt.Errorf("the stemcell's image is in %s, and stemcell.registry.repository is %q: set it back, or delete the image %s by hand and the stemcell with --force",
+		return fmt.Errorf("the stemcell's image is in %s, and stemcell.registry.repository is %q: "+
+			"set it back, or delete the image %s by hand and the stemcell with --force",
 			pushed.Context().Name(), s.Registry.Repository, pushed.Name())
 	}
 	pusher, err := remote.NewPusher(s.writing(ctx)...)

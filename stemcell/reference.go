@@ -44,7 +44,8 @@ func (o Options) Image(cid string) (string, error) {
 func pushedAs(cid string) (name.Digest, error) {
 	reference, err := name.NewDigest(strings.TrimPrefix(cid, heavyMark))
 	if err != nil {
-		return name.Digest{}, fmt.Errorf("stemcell CID %q is not %s and an image reference with a digest; upload the stemcell again", cid, heavyMark)
+		return name.Digest{}, fmt.Errorf("stemcell CID %q is not %s and an image reference with a digest; "+
+			"upload the stemcell again", cid, heavyMark)
 	}
 	return reference, nil
 }

@@ -75,7 +75,8 @@ func openRootfs(ctx context.Context, file string) (*rootfs, error) {
 		fs.zipped = true
 	case len(start) == 512 && bytes.Equal(start[257:262], []byte("ustar")):
 	default:
-		return nil, invalid("the stemcell's image %s is neither a gzipped tar archive nor a tar archive: this CPI takes stemcells with a root filesystem (bosh-warden-boshlite-…), not those with a machine's disk", file)
+		return nil, invalid("the stemcell's image %s is neither a gzipped tar archive nor a tar archive: "+
+			"this CPI takes stemcells with a root filesystem (bosh-warden-boshlite-…), not those with a machine's disk", file)
 	}
 	sum := sha256.New()
 	sum.Write(start)
@@ -130,7 +131,8 @@ func (fs *rootfs) scan(ctx context.Context) (*contents, error) {
 		return nil, fs.damaged(ctx, err)
 	}
 	if !found.stemcell {
-		return nil, invalid("the stemcell's image %s holds no %s, so it is not the root filesystem of a BOSH stemcell: this CPI takes stemcells of warden (bosh-warden-boshlite-…)", fs.path, agentConfig)
+		return nil, invalid("the stemcell's image %s holds no %s, so it is not the root filesystem of a BOSH stemcell: "+
+			"this CPI takes stemcells of warden (bosh-warden-boshlite-…)", fs.path, agentConfig)
 	}
 	found.diffID = v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}
 	return found, nil

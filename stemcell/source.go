@@ -2,7 +2,7 @@ package stemcell
 
 import (
 	"archive/tar"
-	"crypto/sha1" //nolint:gosec // BOSH's stemcell format has it
+	"crypto/sha1" // BOSH's stemcell format has it
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
@@ -60,7 +60,8 @@ func ParseManifest(content []byte) (Manifest, error) {
 // CheckAPIVersion refuses a stemcell whose agent is too old; a stemcell.MF without api_version has 1.
 func CheckAPIVersion(version int) error {
 	if version < MinAPIVersion {
-		return invalid("the stemcell has api_version %d, and this CPI needs at least %d, because its disks are attached to running machines: use a newer stemcell (stemcell.MF: api_version)", max(version, 1), MinAPIVersion)
+		return invalid("the stemcell has api_version %d, and this CPI needs at least %d, because its disks are attached to running machines: "+
+			"use a newer stemcell (stemcell.MF: api_version)", max(version, 1), MinAPIVersion)
 	}
 	return nil
 }
@@ -80,7 +81,8 @@ func Extract(tarball, folder string) (Manifest, string, error) {
 	}
 	heavy := func(format string) bool { return format == "warden-tar" || format == "general-tar" }
 	if len(manifest.StemcellFormats) > 0 && !slices.ContainsFunc(manifest.StemcellFormats, heavy) {
-		return manifest, "", invalid("stemcell.MF: stemcell_formats are %s, but a container needs a stemcell of format warden-tar or general-tar (bosh-warden-boshlite-…)", strings.Join(manifest.StemcellFormats, ", "))
+		return manifest, "", invalid("stemcell.MF: stemcell_formats are %s, but a container needs a stemcell of format "+
+			"warden-tar or general-tar (bosh-warden-boshlite-…)", strings.Join(manifest.StemcellFormats, ", "))
 	}
 	return manifest, image, nil
 }
@@ -146,7 +148,7 @@ func write(path string, content io.Reader) error {
 // checkSum compares the file with a BOSH digest: a SHA-1, or several digests joined by semicolons, each
 // with its algorithm before a colon.
 func checkSum(path, wanted string) error {
-	for _, each := range strings.Split(wanted, ";") {
+	for each := range strings.SplitSeq(wanted, ";") {
 		algorithm, value, prefixed := strings.Cut(each, ":")
 		if !prefixed {
 			algorithm, value = "sha1", each
@@ -162,7 +164,7 @@ func checkSum(path, wanted string) error {
 			return err
 		}
 		_, err = io.Copy(sum, file)
-		if err = errors.Join(err, file.Close()); err != nil {
+		if err := errors.Join(err, file.Close()); err != nil {
 			return err
 		}
 		if got := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(got, value) {

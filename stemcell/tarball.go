@@ -2,7 +2,7 @@ package stemcell
 
 import (
 	"archive/tar"
-	"crypto/sha1" //nolint:gosec // BOSH's stemcell format wants it
+	"crypto/sha1" // BOSH's stemcell format wants it
 	"encoding/hex"
 	"fmt"
 	"os"
@@ -52,7 +52,7 @@ func (t LightTarball) Write(path string) (err error) {
 	}()
 	zipped := gzip.NewWriter(file)
 	archive := tar.NewWriter(zipped)
-	nothing := sha1.Sum(nil) //nolint:gosec // see above
+	nothing := sha1.Sum(nil) // see above
 	content := fmt.Appendf(nil, manifest, t.Name, t.Version, t.APIVersion, hex.EncodeToString(nothing[:]), t.OperatingSystem,
 		t.Name, t.Version, t.Repository, t.Digest)
 	for _, part := range []struct {

@@ -29,7 +29,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "build-stemcell:", inFlags(err))
 		os.Exit(1)
 	default:
-		fmt.Println(path)
+		fmt.Fprintln(os.Stdout, path)
 	}
 }
 
@@ -53,7 +53,8 @@ func parse(arguments []string, log io.Writer) (inputs, error) {
 	flags.StringVar(&in.name, "name", "", "the stemcell's name; bosh-kubernetes-<operating system> by default")
 	flags.StringVar(&in.repository, "repository", "", "where to push the image, for example registry.example.com/stemcells/ubuntu-jammy")
 	flags.StringVar(&in.ca, "ca", "", "file with the certificate authority of the registry (PEM)")
-	flags.StringVar(&in.username, "username", "", "user name for the registry; its password is read from $REGISTRY_PASSWORD. $REGISTRY_TOKEN takes a bearer token. Docker's configuration is used without them")
+	flags.StringVar(&in.username, "username", "", "user name for the registry; its password is read from $REGISTRY_PASSWORD. "+
+		"$REGISTRY_TOKEN takes a bearer token. Docker's configuration is used without them")
 	flags.BoolVar(&in.insecure, "insecure", false, "allow plain HTTP")
 	flags.StringVar(&in.output, "output", ".", "folder for the stemcell tarball")
 	if err := flags.Parse(arguments); err != nil {
@@ -142,7 +143,9 @@ func (in inputs) store(env func(string) string, log io.Writer) (stemcell.Store, 
 
 // inFlags says a problem in the command's words instead of those of the CPI's configuration.
 func inFlags(err error) string {
-	return strings.NewReplacer("set stemcell.registry.insecure to true", "give -insecure", "set stemcell.registry.ca to", "give in -ca a file with",
+	return strings.NewReplacer(
+		"set stemcell.registry.insecure to true", "give -insecure",
+		"set stemcell.registry.ca to", "give in -ca a file with",
 		"stemcell.registry.username and password, or token", "-username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN",
 		"stemcell.registry.password", "$REGISTRY_PASSWORD", "stemcell.registry.token", "$REGISTRY_TOKEN",
 		"the account of stemcell.registry", "the account", "stemcell.registry.", "-").Replace(err.Error())

@@ -29,7 +29,8 @@ func command(ctx context.Context, name string, args []string) error {
 	switch name {
 	case "install", "verify":
 		flags.StringVar(&options.Server, "server", install.ServerOfPod(), "URL of the API server as the node reaches it")
-		flags.StringVar(&options.ServiceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount", "folder with token and ca.crt")
+		flags.StringVar(&options.ServiceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount",
+			"folder with token and ca.crt")
 		flags.StringVar(&options.Annotation, "annotation", "", "annotation with a Pod's addresses (default \""+install.DefaultAnnotation+"\")")
 		flags.StringVar(&subnets, "subnets", "", "networks of the addresses, joined by commas, for plugins that want a prefix length")
 		flags.DurationVar(&options.Timeout, "timeout", 0, "how long to wait for the API server when a Pod starts (default 10s)")

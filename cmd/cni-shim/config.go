@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -48,11 +49,14 @@ func parseConfig(entry object) (config, error) {
 	}
 	switch {
 	case c.Kubernetes.Kubeconfig == "":
-		return c, failure(types.ErrInvalidNetworkConfig, "kubernetes.kubeconfig is missing in %s's configuration: it names the kubeconfig with which Pods are read", install.PluginType)
+		return c, failure(types.ErrInvalidNetworkConfig,
+			"kubernetes.kubeconfig is missing in %s's configuration: it names the kubeconfig with which Pods are read", install.PluginType)
 	case c.Kubernetes.Timeout.Duration <= 0:
-		return c, failure(types.ErrInvalidNetworkConfig, "kubernetes.timeout of %s's configuration must be longer than 0, for example \"10s\"", install.PluginType)
+		return c, failure(types.ErrInvalidNetworkConfig,
+			"kubernetes.timeout of %s's configuration must be longer than 0, for example \"10s\"", install.PluginType)
 	case c.Annotation == "":
-		return c, failure(types.ErrInvalidNetworkConfig, "annotation of %s's configuration is empty: leave it out for %s", install.PluginType, install.DefaultAnnotation)
+		return c, failure(types.ErrInvalidNetworkConfig,
+			"annotation of %s's configuration is empty: leave it out for %s", install.PluginType, install.DefaultAnnotation)
 	}
 	return c, nil
 }
@@ -70,21 +74,21 @@ var own = []string{"type", "kubernetes", "annotation", "subnets", "delegate"}
 func delegateConfig(entry object) (string, object, error) {
 	var delegate object
 	if entry["delegate"] == nil {
-		return "", nil, failure(types.ErrInvalidNetworkConfig, "delegate is missing in %s's configuration: it holds the configuration of the plugin to call", install.PluginType)
+		return "", nil, failure(types.ErrInvalidNetworkConfig,
+			"delegate is missing in %s's configuration: it holds the configuration of the plugin to call", install.PluginType)
 	}
 	if err := json.Unmarshal(entry["delegate"], &delegate); err != nil {
 		return "", nil, failure(types.ErrInvalidNetworkConfig, "delegate of %s's configuration is not a hash: %v", install.PluginType, err)
 	}
 	var kind string
 	if err := json.Unmarshal(delegate["type"], &kind); err != nil || kind == "" {
-		return "", nil, failure(types.ErrInvalidNetworkConfig, "delegate.type is missing in %s's configuration: it names the plugin to call", install.PluginType)
+		return "", nil, failure(types.ErrInvalidNetworkConfig,
+			"delegate.type is missing in %s's configuration: it names the plugin to call", install.PluginType)
 	}
 	if kind == install.PluginType {
 		return "", nil, failure(types.ErrInvalidNetworkConfig, "delegate.type is %s itself", kind)
 	}
-	for key, value := range entry {
-		delegate[key] = value
-	}
+	maps.Copy(delegate, entry)
 	for _, key := range own {
 		delete(delegate, key)
 	}
@@ -99,9 +103,7 @@ func (o object) with(value any, path ...string) (object, error) {
 		return nil, err
 	}
 	changed := object{}
-	for key, each := range o {
-		changed[key] = each
-	}
+	maps.Copy(changed, o)
 	if len(path) > 1 {
 		var inner object
 		if existing := o[path[0]]; existing != nil {

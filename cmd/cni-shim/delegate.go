@@ -59,7 +59,8 @@ func (d delegate) asking(a arguments, addresses []string) (delegate, error) {
 	var capabilities map[string]bool
 	if raw := d.config["capabilities"]; raw != nil {
 		if err := json.Unmarshal(raw, &capabilities); err != nil {
-			return d, failure(types.ErrInvalidNetworkConfig, "capabilities of the delegate's configuration are not a hash of true and false: %v", err)
+			return d, failure(types.ErrInvalidNetworkConfig,
+				"capabilities of the delegate's configuration are not a hash of true and false: %v", err)
 		}
 	}
 	var err error

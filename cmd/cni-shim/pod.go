@@ -88,9 +88,8 @@ func (c config) client(namespace string) (*kube.Client, error) {
 	if err == nil {
 		return cluster, nil
 	}
-	var file *fs.PathError
-	reason := error(errors.New("check its syntax, its current context and its certificates"))
-	if errors.As(err, &file) {
+	reason := errors.New("check its syntax, its current context and its certificates")
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
 		reason = file
 	} else if inner := errors.Unwrap(err); clientcmd.IsConfigurationInvalid(inner) || clientcmd.IsContextNotFound(inner) {
 		reason = inner
@@ -108,11 +107,16 @@ func (c config) explain(name podName, err error) error {
 	case errors.Is(err, kube.ErrNotFound):
 		return failure(types.ErrUnknownContainer, "Pod %s does not exist (any more)", name)
 	case errors.Is(err, kube.ErrUnauthorized):
-		return failure(types.ErrTryAgainLater, "the API server does not accept the credentials of %s, not after %s either: %v", c.Kubernetes.Kubeconfig, c.Kubernetes.Timeout.Duration, err)
+		return failure(types.ErrTryAgainLater,
+			"the API server does not accept the credentials of %s, not after %s either: %v",
+			c.Kubernetes.Kubeconfig, c.Kubernetes.Timeout.Duration, err)
 	case errors.Is(err, kube.ErrRefused):
-		return failure(codeForbidden, "the API server refuses to show the Pod: the user of %s needs the right to get pods: %v", c.Kubernetes.Kubeconfig, err)
+		return failure(codeForbidden,
+			"the API server refuses to show the Pod: the user of %s needs the right to get pods: %v", c.Kubernetes.Kubeconfig, err)
 	case errors.Is(err, kube.ErrTimeout), errors.Is(err, kube.ErrUnreachable):
-		return failure(types.ErrTryAgainLater, "the API server of %s did not answer within %s whether Pod %s asks for an address: %v", c.Kubernetes.Kubeconfig, c.Kubernetes.Timeout.Duration, name, err)
+		return failure(types.ErrTryAgainLater,
+			"the API server of %s did not answer within %s whether Pod %s asks for an address: %v",
+			c.Kubernetes.Kubeconfig, c.Kubernetes.Timeout.Duration, name, err)
 	}
 	return failure(types.ErrInternal, "read the addresses of Pod %s: %v", name, err)
 }

@@ -76,10 +76,12 @@ func (s *shim) verify(target delegate, annotation string, pod podName, wanted []
 	var failed *types.Error
 	switch {
 	case err != nil:
-		failed = failure(types.ErrDecodingFailure, "Pod %s asks for the address %s (annotation %s), and the delegate %s answered ADD with something that is no result: %v",
+		failed = failure(types.ErrDecodingFailure,
+			"Pod %s asks for the address %s (annotation %s), and the delegate %s answered ADD with something that is no result: %v",
 			pod, list(wanted), annotation, target.kind, err)
 	case len(lacks) > 0:
-		failed = failure(codeIgnored, "Pod %s asks for the address %s (annotation %s), but the delegate %s gave %s: it does not take addresses by CNI_ARGS or the capability ips, or its ranges do not hold this one",
+		failed = failure(codeIgnored, "Pod %s asks for the address %s (annotation %s), but the delegate %s gave %s: "+
+			"it does not take addresses by CNI_ARGS or the capability ips, or its ranges do not hold this one",
 			pod, list(wanted), annotation, target.kind, list(got))
 	default:
 		return nil
@@ -129,8 +131,7 @@ func (s *shim) status(args *skel.CmdArgs) error {
 	}
 	target, err := s.ready(entry, args)
 	if err != nil {
-		var known *types.Error
-		if errors.As(err, &known) {
+		if known, ok := errors.AsType[*types.Error](err); ok {
 			known.Code = codeUnavailable
 		}
 		return err

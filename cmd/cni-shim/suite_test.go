@@ -71,7 +71,7 @@ func caOf(plane *embedded.ControlPlane) string {
 }
 
 // createPod makes a Pod of the API that runs nowhere, and returns its UID.
-func createPod(ctx context.Context, name string, annotations string) string {
+func createPod(ctx context.Context, name, annotations string) string {
 	Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"`+name+`","namespace":"`+namespace+`","annotations":`+annotations+`},
 		"spec":{"nodeName":"nowhere","containers":[{"name":"c","image":"none"}]}}`)).To(Succeed())
 	DeferCleanup(func(ctx SpecContext) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"os"
 	"time"
 
@@ -14,20 +13,16 @@ const callerInterval = 500 * time.Millisecond
 // whenCallerGoes calls gone once nobody waits for this process any more: the one that has started it has ended, or
 // nobody reads what it writes to output. A director whose worker is killed repeats the call with another process;
 // this one would go on beside that, and undo at its own end what the other has taken over.
-func whenCallerGoes(ctx context.Context, parent int, output *os.File, gone func()) {
-	ticker := time.NewTicker(callerInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
+//
+// A call that ends sooner than it is looked for the first time, as most do, pays for a timer alone.
+func whenCallerGoes(parent int, output *os.File, gone func()) {
+	time.AfterFunc(callerInterval, func() {
+		if os.Getppid() != parent || unread(output) {
+			gone()
 			return
-		case <-ticker.C:
-			if os.Getppid() != parent || unread(output) {
-				gone()
-				return
-			}
 		}
-	}
+		whenCallerGoes(parent, output, gone)
+	})
 }
 
 // unread reports whether the output is a pipe or a socket whose other end is closed.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"os"
 	"testing"
 
@@ -17,10 +16,8 @@ func TestCPI(t *testing.T) {
 var _ = Describe("A caller", func() {
 	// watched is closed once the caller is taken to be gone.
 	watched := func(parent int, output *os.File) <-chan struct{} {
-		ctx, cancel := context.WithCancel(context.Background())
-		DeferCleanup(cancel)
 		gone := make(chan struct{})
-		go whenCallerGoes(ctx, parent, output, func() { close(gone) })
+		whenCallerGoes(parent, output, func() { close(gone) })
 		return gone
 	}
 

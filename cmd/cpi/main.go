@@ -32,7 +32,7 @@ func main() {
 		return
 	}
 	// Each call can be repeated from any point at which it was cut short: it ends as if it was killed.
-	go whenCallerGoes(ctx, os.Getppid(), os.Stdout, func() { os.Exit(1) })
+	whenCallerGoes(os.Getppid(), os.Stdout, func() { os.Exit(1) })
 	server := cpi.Server{
 		Config: sync.OnceValues(func() (cpi.Config, error) { return cpi.LoadConfig(*path) }),
 		Log:    os.Stderr,

@@ -17,8 +17,9 @@ type Call struct {
 	Ctx context.Context
 	// Client is the cluster that the request is about.
 	*kube.Client
-	// ID tells this call from every other, a repeated one with the same request too.
-	ID string
+	// ID returns what tells this call from every other, a repeated one with the same request too. Few calls need it,
+	// and those pay for the random number.
+	ID func() string
 	// Director is the UUID of the director that sent the request.
 	Director string
 	// Log gets what the director keeps in the task's CPI log.

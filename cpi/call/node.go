@@ -16,7 +16,7 @@ import (
 // kubelet has confirmed that, or the operator has said that the node is off, with the taint
 // node.kubernetes.io/out-of-service or by deleting the node, and Kubernetes has removed the Pods.
 
-// ErrNodeSilent: the node does not answer, and the operator has not said that it is off.
+// ErrNodeSilent means that the node does not answer, and the operator has not said that it is off.
 var ErrNodeSilent = errors.New("what runs there may still write to its disks")
 
 func nodeSilent(node string, since time.Time) *Error {

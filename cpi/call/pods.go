@@ -30,12 +30,12 @@ func (c *Call) PodsOf(vm string) (kube.Snapshot[*corev1.Pod], kube.Selection, er
 
 // Machines returns those of the Pods that are machines.
 func Machines(pods []*corev1.Pod) []*corev1.Pod {
-	return kube.Labelled(pods, manifest.LabelRole, manifest.RoleVM)
+	return kube.Labeled(pods, manifest.LabelRole, manifest.RoleVM)
 }
 
 // Attachments returns those of the Pods that attach disks.
 func Attachments(pods []*corev1.Pod) []*corev1.Pod {
-	return kube.Labelled(pods, manifest.LabelRole, manifest.RoleAttachment)
+	return kube.Labeled(pods, manifest.LabelRole, manifest.RoleAttachment)
 }
 
 // Template returns the PodTemplate of a machine that is made again for each disk. A machine without one is
@@ -51,7 +51,7 @@ func (c *Call) Template(vm string) (*corev1.PodTemplate, error) {
 
 // Adopt makes a Pod that another call has made this one's own, so that no failure of that other undoes it.
 func (c *Call) Adopt(pod *corev1.Pod) (*corev1.Pod, error) {
-	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: c.ID})
+	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: c.ID()})
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (c *Call) EndOwn(pod *corev1.Pod) (mine bool, err error) {
 			return true, nil
 		case err != nil:
 			return false, err
-		case now.Annotations[manifest.AnnotationCall] != c.ID:
+		case now.Annotations[manifest.AnnotationCall] != c.ID():
 			return false, nil
 		}
 		err = c.Pods.DeleteUnchanged(c.Ctx, now)

@@ -60,7 +60,7 @@ func (c *Call) Follow(sentinels []Sentinel, pod *corev1.Pod, settled func(now *c
 	})
 }
 
-// ErrNeverStarts: a kubelet ended between making a container and starting it. The next kubelet takes it
+// ErrNeverStarts means that a kubelet ended between making a container and starting it. The next kubelet takes it
 // for one that was run.
 var ErrNeverStarts = errors.New("a restart of the kubelet lost it")
 

@@ -81,8 +81,8 @@ func keys(t reflect.Type) []string {
 	if t == nil || t.Kind() != reflect.Struct {
 		return nil
 	}
-	for i := range t.NumField() {
-		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "" && name != "-" {
+	for field := range t.Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
 			names = append(names, name)
 		}
 	}
@@ -97,9 +97,9 @@ func fieldType(t reflect.Type, key string) reflect.Type {
 		return nil
 	}
 	key, _, _ = strings.Cut(key, "[")
-	for i := range t.NumField() {
-		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name == key {
-			field := t.Field(i).Type
+	for field := range t.Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name == key {
+			field := field.Type
 			for field.Kind() == reflect.Slice || field.Kind() == reflect.Pointer {
 				field = field.Elem()
 			}

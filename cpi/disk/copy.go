@@ -147,7 +147,7 @@ func (s *Session) fillSuccessor(claim, successor *corev1.PersistentVolumeClaim) 
 		if err != nil {
 			return err
 		}
-		wanted := manifest.Copy{Old: claim, New: successor, Machine: machine, Director: s.Director, Call: s.ID}
+		wanted := manifest.Copy{Old: claim, New: successor, Machine: machine, Director: s.Director, Call: s.ID()}
 		if own {
 			wanted.Node = machine.Spec.NodeName
 		}

@@ -170,7 +170,7 @@ func (s *Session) placeNear(vm *manifest.VM, disks []string) error {
 //
 // The Pod is returned as soon as there is one, with an error too.
 func (s *Session) bring(vm manifest.VM, settings agentsettings.Files) (*corev1.Pod, error) {
-	vm.Namespace, vm.Call = s.Namespace, s.ID
+	vm.Namespace, vm.Call = s.Namespace, s.ID()
 	pod, err := s.strategyFor(vm).bring(vm)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package machine
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -238,21 +239,15 @@ func (p Properties) requirements() (corev1.ResourceRequirements, error) {
 			requirements.Requests[each.name] = amount
 		}
 	}
-	for name, amount := range p.Resources.Requests {
-		requirements.Requests[name] = amount
-	}
-	for name, amount := range p.Resources.Limits {
-		requirements.Limits[name] = amount
-	}
+	maps.Copy(requirements.Requests, p.Resources.Requests)
+	maps.Copy(requirements.Limits, p.Resources.Limits)
 	requirements.Claims = p.Resources.Claims
 	return requirements, nil
 }
 
 func (p Properties) placement() map[string]string {
 	selector := map[string]string{}
-	for key, value := range p.NodeSelector {
-		selector[key] = value
-	}
+	maps.Copy(selector, p.NodeSelector)
 	if p.Zone != "" {
 		selector[corev1.LabelTopologyZone] = p.Zone
 	}

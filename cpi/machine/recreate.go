@@ -56,7 +56,7 @@ func (r recreate) bring(vm manifest.VM) (*corev1.Pod, error) {
 	if err = r.bringStorage(vm, template); err == nil {
 		pod, err = r.bringMachine(template)
 	}
-	if err == nil && pod.Annotations[manifest.AnnotationCall] != r.ID {
+	if err == nil && pod.Annotations[manifest.AnnotationCall] != r.ID() {
 		pod, err = r.Adopt(pod)
 	}
 	if err == nil {

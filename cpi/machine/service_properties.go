@@ -133,7 +133,8 @@ func servicesOf(vm string, properties []Service, networks network.Networks) ([]m
 	for i, wanted := range properties {
 		fallback := vm
 		if wanted.Name == "" {
-			if unnamed++; unnamed > 1 {
+			unnamed++
+			if unnamed > 1 {
 				fallback = fmt.Sprintf("%s-%d", vm, unnamed)
 			}
 		}

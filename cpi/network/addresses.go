@@ -87,7 +87,7 @@ func (ns Networks) Verify(pod *corev1.Pod) error {
 		}
 		if !slices.Contains(has, wanted.String()) {
 			return call.VMCreationFailed.Errorf("%w: network %s wants the address %s, but the Pod got %s: "+
-				"the cluster's network plugin does not honour the annotations of network.address_annotations, "+
+				"the cluster's network plugin does not honor the annotations of network.address_annotations, "+
 				"or its IP pools do not hold that address", ErrAddress, name, network.IP, got)
 		}
 	}

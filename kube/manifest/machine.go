@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"maps"
 	"math"
 	"path"
 	"slices"
@@ -61,9 +62,8 @@ type VM struct {
 	SecurityContext *corev1.SecurityContext // nil: privileged
 }
 
-// Pod is the machine. It restarts for ever, never gets a service account's token unless asked to,
-// and is never changed after its creation.
-func (vm VM) Pod() *corev1.Pod {
+// meta is the metadata of the machine's Pod.
+func (vm VM) meta() metav1.ObjectMeta {
 	meta := owned(vm.Name, vm.Namespace, vm.Director, RoleVM)
 	meta.Labels[LabelVM] = vm.Name
 	for _, service := range vm.Services {
@@ -78,16 +78,20 @@ func (vm VM) Pod() *corev1.Pod {
 		}
 	}
 	meta.Annotations = map[string]string{AnnotationDigest: vm.Digest, AnnotationStemcell: vm.Stemcell, AnnotationCall: vm.Call}
-	for key, value := range vm.Annotations {
-		meta.Annotations[key] = value
-	}
+	maps.Copy(meta.Annotations, vm.Annotations)
 	vm.annotateGroup(meta.Annotations)
+	return meta
+}
+
+// Pod is the machine. It restarts for ever, never gets a service account's token unless asked to,
+// and is never changed after its creation.
+func (vm VM) Pod() *corev1.Pod {
 	security := vm.SecurityContext
 	if security == nil {
 		security = &corev1.SecurityContext{Privileged: new(true)}
 	}
 	pod := &corev1.Pod{
-		ObjectMeta: meta,
+		ObjectMeta: vm.meta(),
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{
 				Name:            machineContainer,

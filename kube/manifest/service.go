@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"encoding/json"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,9 +59,7 @@ func (s Service) meta(pod *corev1.Pod, director string) metav1.ObjectMeta {
 		}
 	}
 	meta.Annotations = map[string]string{}
-	for key, value := range s.Annotations {
-		meta.Annotations[key] = value
-	}
+	maps.Copy(meta.Annotations, s.Annotations)
 	if s.Keep {
 		meta.Annotations[AnnotationKeep] = "true"
 	} else {

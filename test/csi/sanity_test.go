@@ -4,7 +4,6 @@ package csi_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -47,7 +46,7 @@ func serve(dir string) (stop func()) {
 	GinkgoHelper()
 	folder, err := store.Open(filepath.Join(dir, "store"))
 	Expect(err).NotTo(HaveOccurred())
-	served, err := driver.New(folder, driver.Options{Controller: true, Node: "node-1", Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	served, err := driver.New(folder, driver.Options{Controller: true, Node: "node-1", Log: slog.New(slog.DiscardHandler)})
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

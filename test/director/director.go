@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"sync"
@@ -120,9 +121,7 @@ func WriteConfig(path, kubeconfig, namespace string, more map[string]any) error 
 		"kubernetes": map[string]any{"kubeconfig_path": kubeconfig, "namespace": namespace},
 		"agent":      map[string]any{"mbus": "nats://nats:password@10.0.0.6:4222"},
 	}
-	for key, value := range more {
-		config[key] = value
-	}
+	maps.Copy(config, more)
 	content, err := json.Marshal(config)
 	if err != nil {
 		return err

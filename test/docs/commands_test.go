@@ -29,7 +29,7 @@ var _ = Describe("Commands", func() {
 		for _, p := range pages() {
 			for _, line := range p.code() {
 				for _, match := range made.FindAllStringSubmatch(strings.TrimPrefix(line, "$ "), -1) {
-					for _, each := range strings.Fields(match[1]) {
+					for each := range strings.FieldsSeq(match[1]) {
 						if !word.MatchString(each) { // LABEL=disks
 							continue
 						}

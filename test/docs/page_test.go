@@ -26,7 +26,7 @@ type block struct {
 var (
 	fence    = regexp.MustCompile("^ *(```+|~~~+) *([^ `]*)")
 	heading  = regexp.MustCompile(`^#{1,6} +(.*?) *#*$`)
-	indented = regexp.MustCompile(`^(    |\t)`)
+	indented = regexp.MustCompile(`^( {4}|\t)`)
 	listItem = regexp.MustCompile(`^ *([-*]|\d+\.) `)
 	span     = regexp.MustCompile("(?s)(`+)([^`].*?)(`+)")
 	link     = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]*)(?: "[^"]*")?\)`)
@@ -100,7 +100,8 @@ func (p page) anchors() map[string]bool {
 	known, times := map[string]bool{}, map[string]int{}
 	for _, title := range p.headings {
 		anchor := anchorOf(title)
-		if times[anchor]++; times[anchor] > 1 {
+		times[anchor]++
+		if times[anchor] > 1 {
 			anchor = fmt.Sprintf("%s-%d", anchor, times[anchor]-1)
 		}
 		known[anchor] = true

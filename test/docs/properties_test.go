@@ -24,7 +24,7 @@ func documented() map[string]string {
 	found := map[string]string{}
 	for _, cells := range row.FindAllStringSubmatch(content(configuration), -1) {
 		group := ""
-		for _, name := range strings.Split(cells[1], ", ") {
+		for name := range strings.SplitSeq(cells[1], ", ") {
 			name = strings.Trim(name, "`")
 			if strings.HasPrefix(name, ".") {
 				name = group + name

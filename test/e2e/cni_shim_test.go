@@ -232,11 +232,11 @@ func (p shimPod) addresses(ctx context.Context) []string {
 
 // reaches succeeds when the other machine answers on the link: its kernel alone does that.
 func (p shimPod) reaches(ctx context.Context, address string) error {
-	return embedded.Eventually(ctx, 20*time.Second, address+" to be a neighbour", func(ctx context.Context) (bool, error) {
-		// A packet to anywhere on the address makes the kernel look for the neighbour.
+	return embedded.Eventually(ctx, 20*time.Second, address+" to be a neighbor", func(ctx context.Context) (bool, error) {
+		// A packet to anywhere on the address makes the kernel look for the neighbor.
 		_, _ = embedded.RunInput(ctx, "x", "ip", "netns", "exec", p.name, "bash", "-c", "cat >/dev/udp/"+address+"/9")
-		neighbours, err := p.ip(ctx, "neighbour", "show", address)
-		return strings.Contains(neighbours, "lladdr"), err
+		neighbors, err := p.ip(ctx, "neigh", "show", address)
+		return strings.Contains(neighbors, "lladdr"), err
 	})
 }
 

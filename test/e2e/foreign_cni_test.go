@@ -37,13 +37,13 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(failed.Message).To(MatchRegexp(`network default wants the address %s\.\d+\.\d+, but the Pod got %s\.\d+: `,
 			strings.ReplaceAll(embedded.BOSHNetwork, ".", `\.`), strings.ReplaceAll(foreignSubnet, ".", `\.`)))
-		Expect(failed.Message).To(ContainSubstring("does not honour the annotations of network.address_annotations"))
+		Expect(failed.Message).To(ContainSubstring("the annotations of network.address_annotations"))
 		left, err := w.embedded.ControlPlane.Kubectl(ctx, "get", "-n", w.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(left).To(BeEmpty())
 	}, NodeTimeout(longTest))
 
-	It("honours them with the shim of the DaemonSet before it: machines get their addresses and talk", func(ctx context.Context) {
+	It("honors them with the shim of the DaemonSet before it: machines get their addresses and talk", func(ctx context.Context) {
 		shim := w.shimManifests(subnet)
 		shim.install(ctx)
 		Eventually(w.probe).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".77").WithContext(ctx).Should(Equal(foreignSubnet + ".77"))

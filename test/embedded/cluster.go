@@ -168,9 +168,10 @@ func (c *Cluster) detachLoops(ctx context.Context) error {
 		return err
 	}
 	for line := range strings.Lines(list) {
-		fields := strings.Fields(line)
-		if len(fields) >= 2 && (strings.HasPrefix(fields[1], c.Dir+"/") || strings.HasPrefix(line[strings.Index(line, fields[1]):], "/disk.img (deleted)")) {
-			if _, err := Run(ctx, "losetup", "--detach", fields[0]); err != nil {
+		loop, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		file = strings.TrimSpace(file)
+		if strings.HasPrefix(file, c.Dir+"/") || strings.HasPrefix(file, "/disk.img (deleted)") {
+			if _, err := Run(ctx, "losetup", "--detach", loop); err != nil {
 				return err
 			}
 		}

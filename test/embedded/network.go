@@ -68,7 +68,7 @@ func (n *Node) leaveNetwork(ctx context.Context) error {
 		_, err = Run(ctx, "ip", "address", "delete", n.Address+"/32", "dev", "lo")
 		return err
 	}
-	if _, err := os.Stat("/run/netns/" + n.Network); err != nil {
+	if _, err := os.Stat("/run/netns/" + n.Network); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	_, err := Run(ctx, "ip", "netns", "delete", n.Network) // the veth pair and its routes go with it

@@ -227,7 +227,7 @@ func descendants(pid int) []int {
 		if err != nil {
 			continue
 		}
-		for _, text := range strings.Fields(string(raw)) {
+		for text := range strings.FieldsSeq(string(raw)) {
 			if child, err := strconv.Atoi(text); err == nil {
 				found = append(found, child)
 				found = append(found, descendants(child)...)

@@ -43,7 +43,8 @@ func newAuthority(dir string) (*authority, error) {
 		return nil, err
 	}
 	a := &authority{dir: dir, cert: cert, key: key}
-	return a, a.write("ca", raw, key)
+	err = a.write("ca", raw, key)
+	return a, err
 }
 
 // issue makes NAME.crt and NAME.key for a server (with addresses) or a client (with groups).

@@ -92,7 +92,7 @@ func loopsOf(ctx context.Context, file string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, loop := range strings.Fields(loops) {
+	for loop := range strings.FieldsSeq(loops) {
 		inside, err := loopsInside(ctx, loop)
 		if err != nil {
 			return nil, err

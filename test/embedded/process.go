@@ -58,7 +58,7 @@ func (p Process) Start() error {
 }
 
 // PID returns the process's id, or 0 when it does not run. An id that was given to another process
-// since is recognised by its start time.
+// since is recognized by its start time.
 func (p Process) PID() int {
 	raw, err := os.ReadFile(p.pidFile())
 	if err != nil {
@@ -154,7 +154,10 @@ func Eventually(ctx context.Context, limit time.Duration, what string, holds fun
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waited %s for %s (%v)", limit, what, last)
+			if last == nil {
+				last = ctx.Err()
+			}
+			return fmt.Errorf("waited %s for %s: %w", limit, what, last)
 		case <-ticker.C:
 		}
 	}

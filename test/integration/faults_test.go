@@ -63,11 +63,12 @@ var faults = map[string]func(n int) apiproxy.Fault{
 
 var _ = Describe("A call that is cut short", func() {
 	for name, kind := range kinds {
-		Describe("for a VM"+name, func() { cutShort(kind) })
+		Describe("for a disk of a VM"+name, func() { cutShortForDisks(kind) })
+		Describe("for a VM"+name, func() { cutShortForVMs(kind) })
 	}
 })
 
-func cutShort(kind kind) {
+func cutShortForDisks(kind kind) {
 	var (
 		w        world
 		vm, disk string
@@ -78,7 +79,6 @@ func cutShort(kind kind) {
 	})
 
 	for when, after := range moments {
-
 		It("attach_disk, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
 			eachRequest(3, func(n int) bool {
 				cut := w.killed(ctx, n, after, "attach_disk", vm, disk)
@@ -120,7 +120,14 @@ func cutShort(kind kind) {
 				return cut
 			})
 		})
+	}
+}
 
+func cutShortForVMs(kind kind) {
+	var w world
+	BeforeEach(func(ctx context.Context) { w = newWorld(ctx).of(kind) })
+
+	for when, after := range moments {
 		It("create_vm, killed "+when+" any request, ends well when it is repeated", func(ctx context.Context) {
 			eachRequest(1, func(n int) bool {
 				agent := fmt.Sprintf("killed-%d", n)
@@ -136,6 +143,7 @@ func cutShort(kind kind) {
 		})
 
 		It("delete_vm, killed "+when+" any request, ends well when it is repeated, and leaves the disk", func(ctx context.Context) {
+			disk := w.createDisk(ctx)
 			eachRequest(1, func(n int) bool {
 				machine := w.createVM(ctx, fmt.Sprintf("doomed-%d", n), disk)
 				w.must(ctx, "attach_disk", machine, disk)

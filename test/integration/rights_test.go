@@ -28,7 +28,7 @@ func serviceAccount(ctx context.Context, namespace string) string {
 	content := strings.ReplaceAll(raw, "namespace: bosh\n", "namespace: "+namespace+"\n")
 	content = strings.ReplaceAll(content, "kind: ClusterRoleBinding\nmetadata:\n  name: bosh-cpi", "kind: ClusterRoleBinding\nmetadata:\n  name: bosh-cpi-"+namespace)
 	Expect(content).To(ContainSubstring("name: bosh-cpi-" + namespace))
-	for _, document := range strings.Split(content, "\n---\n") {
+	for document := range strings.SplitSeq(content, "\n---\n") {
 		var object unstructured.Unstructured
 		Expect(yaml.Unmarshal([]byte(document), &object.Object)).To(Succeed())
 		kind := object.GroupVersionKind()
@@ -100,7 +100,7 @@ func rightsDocuments() string {
 func documented() []string {
 	GinkgoHelper()
 	var rights []string
-	for _, document := range strings.Split(rightsDocuments(), "\n---\n") {
+	for document := range strings.SplitSeq(rightsDocuments(), "\n---\n") {
 		var role rbacv1.Role
 		Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
 		for _, rule := range role.Rules {

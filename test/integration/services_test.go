@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -28,9 +29,7 @@ func behind(services ...map[string]any) map[string]any { return map[string]any{"
 
 func fixed(more map[string]any) map[string]any {
 	service := map[string]any{"name": "web", "type": "NodePort", "ports": []any{map[string]any{"port": 80, "target_port": 8080}}}
-	for key, value := range more {
-		service[key] = value
-	}
+	maps.Copy(service, more)
 	return service
 }
 

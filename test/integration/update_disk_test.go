@@ -327,7 +327,6 @@ var _ = Describe("update_disk", func() {
 	modes := []map[string]any{{}, toBlock}
 
 	for when, after := range moments {
-
 		It("killed "+when+" any request, ends with the same new disk when it is repeated", func(ctx context.Context) {
 			disk := w.usedDisk(ctx, vm, map[string]any{})
 			eachRequest(15, func(n int) bool {

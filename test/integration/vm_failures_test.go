@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"time"
@@ -44,9 +45,7 @@ var _ = DescribeTable("create_vm that cannot succeed says why, and leaves nothin
 		if f.slow {
 			timeouts["create_vm"] = "2s"
 		}
-		for key, value := range f.timeouts {
-			timeouts[key] = value
-		}
+		maps.Copy(timeouts, f.timeouts)
 		w.Director = w.withTimeouts(timeouts)
 		if f.prepare != nil {
 			f.prepare(ctx, w)

@@ -18,7 +18,7 @@ const (
 	cloudConfigPage = root + "/docs/cloud-config.md"
 )
 
-var block = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
+var block = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?\n)```$")
 
 // blocksOf returns the page's blocks of this language below the heading, or all of them without one.
 func blocksOf(page, heading, language string) []string {

@@ -32,7 +32,8 @@ func render(ctx context.Context, properties any) (files, error) {
 		return nil, fmt.Errorf("%w: %s", err, stderr.Bytes())
 	}
 	var made files
-	return made, json.Unmarshal(stdout.Bytes(), &made)
+	err = json.Unmarshal(stdout.Bytes(), &made)
+	return made, err
 }
 
 // mustRender is render for properties that have to do.

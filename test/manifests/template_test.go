@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"context"
+	"maps"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -12,9 +13,7 @@ import (
 var _ = Describe("The job's templates", func() {
 	with := func(properties map[string]any) map[string]any {
 		all := map[string]any{"agent": map[string]any{"mbus": "nats://10.0.0.6:4222"}}
-		for key, value := range properties {
-			all[key] = value
-		}
+		maps.Copy(all, properties)
 		return all
 	}
 	blobstore := func(ctx context.Context, properties map[string]any) agentsettings.Blobstore {

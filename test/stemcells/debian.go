@@ -97,7 +97,7 @@ func (d *Debian) await(ctx context.Context) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+d.host+"/v2/", nil)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+d.host+"/v2/", http.NoBody)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -83,9 +84,7 @@ func (r *Registry) Uploads() map[string]int {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	all := map[string]int{}
-	for digest, times := range r.uploads {
-		all[digest] = times
-	}
+	maps.Copy(all, r.uploads)
 	return all
 }
 

@@ -4,9 +4,10 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"crypto/sha1" //nolint:gosec // BOSH's stemcell format has it
+	"crypto/sha1" // BOSH's stemcell format has it
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -71,15 +72,13 @@ func (r Rootfs) Image() []byte { return zip(r.Tar()) }
 // Tarball writes a stemcell tarball, as `bosh upload-stemcell` takes it, with this image; the manifest's
 // fields are changed by changes (an empty value leaves the field out).
 func Tarball(path string, image []byte, changes map[string]string) {
-	sum := sha1.Sum(image) //nolint:gosec // see above
+	sum := sha1.Sum(image) // see above
 	fields := map[string]string{
 		"name": "bosh-warden-boshlite-ubuntu-jammy-go_agent", "version": "'1.10'", "api_version": "3", "bosh_protocol": "'1'",
 		"sha1": hex.EncodeToString(sum[:]), "operating_system": "ubuntu-jammy", "stemcell_formats": "[warden-tar, general-tar]",
 		"cloud_properties": "{name: bosh-warden-boshlite-ubuntu-jammy-go_agent, version: '1.10', infrastructure: warden, architecture: x86_64}",
 	}
-	for field, value := range changes {
-		fields[field] = value
-	}
+	maps.Copy(fields, changes)
 	var manifest strings.Builder
 	for field, value := range fields {
 		if value != "" {

@@ -82,7 +82,7 @@ func equal(a, b io.Reader) (bool, error) {
 		ended := errors.Is(errA, io.EOF) || errors.Is(errA, io.ErrUnexpectedEOF)
 		switch {
 		case ended:
-			return errA == errB, nil
+			return errors.Is(errB, errA), nil
 		case errA != nil || errB != nil:
 			return false, errors.Join(errA, errB)
 		}

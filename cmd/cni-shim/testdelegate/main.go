@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -43,16 +44,18 @@ func main() {
 	var c config
 	check(json.Unmarshal(stdin, &c))
 	command := os.Getenv("CNI_COMMAND")
-	note(c.Test.Record, Call{command, os.Getenv("CNI_ARGS"), os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_NETNS"), os.Getenv("CNI_IFNAME"), stdin})
+	note(c.Test.Record, Call{
+		command, os.Getenv("CNI_ARGS"), os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_NETNS"), os.Getenv("CNI_IFNAME"), stdin,
+	})
 	fmt.Fprint(os.Stderr, c.Test.Stderr)
 	switch {
 	case has(c.Test.Crash, command):
 		os.Exit(2)
 	case has(c.Test.Fail, command):
-		fmt.Printf(`{"cniVersion":%q,"code":117,"msg":"the delegate cannot %s","details":"for a test"}`, c.CNIVersion, command)
+		fmt.Fprintf(os.Stdout, `{"cniVersion":%q,"code":117,"msg":"the delegate cannot %s","details":"for a test"}`, c.CNIVersion, command)
 		os.Exit(1)
 	case c.Test.Print != "":
-		fmt.Print(c.Test.Print)
+		fmt.Fprint(os.Stdout, c.Test.Print)
 	case command == "ADD":
 		check(json.NewEncoder(os.Stdout).Encode(map[string]any{"cniVersion": c.CNIVersion, "ips": ips(c), "unknown": "kept"}))
 	}
@@ -89,12 +92,7 @@ func ips(c config) []map[string]string {
 }
 
 func has(list []string, command string) bool {
-	for _, each := range list {
-		if each == command {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(list, command)
 }
 
 func note(path string, call Call) {

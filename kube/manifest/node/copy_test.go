@@ -23,7 +23,7 @@ var _ = Describe("A copy of a disk", func() {
 
 	const cp = "cp --recursive --no-dereference --preserve=mode,ownership,timestamps,links,xattr --sparse=auto /mnt/old/. /mnt/new/."
 	env := []string{"DISK=disk-2", "SIZE_MIB=8", "FILESYSTEM=ext4", "ATTACH=", "OLD=disk-1", "OLD_ATTACH=", "VM="}
-	bind := append(env[:len(env):len(env)], "ATTACH=bind", "OLD_ATTACH=bind")
+	bind := append(slices.Clip(env), "ATTACH=bind", "OLD_ATTACH=bind")
 
 	// fill makes files of several kinds.
 	fill := func(folder string) {

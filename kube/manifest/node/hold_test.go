@@ -3,6 +3,7 @@ package node_test
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -17,7 +18,7 @@ const mib = 1 << 20
 var attachment = []string{"DISK=disk-1", "SIZE_MIB=8", "FILESYSTEM=ext4", "VM=bosh/agent-a"}
 
 // asXFS is that of one whose filesystem is another.
-var asXFS = append(attachment[:len(attachment):len(attachment)], "FILESYSTEM=xfs")
+var asXFS = append(slices.Clip(attachment), "FILESYSTEM=xfs")
 
 const (
 	makeExt4   = "mkfs.ext4 -q -F -m 1 -E lazy_itable_init=1,lazy_journal_init=1 "

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -20,9 +21,7 @@ func wanted(kept linux) linux {
 		"UsePreformattedPersistentDisk": true, "BindMountPersistentDisk": false, "SkipDiskSetup": true, "UseDefaultTmpDir": true,
 		"DevicePathResolutionType": "",
 	}
-	for key, value := range kept {
-		options[key] = value
-	}
+	maps.Copy(options, kept)
 	return options
 }
 

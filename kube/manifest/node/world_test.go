@@ -195,8 +195,7 @@ func (w world) run(command []string, env ...string) (status int, said string) {
 func (r *running) wait() int {
 	GinkgoHelper()
 	Eventually(r.ended).WithTimeout(patience).Should(BeClosed(), r.story)
-	var exit *exec.ExitError
-	if errors.As(r.err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](r.err); ok {
 		return exit.ExitCode()
 	}
 	Expect(r.err).NotTo(HaveOccurred())
@@ -228,7 +227,7 @@ func (r *running) until(condition func() bool) {
 func (w world) call(libraries, function string, env ...string) (status int, said string) {
 	GinkgoHelper()
 	script := ". lib/shell.sh\n"
-	for _, library := range strings.Fields(libraries) {
+	for library := range strings.FieldsSeq(libraries) {
 		script += ". lib/" + library + ".sh\n"
 	}
 	return w.run([]string{"/bin/bash", "-c", script + function}, env...)

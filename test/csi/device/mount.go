@@ -2,7 +2,7 @@ package device
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"slices"
 	"strconv"
@@ -91,7 +91,7 @@ func Bind(ctx context.Context, source, path string, readOnly bool) error {
 		return err
 	}
 	if _, err := run(ctx, "mount", "-o", "remount,bind,ro", path); err != nil {
-		return fmt.Errorf("%w (%v)", err, Unmount(ctx, path))
+		return errors.Join(err, Unmount(ctx, path))
 	}
 	return nil
 }

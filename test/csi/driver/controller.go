@@ -263,7 +263,7 @@ func (c controller) ValidateVolumeCapabilities(_ context.Context, request *csi.V
 	}
 	for _, each := range request.GetVolumeCapabilities() {
 		if err := supported(each); err != nil {
-			return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
+			return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil //nolint:nilerr // it is the answer
 		}
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{

@@ -76,7 +76,7 @@ func (c controller) copyVolume(ctx context.Context, volume, image string) (err e
 		if err != nil {
 			return errors.Join(err, c.store.MarkThawed(volume))
 		}
-		defer func() {
+		defer func() { //nolint:gocritic // each loop device stays frozen until the copy is made
 			if err = errors.Join(err, thaw()); err == nil {
 				err = c.store.MarkThawed(volume)
 			}

@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 func printImages(folder *store.Store, node string) error {
 	images, err := folder.ImagesOn(node)
 	for _, image := range images {
-		fmt.Println(image)
+		fmt.Fprintln(os.Stdout, image)
 	}
 	return err
 }

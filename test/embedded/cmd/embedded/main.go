@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string) error {
 	if *nodes < 1 || *nodes > len(embedded.NodeNames) {
 		return fmt.Errorf("-nodes must be from 1 to %d", len(embedded.NodeNames))
 	}
-	tell := func(line string) { fmt.Println("  " + line) }
+	tell := func(line string) { fmt.Fprintln(os.Stdout, "  "+line) }
 	switch args[0] {
 	case "registry":
 		return embedded.ServeRegistry(*port, *dir)
