@@ -165,7 +165,7 @@ func directorSpecs(stemcell string) {
 		m.reachesState(ctx, "running")
 		log := m.greeterLog(ctx)
 		Expect(log[len(log)-1]).To(Equal("start 1"))
-	}, NodeTimeout(longTest))
+	}, Label("extended"), NodeTimeout(longTest))
 }
 
 // sshKey is a new key, in the formats of OpenSSH: for authorized_keys, and for a file.
