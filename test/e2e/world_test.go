@@ -180,7 +180,12 @@ type machine struct {
 	w       *world
 	cid     string
 	address string
-	agent   director.Agent
+	agent   agent
+}
+
+// agent is what the director tells an agent, by HTTPS or by a message bus.
+type agent interface {
+	Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error)
 }
 
 // addresses of manual networks, a new one for each machine of a run.
@@ -202,6 +207,7 @@ type wanted struct {
 	group                 string
 	properties, networks  map[string]any
 	disks                 []string
+	bus                   *director.Bus // the agent's; none for an agent that is told by HTTPS
 }
 
 // createMachine makes a VM on a manual network and waits until its agent answers.
@@ -230,7 +236,11 @@ func (w *world) createMachineOn(ctx context.Context, networks map[string]any) *m
 
 func (w *world) bringMachine(ctx context.Context, vm wanted) *machine {
 	GinkgoHelper()
-	env, err := director.AgentEnv()
+	makeEnv := director.AgentEnv
+	if vm.bus != nil {
+		makeEnv = vm.bus.AgentEnv
+	}
+	env, err := makeEnv()
 	Expect(err).NotTo(HaveOccurred())
 	env["bosh"].(map[string]any)["group"] = vm.group
 	w.machines++
@@ -248,6 +258,9 @@ func (w *world) bringMachine(ctx context.Context, vm wanted) *machine {
 	m := &machine{w: w, cid: "agent-" + agent}
 	m.address = m.pod(ctx).Status.PodIP
 	m.agent = director.Agent{Address: m.address}
+	if vm.bus != nil {
+		m.agent = vm.bus.Agent(agent)
+	}
 	m.awaitAgent(ctx)
 	return m
 }

@@ -1,0 +1,236 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/director"
+)
+
+// directed is a world whose machines are on a director's message bus and have a director's blobstore.
+type directed struct {
+	*world
+	bus      *director.Bus
+	blobs    *director.Blobstore
+	stemcell string
+}
+
+// newDirected starts the bus and the blobstore on the node's own address, which its Pods reach. The
+// machines are made of the stemcell whose tarball this variable of the environment names.
+func newDirected(ctx context.Context, stemcell string) *directed {
+	GinkgoHelper()
+	d := &directed{world: newWorld(ctx), stemcell: os.Getenv(stemcell)}
+	d.bringNetworkClasses(ctx)
+	authority, err := director.NewAuthority()
+	Expect(err).NotTo(HaveOccurred())
+	address := d.embedded.Nodes[0].Address
+	d.bus, err = director.StartBus(ctx, authority, address, GinkgoT().TempDir())
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(d.bus.Close)
+	d.blobs, err = director.StartBlobstore(authority, address, GinkgoT().TempDir())
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(d.blobs.Close)
+	plain := d.Director
+	DeferCleanup(func() { d.Director = plain }) // what is left is removed when this one's configuration is gone
+	d.Director = d.directorWith(d.kubeconfig, map[string]any{"agent": map[string]any{"mbus": d.bus.URL, "blobstore": d.blobs.Options}})
+	return d
+}
+
+// bringNetworkClasses gives the node the hierarchy net_cls when it has cgroup v1 without it. Hosts with
+// systemd and cgroup v1 have it, and agents need it on a bus; see docs/development/test-stemcell.md. Its
+// folder's name is what it is called in containers.
+func (d *directed) bringNetworkClasses(ctx context.Context) {
+	GinkgoHelper()
+	node := d.embedded.Nodes[0]
+	_, err := node.Exec(ctx, "bash", "-ec", `
+		[[ $(stat --file-system --format %T /sys/fs/cgroup) != cgroup2fs ]] || exit 0
+		! grep -q 'cgroup .*net_cls' /proc/self/mounts || exit 0
+		mkdir -p "$0"
+		mount -t cgroup -o net_cls cgroup "$0"`, filepath.Join(node.Dir, "net_cls"))
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// instance makes a VM of the director's.
+func (d *directed) instance(ctx context.Context, disks ...string) *machine {
+	GinkgoHelper()
+	return d.bringMachine(ctx, wanted{stemcell: d.stemcell, bus: d.bus, disks: disks})
+}
+
+// archive is a gzipped archive of files; the names of programs begin with "bin/" or have it within, or are
+// "packaging".
+func archive(files map[string]string) []byte {
+	GinkgoHelper()
+	var content bytes.Buffer
+	zipped := gzip.NewWriter(&content)
+	writer := tar.NewWriter(zipped)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		mode := int64(0o644)
+		if strings.Contains(name, "bin/") || name == "packaging" {
+			mode = 0o755
+		}
+		Expect(writer.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(files[name]))})).To(Succeed())
+		_, err := writer.Write([]byte(files[name]))
+		Expect(err).NotTo(HaveOccurred())
+	}
+	Expect(writer.Close()).To(Succeed())
+	Expect(zipped.Close()).To(Succeed())
+	return content.Bytes()
+}
+
+// unpacked are the files of a gzipped archive.
+func unpacked(content []byte) map[string]string {
+	GinkgoHelper()
+	zipped, err := gzip.NewReader(bytes.NewReader(content))
+	Expect(err).NotTo(HaveOccurred())
+	files := map[string]string{}
+	for reader := tar.NewReader(zipped); ; {
+		header, err := reader.Next()
+		if err == io.EOF {
+			return files
+		}
+		Expect(err).NotTo(HaveOccurred())
+		text, err := io.ReadAll(reader)
+		Expect(err).NotTo(HaveOccurred())
+		files[strings.TrimPrefix(header.Name, "./")] = string(text)
+	}
+}
+
+// blob stores content, and returns how messages name it.
+func (d *directed) blob(content []byte) (id, digest string) {
+	GinkgoHelper()
+	id, digest, err := d.blobs.Put(content)
+	Expect(err).NotTo(HaveOccurred())
+	return id, digest
+}
+
+// compiled is a compiled package as specs of instances have it.
+type compiled struct {
+	Blob   string `json:"blobstore_id"`
+	Digest string `json:"sha1"`
+}
+
+// compile lets a machine compile the package "greeting", as the director does with compilation VMs.
+func (d *directed) compile(ctx context.Context, m *machine) compiled {
+	GinkgoHelper()
+	id, digest := d.blob(archive(map[string]string{
+		"packaging":         "set -e\ninstall -D -m 0755 greeting/greet ${BOSH_INSTALL_TARGET}/bin/greet\n",
+		"greeting/greet":    "#!/bin/bash\necho hello from $BASH_SOURCE\n",
+		"greeting/somebody": "else",
+	}))
+	var result struct {
+		Result compiled `json:"result"`
+	}
+	Expect(json.Unmarshal([]byte(m.tell(ctx, "compile_package", id, digest, "greeting", "1", map[string]any{})), &result)).To(Succeed())
+	return result.Result
+}
+
+// The scripts of the job "greeter". It notes what happens to it in its log.
+const greeterCtl = `#!/bin/bash
+run=/var/vcap/sys/run/greeter log=/var/vcap/sys/log/greeter/greeter.log
+mkdir -p $run
+case $1 in
+  start)
+    /var/vcap/packages/greeting/bin/greet >>$log
+    echo start VERSION >>$log
+    echo $$ >$run/greeter.pid
+    exec sleep infinity ;;
+  stop)
+    echo stop VERSION >>$log
+    kill "$(cat $run/greeter.pid)" ;;
+esac
+`
+
+// spec is that of an instance with the job "greeter" in this version and the compiled package.
+func (d *directed) spec(version string, greeting compiled, address string) map[string]any {
+	GinkgoHelper()
+	note := func(what string) string {
+		return "#!/bin/bash\necho " + what + " " + version + " >>/var/vcap/sys/log/greeter/greeter.log\n"
+	}
+	id, digest := d.blob(archive(map[string]string{
+		"greeter/monit": "check process greeter\n  with pidfile /var/vcap/sys/run/greeter/greeter.pid\n" +
+			"  start program \"/var/vcap/jobs/greeter/bin/ctl start\"\n  stop program \"/var/vcap/jobs/greeter/bin/ctl stop\"\n  group vcap\n",
+		"greeter/bin/ctl":        strings.ReplaceAll(greeterCtl, "VERSION", version),
+		"greeter/bin/pre-start":  note("pre-start"),
+		"greeter/bin/post-start": note("post-start"),
+		"greeter/bin/drain":      note("drain") + "echo 0\n",
+		"greeter/bin/run":        "#!/bin/bash\necho an errand\necho of trouble >&2\nexit 3\n",
+	}))
+	return map[string]any{
+		"deployment": "directed", "name": "greeters", "id": "greeter-0", "index": 0, "az": "z1", "configuration_hash": digest,
+		"job": map[string]any{"name": "greeters", "template": "greeter", "version": "1",
+			"templates": []map[string]any{{"name": "greeter", "version": "1"}}},
+		"packages": map[string]any{"greeting": map[string]any{"name": "greeting", "version": "1.1",
+			"blobstore_id": greeting.Blob, "sha1": greeting.Digest}},
+		"rendered_templates_archive": map[string]any{"blobstore_id": id, "sha1": digest},
+		"networks":                   manual(address),
+		"properties":                 map[string]any{"logging": map[string]any{"max_log_file_size": "1M"}},
+	}
+}
+
+// update gives the instance a spec, as the director does: it prepares, drains and stops, applies, and starts.
+func (m *machine) update(ctx context.Context, spec map[string]any) {
+	GinkgoHelper()
+	m.tell(ctx, "prepare", spec)
+	m.stop(ctx, spec)
+	m.tell(ctx, "update_settings", map[string]any{"disk_associations": []any{}, "trusted_certs": ""})
+	m.tell(ctx, "apply", spec)
+	m.tell(ctx, "run_script", "pre-start", map[string]any{})
+	m.tell(ctx, "start")
+	m.reachesState(ctx, "running")
+	m.tell(ctx, "run_script", "post-start", map[string]any{})
+}
+
+// stop ends the instance's jobs before it gets this spec.
+func (m *machine) stop(ctx context.Context, spec map[string]any) {
+	GinkgoHelper()
+	Expect(m.tell(ctx, "drain", "update", spec)).To(Equal("0"))
+	m.tell(ctx, "stop")
+}
+
+// state is what the director is told of an instance.
+type instanceState struct {
+	State     string `json:"job_state"`
+	Processes []struct {
+		Name  string `json:"name"`
+		State string `json:"state"`
+	} `json:"processes"`
+	Vitals map[string]any `json:"vitals"`
+}
+
+func (m *machine) instanceState(ctx context.Context) (instanceState, error) {
+	var state instanceState
+	value, err := m.agent.Call(ctx, "get_state", "full")
+	if err == nil {
+		err = json.Unmarshal(value, &state)
+	}
+	return state, err
+}
+
+// reachesState waits until the director would find the instance in this state.
+func (m *machine) reachesState(ctx context.Context, wanted string) {
+	GinkgoHelper()
+	Eventually(func() (string, error) {
+		state, err := m.instanceState(ctx)
+		return state.State, err
+	}).WithContext(ctx).Should(Equal(wanted), func() string { return m.run(ctx, "cat /var/vcap/monit/monit.log") })
+}
+
+// greeterLog is what happened to the job.
+func (m *machine) greeterLog(ctx context.Context) []string {
+	GinkgoHelper()
+	return strings.Split(m.run(ctx, "cat /var/vcap/sys/log/greeter/greeter.log"), "\n")
+}
