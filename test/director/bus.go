@@ -154,7 +154,8 @@ func (a BusAgent) Call(ctx context.Context, method string, arguments ...any) (js
 			ID    string `json:"agent_task_id"`
 			State string `json:"state"`
 		}
-		if json.Unmarshal(value, &task) != nil || task.ID == "" || task.State != "running" {
+		isTask := json.Unmarshal(value, &task) == nil && task.ID != "" && task.State == "running"
+		if !isTask {
 			return value, nil
 		}
 		select {

@@ -21,14 +21,8 @@ import (
 )
 
 // A machine lives as a director lets it live: with a message bus and a blobstore that ask for certificates
-// and passwords, and the agent's own messages.
-var _ = Describe("Under a director", Label("director"), func() {
-	Describe("a machine with runit", func() { directorSpecs("E2E_STEMCELL") })
-	Describe("a machine with systemd", func() { directorSpecs("E2E_STEMCELL_SYSTEMD") })
-})
-
-// directorSpecs are of machines of the stemcell whose tarball this variable of the environment names.
-func directorSpecs(stemcell string) {
+// and passwords, and the agent's own messages. Each machine is of the stemcell whose tarball the variable of the environment names.
+var _ = DescribeTableSubtree("Under a director a machine", Label("director"), func(stemcell string) {
 	It("compiles, is updated, and its jobs end before they are changed", func(ctx context.Context) {
 		d := newDirected(ctx, stemcell)
 		m := d.instance(ctx)
@@ -166,7 +160,10 @@ func directorSpecs(stemcell string) {
 		log := m.greeterLog(ctx)
 		Expect(log[len(log)-1]).To(Equal("start 1"))
 	}, Label("extended"), NodeTimeout(longTest))
-}
+},
+	Entry("with runit", "E2E_STEMCELL"),
+	Entry("with systemd", "E2E_STEMCELL_SYSTEMD"),
+)
 
 // sshKey is a new key, in the formats of OpenSSH: for authorized_keys, and for a file.
 func sshKey() (public, private string) {

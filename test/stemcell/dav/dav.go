@@ -94,7 +94,7 @@ func (c *client) url(blob string) string {
 func (c *client) do(ctx context.Context, method, blob string, body func() (io.ReadCloser, int64, error)) (*http.Response, error) {
 	var last error
 	for range c.config.RetryAttempts {
-		request, err := http.NewRequestWithContext(ctx, method, c.url(blob), nil)
+		request, err := http.NewRequestWithContext(ctx, method, c.url(blob), http.NoBody)
 		if err != nil {
 			return nil, err
 		}

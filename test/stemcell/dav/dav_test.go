@@ -79,6 +79,7 @@ var _ = Describe("bosh-blobstore-dav", func() {
 		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if requests.Add(1) < 3 {
 				http.Error(w, "busy", http.StatusServiceUnavailable)
+				return
 			}
 		}))
 		DeferCleanup(server.Close)

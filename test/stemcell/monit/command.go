@@ -53,7 +53,8 @@ func (c *command) flags(arguments []string) (words []string, err error) {
 	for i := 0; i < len(arguments); i++ {
 		argument := arguments[i]
 		if value, ok := values[argument]; ok {
-			if i++; i == len(arguments) {
+			i++
+			if i == len(arguments) {
 				return nil, fmt.Errorf("option requires an argument -- '%s'", argument)
 			}
 			*value = arguments[i]
@@ -196,7 +197,7 @@ func (c *command) request(config *Config, method, path string, values url.Values
 		return nil, errNoDaemon
 	}
 	target := "http://" + config.Address + "/" + path
-	request, err := http.NewRequest(method, target, strings.NewReader(values.Encode())) //nolint:noctx // ends with the program
+	request, err := http.NewRequest(method, target, strings.NewReader(values.Encode()))
 	if err != nil {
 		return nil, err
 	}

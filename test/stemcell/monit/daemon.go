@@ -151,7 +151,8 @@ func (d *Daemon) round() {
 		if d.asked(s) || s.monitor == notMonitored || d.often(s) {
 			continue
 		}
-		if s.round++; s.Every > 1 && s.round%s.Every != 0 {
+		s.round++
+		if s.Every > 1 && s.round%s.Every != 0 {
 			continue
 		}
 		d.check(s, table, memory)

@@ -208,7 +208,8 @@ func (m *machine) ask() (answer, error) {
 	decoder := xml.NewDecoder(bytes.NewReader(content))
 	decoder.CharsetReader = charset.NewReaderLabel
 	var status answer
-	return status, decoder.Decode(&status)
+	err = decoder.Decode(&status)
+	return status, err
 }
 
 // act sends an action as the agent does.

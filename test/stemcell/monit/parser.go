@@ -26,7 +26,10 @@ func ParseFile(path string) (*Config, error) {
 	if err := config.include(path); err != nil {
 		return nil, err
 	}
-	return config, config.validate()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return config, nil
 }
 
 func (c *Config) include(path string) error {

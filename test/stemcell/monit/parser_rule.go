@@ -86,7 +86,7 @@ func (r *Rule) read(condition []token) error {
 		r.Event = nonexistent
 	case words[0].is("failed"):
 		r.Event = connection
-		r.Test, err = readConnection(words[1:])
+		r.Test = readConnection(words[1:])
 	case words[0].is("mem", "memory", "totalmem", "totalmemory", "cpu", "totalcpu", "children"):
 		r.Event = resource
 		r.Test, err = readResource(words)
@@ -123,7 +123,8 @@ func (r *Rule) cycles(words []token) ([]token, error) {
 	return words, nil
 }
 
-func readConnection(words []token) (test, error) {
+// readConnection reads the test of a connection, or nil for another of monit's tests, which is not carried out.
+func readConnection(words []token) test {
 	c := connectionTest{network: "tcp", host: "localhost"}
 	for i := 0; i+1 < len(words); i++ {
 		value := words[i+1].text
@@ -137,9 +138,9 @@ func readConnection(words []token) (test, error) {
 		}
 	}
 	if c.port == "" && c.path == "" {
-		return nil, nil // another of monit's tests, which is not carried out
+		return nil
 	}
-	return c, nil
+	return c
 }
 
 var units = map[string]float64{"%": 1, "": 1, "b": 1.0 / 1024, "byte": 1.0 / 1024, "bytes": 1.0 / 1024,

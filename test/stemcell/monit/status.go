@@ -105,9 +105,10 @@ func (d *Daemon) status() status {
 
 func (s *service) status() statusService {
 	found := statusService{Name: s.Name, Type: s.Type, Status: s.failed, StatusMessage: s.message, Monitor: s.monitor, Pending: s.pending}
-	if s.Mode == "passive" {
+	switch s.Mode {
+	case "passive":
 		found.MonitorMode = 1
-	} else if s.Mode == "manual" {
+	case "manual":
 		found.MonitorMode = 2
 	}
 	if s.Type == Process && s.monitor == monitored && s.failed&nonexistent == 0 {
