@@ -172,13 +172,25 @@ var _ = Describe("An attachment as a directory", func() {
 			Expect(said).To(Equal("process 200 (runsvdir) has it mounted at /dev/bosh/disk-1\n"))
 		})
 
-		It("not while a process works in it by a mount that is gone, and is put back", func() {
+		It("not while a process works in it by a mount that is gone", func() {
 			held()
 			w.write("proc/200/mountinfo", inMachineA+"\n")
 			Expect(os.Symlink(w.path("volume"), w.path("proc/200/cwd"))).To(Succeed())
 			status, said := release()
 			Expect(status).To(Equal(1))
 			Expect(said).To(Equal("process 200 (runsvdir) uses " + w.path("volume") + "\n"))
+			Expect(places()).To(Equal([]string{"/volume", "/devices/disk-1"}))
+		})
+
+		It("not while a process has begun to work in it in the last moment, and is put back", func() {
+			held()
+			w.write("proc/200/mountinfo", inMachineA+"\n")
+			r := w.at(len(w.calls())+1, node.ReleaseDirectory(), attachment, func(*running) {
+				Expect(os.Symlink(w.path("volume"), w.path("proc/200/cwd"))).To(Succeed())
+			})
+			Expect(r.wait()).To(Equal(1))
+			Expect(r.out.String()).To(Equal("process 200 (runsvdir) uses " + w.path("volume") + "\n"))
+			Expect(w.calls()[1:]).To(Equal([]string{"umount /devices/disk-1", "mount --bind /volume /devices/disk-1"}))
 			Expect(places()).To(Equal([]string{"/volume", "/devices/disk-1"}))
 		})
 

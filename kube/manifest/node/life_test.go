@@ -3,7 +3,6 @@ package node_test
 import (
 	"os"
 	"slices"
-	"strconv"
 	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -13,20 +12,6 @@ import (
 )
 
 const rtminPlus3 = syscall.Signal(34 + 3) // glibc's SIGRTMIN+3: what images made for systemd are told to end with
-
-// at starts an attachment that stops at its call of this number, and calls then, before it goes on.
-func (w world) at(call int, env []string, then func(*running)) *running {
-	GinkgoHelper()
-	w.know("stop", strconv.Itoa(call))
-	r := w.start(node.Hold(), env...)
-	r.until(func() bool { return w.knows("stopped") })
-	then(r)
-	w.forget("stop")
-	goOn, err := os.OpenFile(w.known+"/go", os.O_WRONLY, 0)
-	Expect(err).NotTo(HaveOccurred())
-	Expect(goOn.Close()).To(Succeed())
-	return r
-}
 
 var _ = Describe("An attachment's end", func() {
 	// The node is removed by the first; the second looks whether the loop device is free, too.
@@ -64,7 +49,7 @@ var _ = Describe("An attachment's end", func() {
 		for step := range steps {
 			each := newWorld()
 			each.write("dev/loop-control", "c 10 237\n")
-			r := each.at(step+1, attachment, func(r *running) { r.tell(signals[step%len(signals)]) })
+			r := each.at(step+1, node.Hold(), attachment, func(r *running) { r.tell(signals[step%len(signals)]) })
 			Expect(r.wait()).To(BeZero(), "at %s: %s", steps[step], r.out)
 			Expect(each.calls()).To(Equal(slices.Concat(steps, leaving)), "at %s", steps[step])
 			Expect(os.ReadDir(each.path("devices"))).To(BeEmpty(), "at %s", steps[step])
@@ -107,18 +92,18 @@ var _ = Describe("An attachment's lock", func() {
 
 	It("that a former attachment has left is gone before anything is done", func() {
 		w.write("devices/.disk-1.lock", "")
-		w.at(1, attachment, func(*running) { Expect(w.exists("devices/.disk-1.lock")).To(BeFalse()) })
+		w.at(1, node.Hold(), attachment, func(*running) { Expect(w.exists("devices/.disk-1.lock")).To(BeFalse()) })
 	})
 
 	It("is not held before the device is published", func() {
-		w.at(toMknod, attachment, func(*running) {
+		w.at(toMknod, node.Hold(), attachment, func(*running) {
 			Expect(w.holds()).To(BeFalse())
 		})
 	})
 
 	It("is what others wait for", func() {
 		waiting := w.start(node.Await(), attachment...)
-		r := w.at(toMknod, attachment, func(*running) { Consistently(waiting.ended, "100ms").ShouldNot(BeClosed()) })
+		r := w.at(toMknod, node.Hold(), attachment, func(*running) { Consistently(waiting.ended, "100ms").ShouldNot(BeClosed()) })
 		Expect(waiting.wait()).To(BeZero())
 		Expect(w.read("devices/disk-1")).To(Equal("b 8 16\n"))
 		r.tell(syscall.SIGKILL)

@@ -157,6 +157,13 @@ var _ = Describe("A machine's start", func() {
 		Expect(w.exists("usr/local/share/ca-certificates/half")).To(BeFalse())
 	})
 
+	It("gives the agent on the volume what a start that was cut short has not", func() {
+		w.write("var/lib/bosh-machine/vcap/bosh/agent.json", "{}")
+		w.boots()
+		Expect(w.read("var/lib/bosh-machine/vcap/bosh/agent.json")).To(ContainSubstring(`"SkipDiskSetup": true`))
+		Expect(w.exists("var/lib/bosh-machine/vcap/bosh/warden-cpi-agent-env.json")).To(BeTrue())
+	})
+
 	It("keeps monit's record of what was stopped", func() {
 		w.boots()
 		root, err := user.LookupId("0")

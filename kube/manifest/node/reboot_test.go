@@ -25,7 +25,7 @@ var _ = Describe("A reboot", func() {
 	// is in the pretended /proc for as long as it lives.
 	lives := func(name, pids, endsOn string) int {
 		GinkgoHelper()
-		process := exec.Command("/bin/bash", "-c", `
+		process := exec.Command("env", asInContainer([]string{"/bin/bash", "-c", `
 			name=$0 signals=$1 proc=$2 ends_on=$3
 			told() {
 				echo "$name $1" >>"$signals"
@@ -36,7 +36,7 @@ var _ = Describe("A reboot", func() {
 			until [[ -e $proc/$$/cgroup ]]; do read -r -t 0.01 -u "$quiet"; done
 			echo
 			while :; do read -r -t 0.1 -u "$quiet"; done`,
-			name, filepath.Join(w.known, "signals"), w.path("proc"), endsOn)
+			name, filepath.Join(w.known, "signals"), w.path("proc"), endsOn})...)
 		ready, err := process.StdoutPipe()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(process.Start()).To(Succeed())

@@ -162,10 +162,16 @@ type running struct {
 	err   error // once it has ended
 }
 
+// asInContainer are arguments for env(1) that run a command with all signals as they are in a container, though
+// these tests may run where some are ignored: under nohup, or in the background.
+func asInContainer(command []string) []string {
+	return append([]string{"--default-signal"}, command...)
+}
+
 // start starts a command as its container does.
 func (w world) start(command []string, env ...string) *running {
 	GinkgoHelper()
-	r := &running{world: w, cmd: exec.Command(command[0], command[1:]...), out: &bytes.Buffer{}, ended: make(chan struct{})}
+	r := &running{world: w, cmd: exec.Command("env", asInContainer(command)...), out: &bytes.Buffer{}, ended: make(chan struct{})}
 	r.cmd.Env = append([]string{
 		"PATH=" + w.bin + ":" + os.Getenv("PATH"), "BOSH_NODE_ROOT=" + w.root, "STAND_INS=" + w.known,
 		"PERL5LIB=" + testdata("."), "PERL5OPT=-MStandIn", "LC_ALL=C",
@@ -181,6 +187,21 @@ func (w world) start(command []string, env ...string) *running {
 		_ = r.cmd.Process.Kill()
 		<-r.ended
 	})
+	return r
+}
+
+// at starts a command that stops before the stand-ins' call of this number does anything, and calls then
+// before it goes on.
+func (w world) at(call int, command, env []string, then func(*running)) *running {
+	GinkgoHelper()
+	w.know("stop", strconv.Itoa(call))
+	r := w.start(command, env...)
+	r.until(func() bool { return w.knows("stopped") })
+	then(r)
+	w.forget("stop")
+	goOn, err := os.OpenFile(filepath.Join(w.known, "go"), os.O_WRONLY, 0)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(goOn.Close()).To(Succeed())
 	return r
 }
 
