@@ -23,6 +23,7 @@ type call struct {
 	Delegate         map[string]any // more of the delegate's configuration
 	Test             map[string]any // what the delegate shall do
 	Path             string         // CNI_PATH, the tests' plugins by default
+	Timeout          string         // how long the API may take; by default what a busy machine never needs
 
 	dir string
 }
@@ -31,7 +32,7 @@ func newCall(command, version, pod string) call {
 	dir := GinkgoT().TempDir()
 	return call{
 		Command: command, Version: version, Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=" + namespace + ";K8S_POD_NAME=" + pod,
-		Kubeconfig: accountKubeconfig(dir), Path: plugins, dir: dir,
+		Kubeconfig: accountKubeconfig(dir), Path: plugins, Timeout: "1m", dir: dir,
 		Shim: map[string]any{}, Delegate: map[string]any{}, Test: map[string]any{},
 	}
 }
@@ -46,7 +47,7 @@ func (c call) stdin() []byte {
 	maps.Copy(delegate, c.Delegate)
 	entry := map[string]any{
 		"type": "bosh-cni-shim", "name": "net", "cniVersion": c.Version, "delegate": delegate,
-		"kubernetes": map[string]any{"kubeconfig": c.Kubeconfig, "timeout": "2s"},
+		"kubernetes": map[string]any{"kubeconfig": c.Kubeconfig, "timeout": c.Timeout},
 	}
 	switch c.Command {
 	case "DEL", "CHECK":
