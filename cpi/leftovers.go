@@ -21,7 +21,8 @@ import (
 )
 
 // Collector finds what calls that were cut short have left, and removes it when Confirm is set. It
-// never touches a disk (the claim for a copy that was never finished is none), nor anything of another director.
+// never touches a disk (the claim for a copy that was never finished is none), nor anything of another director. What
+// others have left of the CPI's own work it tells of too, and makes good: a disk that lost its attachment.
 type Collector struct {
 	Config   Config
 	Director string // the director's UUID
@@ -47,7 +48,10 @@ func (c Collector) Run(ctx context.Context) error {
 	left := found.leftOvers(time.Now(), c.Config.Timeouts.longest())
 	for _, each := range left {
 		outcome := "would be " + each.remedy
-		if c.Confirm {
+		switch {
+		case each.remedy == "":
+			outcome = "nothing is to be done"
+		case c.Confirm:
 			outcome = each.remedy
 			if err := settle(session, each); err != nil {
 				outcome = "failed"
@@ -74,6 +78,7 @@ type survey struct {
 	// templates are those of machines that are made again for each disk
 	templates []*corev1.PodTemplate
 	copies    []*corev1.PersistentVolumeClaim // for disks that update_disk copies, as long as they are not proven
+	used      []*corev1.PersistentVolumeClaim // disks that machines use
 }
 
 // survey lists the Pods after what is there for them, which was made after them; and likewise what the
@@ -96,12 +101,16 @@ func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, er
 	if err != nil {
 		return survey{}, err
 	}
+	used, err := cluster.Claims.List(ctx, kube.Selection{Labels: which.Labels + "," + manifest.LabelVM + "," + manifest.LabelRole + "=" + manifest.RoleDisk})
+	if err != nil {
+		return survey{}, err
+	}
 	pods, err := cluster.Pods.List(ctx, which)
 	if err != nil {
 		return survey{}, err
 	}
 	templates, err := cluster.Templates.List(ctx, which)
-	return survey{pods.Items, services.Items, budgets.Items, templates.Items, copies.Items}, err
+	return survey{pods.Items, services.Items, budgets.Items, templates.Items, copies.Items, used.Items}, err
 }
 
 // leftOver is an object that no call needs any more, or a budget that is too big for its group.
@@ -110,11 +119,15 @@ type leftOver struct {
 	kind   string
 	why    string
 	age    time.Duration
-	remedy string // in the past tense
+	remedy string // in the past tense; "" when there is none
 	patch  []byte // instead of a deletion
 }
 
-const deleted = "deleted"
+// Remedies.
+const (
+	deleted       = "deleted"
+	attachedAgain = "attached again"
+)
 
 // leftOvers returns what is not needed. What is younger than patience may belong to a call that still
 // runs. What is being deleted already is not named again.
@@ -145,6 +158,17 @@ func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
 		if now.Sub(claim.CreationTimestamp.Time) > patience {
 			why := "an update_disk that was cut short has left it: it is no whole copy of disk " + claim.Annotations[manifest.AnnotationCopyOf]
 			add("PersistentVolumeClaim", claim, why, deleted, nil)
+		}
+	}
+	for _, claim := range s.used {
+		vm, attachment := s.pod(claim.Labels[manifest.LabelVM]), s.pod(manifest.AttachmentName(claim.Name))
+		switch {
+		case vm == nil || !kube.Runs(vm) || manifest.Recreated(vm):
+		case attachment == nil:
+			add("PersistentVolumeClaim", claim, "VM "+vm.Name+" uses the disk, but somebody has taken its attachment away", attachedAgain, nil)
+		case attachment.DeletionTimestamp != nil:
+			add("PersistentVolumeClaim", claim, "somebody has told the attachment to end of the disk that VM "+vm.Name+
+				" uses: it stays until the disk is free", "", nil)
 		}
 	}
 	for _, budget := range s.budgets {
@@ -216,6 +240,16 @@ func (s survey) machines() []*corev1.Pod {
 	return machines
 }
 
+// pod returns the Pod of this name, or nil.
+func (s survey) pod(name string) *corev1.Pod {
+	for _, pod := range s.pods {
+		if pod.Name == name {
+			return pod
+		}
+	}
+	return nil
+}
+
 func (s survey) hasOwner(pod *corev1.Pod) bool {
 	for _, other := range s.pods {
 		if kube.OwnedBy(pod, other.UID) {
@@ -245,6 +279,10 @@ func (s survey) members(group string) (members []*corev1.Pod) {
 
 // settle does what is to be done about the left-over, unless it has changed since it was seen.
 func settle(s *machine.Session, left leftOver) error {
+	if left.remedy == attachedAgain {
+		_, err := s.Disks(left.object.GetLabels()[manifest.LabelVM])
+		return err
+	}
 	switch object := left.object.(type) {
 	case *corev1.Pod:
 		return errors.Join(s.Pods.DeleteUnchanged(s.Ctx, object), s.LeaveBudget(object))

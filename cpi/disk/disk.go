@@ -76,22 +76,31 @@ func (s *Session) Has(cid string) (bool, error) {
 	return err == nil, err
 }
 
-// Delete removes a disk that is attached to no VM, and waits until its claim is gone.
+// Delete removes a disk that no VM uses, and waits until its claim is gone. The claim is deleted only as it was when
+// that was found out: attach_disk changes it.
 func (s *Session) Delete(cid string) error {
-	claim, err := s.Claims.Get(s.Ctx, cid)
-	if errors.Is(err, kube.ErrNotFound) || err == nil && !isDisk(claim) {
-		return call.NoDisk(cid)
+	for {
+		claim, err := s.Claims.Get(s.Ctx, cid)
+		if errors.Is(err, kube.ErrNotFound) || err == nil && !isDisk(claim) {
+			return call.NoDisk(cid)
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.unattached(claim); err != nil {
+			return err
+		}
+		if err := s.SettleCopy(claim); err != nil {
+			return err
+		}
+		err = s.Claims.DeleteUnchanged(s.Ctx, claim)
+		if err == nil {
+			return s.Claims.AwaitGone(s.Ctx, claim)
+		}
+		if !errors.Is(err, kube.ErrConflict) {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	if err := s.unattached(claim); err != nil {
-		return err
-	}
-	if err := s.SettleCopy(claim); err != nil {
-		return err
-	}
-	return s.Claims.Remove(s.Ctx, claim)
 }
 
 // SetMetadata puts the director's metadata on the disk's claim.

@@ -11,9 +11,10 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Who uses a disk is told by its attachment, a Pod that is named after the disk, so that there is one at the
-// most; by the Pod that copies the disk, which has the same name; and, for a machine that is made again for
-// each disk, by the disk's claim.
+// Who uses a disk is told by its claim's label, from the moment that the disk is attached until it is proven free,
+// or until the machine is gone. Beside that its attachment, a Pod that is named after the disk, so that there is one
+// at the most, keeps others from it; and so does the Pod that copies the disk, which has the same name. That there
+// is no such Pod says nothing: a cluster may take it away.
 
 // unattached refuses a disk that is attached to a VM, or that a copy reads.
 func (s *Session) unattached(disk *corev1.PersistentVolumeClaim) error {
@@ -24,7 +25,7 @@ func (s *Session) unattached(disk *corev1.PersistentVolumeClaim) error {
 	case err != nil:
 		return err
 	case attachment.DeletionTimestamp != nil:
-		return nil
+		return s.FreeFor(disk, "")
 	case IsCopy(attachment) && !copyRuns(attachment):
 		return nil
 	case IsCopy(attachment):
@@ -57,35 +58,71 @@ func CopyingError(pod *corev1.Pod) error {
 		pod.Labels[manifest.LabelDisk], pod.Annotations[manifest.AnnotationCopiedTo], pod.Name)
 }
 
-// HolderOf returns the machine among whose own volumes the disk is, whatever has become of its attachment;
-// "" when there is none.
+// HolderOf returns the machine that uses the disk, whatever has become of its attachment; "" when there is none. One
+// that has ended uses nothing, and one that is made again for each disk has it among its own volumes.
 func (s *Session) HolderOf(claim *corev1.PersistentVolumeClaim) (string, error) {
-	vm := claim.Annotations[manifest.AnnotationVM]
+	vm := claim.Labels[manifest.LabelVM]
 	if vm == "" {
 		return "", nil
+	}
+	pod, err := s.Pods.Get(s.Ctx, vm)
+	switch {
+	case err == nil && !manifest.Recreated(pod) && kube.Finished(pod):
+		return "", nil
+	case err == nil && (!manifest.Recreated(pod) || slices.Contains(manifest.Disks(pod.Spec), claim.Name)):
+		return vm, nil
+	case err != nil && !errors.Is(err, kube.ErrNotFound):
+		return "", err
 	}
 	template, err := s.Template(vm)
 	if err == nil && slices.Contains(manifest.Disks(template.Template.Spec), claim.Name) {
 		return vm, nil
 	}
-	if err != nil && !call.VMNotFound.In(err) {
-		return "", err
-	}
-	pod, err := s.Pods.Get(s.Ctx, vm)
-	if err == nil && slices.Contains(manifest.Disks(pod.Spec), claim.Name) {
-		return vm, nil
-	}
-	if errors.Is(err, kube.ErrNotFound) {
+	if call.VMNotFound.In(err) {
 		return "", nil
 	}
 	return "", err
 }
 
-// FreeFor refuses a disk that is among the own volumes of another machine than this one.
+// FreeFor refuses a disk that another machine than this one uses.
 func (s *Session) FreeFor(claim *corev1.PersistentVolumeClaim, vm string) error {
+	if claim.Labels[manifest.LabelVM] == vm {
+		return nil
+	}
 	holder, err := s.HolderOf(claim)
-	if err != nil || holder == "" || holder == vm {
+	if err != nil || holder == "" {
 		return err
 	}
 	return attachedToError(claim.Name, holder)
+}
+
+// Use notes that the machine uses the disk, which is attached to it. A delete_disk that came first is told by the
+// claim's end.
+func (s *Session) Use(claim *corev1.PersistentVolumeClaim, vm string) error {
+	patch, err := manifest.Use(claim, vm)
+	if err != nil || patch == nil {
+		return err
+	}
+	claim, err = s.Claims.Patch(s.Ctx, claim.Name, patch)
+	if errors.Is(err, kube.ErrNotFound) || err == nil && claim.DeletionTimestamp != nil {
+		return call.DiskNotFound.Errorf("disk %s was deleted while it was being attached to VM %s", claim.Name, vm)
+	}
+	return err
+}
+
+// Free notes that no machine uses the disk any more. It may be gone since.
+func (s *Session) Free(cid string) error {
+	err := s.label(cid, manifest.LabelVM, nil)
+	if errors.Is(err, kube.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// UsedBy returns the disks whose claims say that the machine uses them.
+func (s *Session) UsedBy(vm string) ([]*corev1.PersistentVolumeClaim, error) {
+	found, err := s.Claims.List(s.Ctx, kube.Selection{
+		Labels: manifest.LabelVM + "=" + vm + "," + manifest.LabelRole + "=" + manifest.RoleDisk,
+	})
+	return found.Items, err
 }

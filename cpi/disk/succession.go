@@ -93,7 +93,12 @@ func (s *Session) endCopy(disk string) error {
 
 // labelCopy sets how far the copy is that the disk was made by, or removes the mark.
 func (s *Session) labelCopy(cid string, value *string) error {
-	patch, err := manifest.SetLabel(manifest.LabelCopy, value)
+	return s.label(cid, manifest.LabelCopy, value)
+}
+
+// label sets a label of the disk's claim, or removes it when value is nil.
+func (s *Session) label(cid, key string, value *string) error {
+	patch, err := manifest.SetLabel(key, value)
 	if err != nil {
 		return err
 	}

@@ -91,6 +91,9 @@ func (s *Session) bringAttached(claim *corev1.PersistentVolumeClaim, machine *co
 	}
 	depends := append(s.NodeFails(machine.Spec.NodeName), s.disks().ProvisioningFails(claim)...)
 	err = s.awaitAttachment(attachment, depends)
+	if err == nil {
+		err = s.disks().Use(claim, machine.Name)
+	}
 	if err != nil && mine {
 		err = errors.Join(err, s.undoAttachment(attachment))
 	}
@@ -182,8 +185,12 @@ func failure(attachment *corev1.Pod) string {
 func (s *Session) undoAttachment(attachment *corev1.Pod) error {
 	undo, cancel := s.detached()
 	defer cancel()
-	if err := undo.End(attachment); !errors.Is(err, call.ErrNodeSilent) {
+	err := undo.End(attachment)
+	if errors.Is(err, call.ErrNodeSilent) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	return nil
+	return undo.disks().Free(attachment.Labels[manifest.LabelDisk])
 }

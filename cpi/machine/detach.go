@@ -25,8 +25,8 @@ func (s *Session) Detach(vm, cid string) error {
 	return s.strategyOf(attachment).take(vm, attachment)
 }
 
-// lostAttachment returns the attachment, made again, that was taken away from a disk among the machine's own
-// volumes. Any other disk is not attached to this VM, or it or the VM does not exist.
+// lostAttachment returns the attachment, made again, that was taken away from a disk that the machine uses. Any other
+// disk is not attached to this VM, or it or the VM does not exist.
 func (s *Session) lostAttachment(vm, cid string) (*corev1.Pod, error) {
 	claim, err := s.disks().Claim(cid)
 	if err != nil {
@@ -37,10 +37,7 @@ func (s *Session) lostAttachment(vm, cid string) (*corev1.Pod, error) {
 		return nil, err
 	}
 	if holder == vm {
-		if err := s.revive(vm); err != nil {
-			return nil, err
-		}
-		return s.Pods.Get(s.Ctx, manifest.AttachmentName(cid))
+		return s.regained(vm, cid)
 	}
 	there, err := s.Has(vm)
 	if err != nil {
@@ -52,85 +49,135 @@ func (s *Session) lostAttachment(vm, cid string) (*corev1.Pod, error) {
 	return nil, call.DiskNotAttached.Errorf("disk %s is not attached to VM %s", cid, vm)
 }
 
+// regained is the disk's attachment after it was brought back.
+func (s *Session) regained(vm, cid string) (*corev1.Pod, error) {
+	var regain func(vm, cid string) error = recreate{s}.regain
+	machine, err := s.Pods.Get(s.Ctx, vm)
+	switch {
+	case err == nil:
+		regain = s.strategyOf(machine).regain
+	case !errors.Is(err, kube.ErrNotFound): // else only a machine that is made again can be there
+		return nil, err
+	}
+	if err := regain(vm, cid); err != nil {
+		return nil, err
+	}
+	return s.Pods.Get(s.Ctx, manifest.AttachmentName(cid))
+}
+
 // take proves the disk free, and ends its attachment.
 //
 // The proof is a container in the attachment's Pod that opens the device as a mount would: with
 // O_EXCL, which fails as long as any filesystem in any mount namespace is on it. In the same moment it
-// takes the device's node away, so that nothing can mount it any more.
+// takes the device's node away, so that nothing can mount it any more. An attachment that ends without a proof, as
+// by eviction, is made again: only one that runs can tell.
 func (p hotPlug) take(vm string, attachment *corev1.Pod) error {
+	cid := attachment.Labels[manifest.LabelDisk]
+	for {
+		free, err := p.release(attachment)
+		if err == nil && !free {
+			if free, err = p.over(vm); free {
+				err = p.End(attachment)
+			}
+		}
+		switch {
+		case errors.Is(err, call.ErrNeverStarts):
+			continue
+		case err != nil:
+			return err
+		case free:
+			return p.disks().Free(cid)
+		}
+		if attachment, err = p.regained(vm, cid); err != nil {
+			return err
+		}
+	}
+}
+
+// over reports that the machine uses nothing, because it has ended.
+func (p hotPlug) over(vm string) (bool, error) {
+	machine, err := p.Pods.Get(p.Ctx, vm)
+	if errors.Is(err, kube.ErrNotFound) {
+		return true, nil
+	}
+	return err == nil && kube.Finished(machine), err
+}
+
+// release ends the attachment once the disk is free, and reports whether that is so. It keeps the Pod up to date.
+func (p hotPlug) release(attachment *corev1.Pod) (free bool, err error) {
 	if kube.Finished(attachment) {
-		machine, err := p.Pods.Get(p.Ctx, vm)
-		if errors.Is(err, kube.ErrNotFound) || err == nil && kube.Finished(machine) {
-			return p.End(attachment) // what has ended uses nothing
-		}
-		if err != nil {
-			return err
-		}
-		if attachment, err = p.attachAgain(vm, attachment); err != nil {
-			return err
-		}
+		return false, nil
 	}
 	off, err := p.NodeOff(attachment)
 	if err != nil {
-		return err
+		return false, err
 	}
-	for {
-		proof := ""
-		if kube.HasRun(manifest.OwnStatus(attachment)) && attachment.DeletionTimestamp == nil && !off {
-			if attachment, proof, err = p.beginProof(attachment); err != nil {
-				return err
-			}
-		}
-		if err := p.awaitRelease(attachment, proof); !errors.Is(err, call.ErrNeverStarts) {
-			return err
-		}
+	if off || !kube.HasRun(manifest.OwnStatus(attachment)) {
+		return p.awaitRelease(attachment, "")
 	}
+	if attachment.DeletionTimestamp != nil {
+		return p.awaitLeave(attachment)
+	}
+	proof, err := p.beginProof(attachment)
+	if err != nil {
+		return false, err
+	}
+	return p.awaitRelease(attachment, proof)
 }
 
-// attachAgain brings back an attachment that was evicted while its machine may use the device still: only an
-// attachment that runs can tell.
-func (p hotPlug) attachAgain(vm string, evicted *corev1.Pod) (*corev1.Pod, error) {
-	if _, err := p.Attach(vm, evicted.Labels[manifest.LabelDisk]); err != nil {
-		return nil, err
-	}
-	return p.Pods.Get(p.Ctx, evicted.Name)
-}
-
-// beginProof adds the container that proves the device free to the attachment's Pod, and returns the Pod and
-// the container's name.
-func (p hotPlug) beginProof(attachment *corev1.Pod) (*corev1.Pod, string, error) {
+// beginProof adds the container that proves the device free to the attachment's Pod, and returns its name.
+func (p hotPlug) beginProof(attachment *corev1.Pod) (string, error) {
 	release := manifest.Release(attachment)
 	patch, err := manifest.AddRelease(release)
 	if err != nil {
-		return nil, "", err
+		return "", err
 	}
-	attachment, err = p.Pods.Patch(p.Ctx, attachment.Name, patch, "ephemeralcontainers")
-	return attachment, release.Name, err
+	now, err := p.Pods.Patch(p.Ctx, attachment.Name, patch, "ephemeralcontainers")
+	if err != nil {
+		return "", err
+	}
+	*attachment = *now
+	return release.Name, nil
 }
 
 // awaitRelease deletes the attachment once the container named proof has found its device free, on one
 // and the same watch, and waits until it is gone. There is no proof to wait for when the attachment's
-// container never ran, so that it has no device; when its node is off; or when it is on its way out: then
-// it leaves by itself when its device is free.
-func (p hotPlug) awaitRelease(attachment *corev1.Pod, proof string) error {
-	asked := attachment.DeletionTimestamp != nil
+// container never ran, so that it has no device, or when its node is off. One that was gone before is not free.
+func (p hotPlug) awaitRelease(attachment *corev1.Pod, proof string) (free bool, err error) {
+	free = proof == ""
+	asked := free && attachment.DeletionTimestamp != nil
 	depends := p.NodeFails(attachment.Spec.NodeName)
 	if proof != "" {
 		depends = append(depends, p.Starts(attachment.Name, proof))
 	}
-	err := p.Follow(depends, attachment, func(now *corev1.Pod) (bool, error) {
-		if now == nil {
-			return true, nil
+	err = p.Follow(depends, attachment, func(now *corev1.Pod) (bool, error) {
+		if now == nil || asked {
+			return now == nil, nil
 		}
-		if asked || attachment.DeletionTimestamp != nil {
-			return false, nil
-		}
-		if free, err := proven(attachment, proof); !free || err != nil {
+		if ended, err := proven(attachment, proof); !ended || err != nil {
 			return false, err
 		}
-		asked = true
+		asked, free = true, true
+		if err := p.disks().Free(attachment.Labels[manifest.LabelDisk]); err != nil {
+			return false, err
+		}
 		return false, p.Pods.Delete(p.Ctx, attachment)
 	})
+	return free, p.explainRelease(attachment, err)
+}
+
+// awaitLeave waits for an attachment that was told to end, and leaves by itself when its device is free: it reports
+// whether it did, or was killed.
+func (p hotPlug) awaitLeave(attachment *corev1.Pod) (left bool, err error) {
+	err = p.Follow(p.NodeFails(attachment.Spec.NodeName), attachment, func(now *corev1.Pod) (bool, error) {
+		ended := manifest.OwnStatus(attachment).State.Terminated
+		left = ended != nil && ended.ExitCode == 0
+		return now == nil, nil
+	})
+	return left, p.explainRelease(attachment, err)
+}
+
+func (p hotPlug) explainRelease(attachment *corev1.Pod, err error) error {
 	return p.ExplainTimeout(attachment, err,
 		"disk "+attachment.Labels[manifest.LabelDisk]+" was not released on node "+attachment.Spec.NodeName)
 }

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/network"
@@ -36,6 +38,35 @@ func (hotPlug) origin(*corev1.Pod) *corev1.PodTemplate { return nil }
 func (hotPlug) stays(*corev1.Pod) bool { return true }
 
 func (hotPlug) whole(*corev1.Pod, []*corev1.Pod) bool { return true }
+
+// held goes by the claims too: a cluster can take an attachment away, and the machine then uses the disk all the same.
+// Nothing waits for the attachments that are made again.
+func (p hotPlug) held(machine *corev1.Pod, attachments []*corev1.Pod) ([]string, error) {
+	disks := disksOf(attachments)
+	used, err := p.disks().UsedBy(machine.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, claim := range used {
+		if slices.Contains(disks, claim.Name) {
+			continue
+		}
+		disks = append(disks, claim.Name)
+		p.Log.Warn("the attachment of a disk that is in use was taken away, and is made again", "disk", claim.Name, "vm", machine.Name)
+		if !kube.Runs(machine) || machine.Spec.NodeName == "" {
+			continue
+		}
+		if _, _, err := p.bringAttachment(claim, machine); err != nil {
+			p.Log.Warn("the attachment could not be made again", "disk", claim.Name, "error", err)
+		}
+	}
+	return disks, nil
+}
+
+func (p hotPlug) regain(vm, cid string) error {
+	_, err := p.Attach(vm, cid)
+	return err
+}
 
 func (hotPlug) placed(machine *corev1.Pod) (*corev1.Pod, error) { return machine, nil }
 

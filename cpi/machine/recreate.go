@@ -17,8 +17,7 @@ import (
 // runtime classes that keep the node's devices out. A machine's PodTemplate says how its Pod is to be, and is
 // changed before the Pod is ended; whatever call comes next makes the Pod that is missing. A disk's
 // attachment is there before the machine has the disk, and goes after the machine has lost it: it is the
-// record of what is attached, as for any machine, and proves beforehand that the volume can be had. Should
-// someone take it away, the disk's claim still names the machine.
+// record of what is attached, as for any machine, and proves beforehand that the volume can be had.
 type recreate struct{ *Session }
 
 // permit refuses networks on which the next Pod could not have the address of this one.
@@ -121,6 +120,14 @@ func (r recreate) placed(machine *corev1.Pod) (*corev1.Pod, error) {
 	return r.boot(machine.Name)
 }
 
+// held are those that have attachments: whole has seen to it that it is all.
+func (recreate) held(_ *corev1.Pod, attachments []*corev1.Pod) ([]string, error) {
+	return disksOf(attachments), nil
+}
+
+// regain makes the machine's Pod again if it is missing, and with it what is missing beside it.
+func (r recreate) regain(vm, _ string) error { return r.revive(vm) }
+
 // describe puts the metadata into the template.
 func (r recreate) describe(pod *corev1.Pod, metadata manifest.Metadata) error {
 	_, err := r.change(pod.Name, manifest.Change{Metadata: &metadata})
@@ -156,9 +163,6 @@ func (r recreate) change(vm string, change manifest.Change) (*corev1.PodTemplate
 // give makes the machine again with the disk, which is attached. When that fails for a disk that this
 // call has attached, the machine is made again without it.
 func (r recreate) give(disk *corev1.PersistentVolumeClaim, machine, attachment *corev1.Pod, mine bool) error {
-	if err := r.disks().Annotate(disk.Name, manifest.AnnotationVM, &machine.Name); err != nil {
-		return err
-	}
 	template, err := r.change(machine.Name, manifest.Change{Add: disk})
 	if err != nil {
 		return err
@@ -209,7 +213,10 @@ func (r recreate) withdraw(vm string, attachment *corev1.Pod) (*corev1.Pod, *cor
 	if slices.Contains(manifest.Disks(machine.Spec), disk) {
 		return nil, nil, call.CloudError.Errorf("disk %s was attached to VM %s again while it was being detached", disk, vm)
 	}
-	return machine, template, r.End(attachment)
+	if err := r.End(attachment); err != nil {
+		return nil, nil, err
+	}
+	return machine, template, r.disks().Free(disk)
 }
 
 // reboot makes the machine again as it is.

@@ -28,6 +28,10 @@ type strategy interface {
 	stays(pod *corev1.Pod) bool
 	// whole reports that the machine's disks have the attachments that they need.
 	whole(machine *corev1.Pod, attachments []*corev1.Pod) bool
+	// held are the CIDs of the disks that the machine has. One whose attachment was taken away gets it back.
+	held(machine *corev1.Pod, attachments []*corev1.Pod) ([]string, error)
+	// regain brings back the attachment that was taken away from a disk that the machine uses.
+	regain(vm, cid string) error
 	// placed returns the machine with its node, where it is sure to get one.
 	placed(machine *corev1.Pod) (*corev1.Pod, error)
 

@@ -44,18 +44,28 @@ func (s *Session) SetMetadata(vm string, metadata map[string]any) error {
 	return s.strategyOf(pod).describe(pod, described)
 }
 
-// Disks lists the CIDs of the disks that are attached to the machine. Their attachments are the one record
-// of that.
+// Disks lists the CIDs of the disks that are attached to the machine.
 func (s *Session) Disks(vm string) ([]string, error) {
-	_, attachments, err := s.withAttachments(vm)
+	machine, attachments, err := s.withAttachments(vm)
 	if err != nil {
 		return nil, err
 	}
+	for _, attachment := range attachments {
+		if attachment.DeletionTimestamp != nil && machine.DeletionTimestamp == nil {
+			s.Log.Warn("somebody has told the attachment of a disk to end: it stays until the disk is free",
+				"disk", attachment.Labels[manifest.LabelDisk], "vm", vm)
+		}
+	}
+	return s.strategyOf(machine).held(machine, attachments)
+}
+
+// disksOf are the CIDs of the disks that these attach.
+func disksOf(attachments []*corev1.Pod) []string {
 	disks := []string{}
 	for _, attachment := range attachments {
 		disks = append(disks, attachment.Labels[manifest.LabelDisk])
 	}
-	return disks, nil
+	return disks
 }
 
 // withAttachments returns the machine's Pod and those of its disks. A machine that is made again for each

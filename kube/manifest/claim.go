@@ -88,6 +88,25 @@ func (d Disk) Relabel(claim *corev1.PersistentVolumeClaim) ([]byte, error) {
 	return described.Patch()
 }
 
+// Use is the strategic merge patch by which a disk's claim says which machine uses it, and, as it was attached, that
+// it has its filesystem; nil when it says so.
+func Use(claim *corev1.PersistentVolumeClaim, vm string) ([]byte, error) {
+	if claim.Labels[LabelVM] == vm && (IsDirectory(claim) || Formatted(claim)) {
+		return nil, nil
+	}
+	used := Metadata{Labels: map[string]*string{LabelVM: &vm}}
+	if !IsDirectory(claim) {
+		used.Annotations = map[string]string{AnnotationFormatted: "true"}
+	}
+	return used.Patch()
+}
+
+// Formatted reports that the disk had a filesystem once.
+func Formatted(claim *corev1.PersistentVolumeClaim) bool {
+	_, formatted := claim.Annotations[AnnotationFormatted]
+	return formatted
+}
+
 // RequestStorage is the strategic merge patch by which a claim asks for this much.
 func RequestStorage(amount resource.Quantity) ([]byte, error) {
 	return json.Marshal(map[string]any{

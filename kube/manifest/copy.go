@@ -26,6 +26,9 @@ func (d Disk) Successor(old *corev1.PersistentVolumeClaim) *corev1.PersistentVol
 			}
 		}
 	}
+	if Formatted(old) && !d.Bind {
+		claim.Annotations[AnnotationFormatted] = old.Annotations[AnnotationFormatted]
+	}
 	claim.Labels[LabelCopy] = CopyUnproven
 	claim.Annotations[AnnotationCopyOf] = old.Name
 	return claim

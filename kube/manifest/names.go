@@ -22,8 +22,10 @@ const (
 const (
 	LabelDirector = Prefix + "director-uuid"
 	LabelRole     = Prefix + "role"
-	LabelVM       = Prefix + "vm"
-	LabelDisk     = Prefix + "disk"
+	// LabelVM is on a machine's Pods, and on the claim of a disk as long as a machine uses it, whatever becomes of
+	// the disk's attachment.
+	LabelVM   = Prefix + "vm"
+	LabelDisk = Prefix + "disk"
 	// LabelGroup is on the machines of one instance group, and on their attachments. The annotation of
 	// the same name holds the group's name as BOSH gave it.
 	LabelGroup = Prefix + "group"
@@ -90,8 +92,8 @@ const (
 	AnnotationSnapshotClass = Prefix + "snapshot-class"
 	// AnnotationAttach says on a disk and on its attachment that it appears as a directory: AttachBind.
 	AnnotationAttach = Prefix + "attach"
-	// AnnotationVM names the machine among whose own volumes a disk was last.
-	AnnotationVM = Prefix + "recreated-vm"
+	// AnnotationFormatted is on a disk once it has a filesystem: a blank volume is not that disk's.
+	AnnotationFormatted = Prefix + "formatted"
 	// AnnotationCopyOf names, on a disk with LabelCopy and for good, the one that it takes the place of.
 	AnnotationCopyOf = Prefix + "copy-of"
 	// AnnotationCopiedTo names, on the old disk, the one that is to take its place.
@@ -120,7 +122,7 @@ const (
 var reserved = []string{
 	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelCopy,
 	AnnotationDigest, AnnotationStemcell, AnnotationAddress, AnnotationBudget, AnnotationAddresses, AnnotationMetadata,
-	AnnotationSize, AnnotationFilesystem, AnnotationSnapshotClass, AnnotationAttach, AnnotationVM, AnnotationCopyOf, AnnotationCopiedTo,
+	AnnotationSize, AnnotationFilesystem, AnnotationSnapshotClass, AnnotationAttach, AnnotationFormatted, AnnotationCopyOf, AnnotationCopiedTo,
 	AnnotationKeep, AnnotationCall,
 }
 

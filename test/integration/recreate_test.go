@@ -35,11 +35,6 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		_, err := cluster.CoreV1().PodTemplates(w.namespace).Patch(ctx, vm, types.MergePatchType, patch, metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 	}
-	takeAway := func(ctx context.Context, name string) {
-		GinkgoHelper()
-		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
-		Eventually(w.objects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + name))
-	}
 	BeforeEach(func(ctx context.Context) {
 		w = newWorld(ctx).of(kinds[" with disk_strategy: recreate"])
 		vm, disk = w.createVM(ctx, "one"), w.createDisk(ctx)
@@ -76,7 +71,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		for method, arguments := range map[string][]any{
 			"has_vm": {vm}, "get_disks": {vm}, "set_vm_metadata": {vm, map[string]any{"job": "web"}}, "reboot_vm": {vm}, "attach_disk": {vm, disk},
 		} {
-			takeAway(ctx, vm)
+			w.takeAway(ctx, vm)
 			w.must(ctx, method, arguments...)
 			Expect(manifest.Disks(pod(ctx).Spec)).To(ConsistOf(disk), method)
 		}
@@ -85,7 +80,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 	It("gets a disk once the Pod that another call has just made has found its node", func(ctx context.Context) {
 		pods := cluster.CoreV1().Pods(w.namespace)
 		gate(ctx, `[{"name":"test/wait"}]`)
-		takeAway(ctx, vm)
+		w.takeAway(ctx, vm)
 		w.must(ctx, "has_vm", vm)
 		gate(ctx, `null`)
 		Expect(pod(ctx).Spec.NodeName).To(BeEmpty())
@@ -110,8 +105,8 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 	} {
 		It("has its disk attached after a drain has taken both away, when "+method+" comes first", func(ctx context.Context) {
 			w.must(ctx, "attach_disk", vm, disk)
-			takeAway(ctx, vm)
-			takeAway(ctx, disk+"-attachment")
+			w.takeAway(ctx, vm)
+			w.takeAway(ctx, disk+"-attachment")
 			w.must(ctx, method, arguments()...)
 			left := []string{disk}
 			if method == "detach_disk" {
@@ -124,7 +119,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 
 	It("keeps its disk for itself after the disk's attachment was taken away", func(ctx context.Context) {
 		w.must(ctx, "attach_disk", vm, disk)
-		takeAway(ctx, disk+"-attachment")
+		w.takeAway(ctx, disk+"-attachment")
 		other := w.createVM(ctx, "two", disk)
 		for method, arguments := range map[string][]any{
 			"attach_disk": {other, disk}, "delete_disk": {disk}, "resize_disk": {disk, 128}, "update_disk": {disk, 64, map[string]any{"storage_class": "growing"}},
@@ -174,7 +169,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		for _, cid := range []string{vm, "agent-two"} {
 			w.must(ctx, "set_vm_metadata", cid, map[string]any{"job": "web"})
 		}
-		takeAway(ctx, "agent-two")
+		w.takeAway(ctx, "agent-two")
 		Expect(w.collect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
 	})
 
@@ -188,7 +183,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 
 	It("says so when the network plugin gives its new Pod another address", func(ctx context.Context) {
 		patch := []byte(`{"metadata":{"annotations":{"` + manifest.AnnotationAddresses + `":"10.0.0.1"}}}`)
-		takeAway(ctx, vm)
+		w.takeAway(ctx, vm)
 		_, err := cluster.CoreV1().PodTemplates(w.namespace).Patch(ctx, vm, types.MergePatchType, patch, metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(w.fails(ctx, "reboot_vm", vm).Message).To(ContainSubstring("had the address 10.0.0.1, and its new Pod has"))

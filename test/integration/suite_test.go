@@ -118,8 +118,8 @@ kind: Node
 metadata: {name: node-b, labels: {topology.kubernetes.io/zone: b, test/name: node-b}}
 `
 
-// endPods does what a kubelet does last with a deleted Pod: it removes exactly that one, unless it is
-// annotated test/stays.
+// endPods does what a kubelet does last with a deleted Pod: it reports how its containers ended, well unless it is
+// annotated test/killed, and removes exactly that one, unless it is annotated test/stays.
 func endPods(ctx context.Context, cluster kubernetes.Interface) {
 	defer GinkgoRecover()
 	pods, err := cluster.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{})
@@ -127,11 +127,28 @@ func endPods(ctx context.Context, cluster kubernetes.Interface) {
 	defer pods.Stop()
 	for event := range pods.ResultChan() {
 		if pod, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Modified && pod.DeletionTimestamp != nil && pod.Annotations["test/stays"] == "" {
+			reportEnd(ctx, cluster, pod)
 			_ = cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 				GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 			})
 		}
 	}
+}
+
+func reportEnd(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) {
+	status := pod.Annotations["test/killed"]
+	var ended []corev1.ContainerStatus
+	for _, container := range pod.Status.ContainerStatuses {
+		container.Ready, container.Started = false, new(false)
+		container.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+		if status != "" {
+			container.State.Terminated.ExitCode = 137
+		}
+		ended = append(ended, container)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"containerStatuses": ended}})
+	Expect(err).NotTo(HaveOccurred())
+	_, _ = cluster.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 }
 
 // world is a namespace of its own with a director that works in it through the proxy.
@@ -262,6 +279,13 @@ func (w world) annotate(ctx context.Context, pod, key string, value *string) err
 	}
 	_, err = cluster.CoreV1().Pods(w.namespace).Patch(ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
+}
+
+// takeAway deletes a Pod as others than the CPI do, and waits until it is gone.
+func (w world) takeAway(ctx context.Context, pod string) {
+	GinkgoHelper()
+	Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, pod, metav1.DeleteOptions{})).To(Succeed())
+	Eventually(w.objects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + pod))
 }
 
 // orNil returns what was found, or nil when there is none.

@@ -1,0 +1,140 @@
+package integration
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/test/director"
+)
+
+var _ = Describe("A disk whose attachment the cluster takes away while its VM uses it", func() {
+	var (
+		w        world
+		vm, disk string
+	)
+	attachment := func(ctx context.Context) *corev1.Pod {
+		GinkgoHelper()
+		return orNil(cluster.CoreV1().Pods(w.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{}))
+	}
+	BeforeEach(func(ctx context.Context) {
+		w, vm, disk = newWorldWithDisk(ctx)
+		w.must(ctx, "attach_disk", vm, disk)
+		w.takeAway(ctx, disk+"-attachment")
+	})
+
+	It("stays that VM's", func(ctx context.Context) {
+		other := w.createVM(ctx, "two", disk)
+		for method, arguments := range map[string][]any{
+			"attach_disk": {other, disk}, "delete_disk": {disk}, "resize_disk": {disk, 128}, "update_disk": {disk, 64, toXFS},
+		} {
+			Expect(w.fails(ctx, method, arguments...).Message).To(ContainSubstring("disk "+disk+" is attached to VM "+vm), method)
+		}
+		Expect(attachment(ctx)).To(BeNil())
+	})
+
+	It("gets an attachment again by get_disks", func(ctx context.Context) {
+		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
+		Expect(attachment(ctx).Labels).To(HaveKeyWithValue(manifest.LabelVM, vm))
+	})
+
+	It("is proven free by detach_disk all the same, and can be attached elsewhere then", func(ctx context.Context) {
+		w.must(ctx, "detach_disk", vm, disk)
+		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
+		Expect(w.claim(ctx, disk).Labels).NotTo(HaveKey(manifest.LabelVM))
+		w.must(ctx, "attach_disk", w.createVM(ctx, "two", disk), disk)
+	})
+
+	It("is told of by -collect, which attaches it again", func(ctx context.Context) {
+		w.must(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
+		Expect(w.collect(ctx, director.UUID)).To(ContainElement(And(ContainSubstring(disk), ContainSubstring(vm), ContainSubstring("would be attached again"))))
+		w.collect(ctx, director.UUID, "-confirm")
+		Expect(attachment(ctx)).NotTo(BeNil())
+		Expect(w.collect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
+	})
+
+	It("is free once its VM is gone", func(ctx context.Context) {
+		w.must(ctx, "delete_vm", vm)
+		w.must(ctx, "delete_disk", disk)
+	})
+
+	It("is free once its VM has ended", func(ctx context.Context) {
+		ended := []byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`)
+		_, err := cluster.CoreV1().Pods(w.namespace).Patch(ctx, vm, types.MergePatchType, ended, metav1.PatchOptions{}, "status")
+		Expect(err).NotTo(HaveOccurred())
+		w.must(ctx, "attach_disk", w.createVM(ctx, "two", disk), disk)
+	})
+})
+
+var _ = Describe("An attachment that was told to end", func() {
+	var (
+		w        world
+		vm, disk string
+	)
+	BeforeEach(func(ctx context.Context) {
+		w, vm, disk = newWorldWithDisk(ctx)
+		w.must(ctx, "attach_disk", vm, disk)
+		Expect(w.annotate(ctx, disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
+		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
+	})
+	// detach lets the attachment go while a detach_disk waits for it, and returns how often the disk was proven free.
+	detach := func(ctx context.Context) (proofs int) {
+		GinkgoHelper()
+		var once sync.Once
+		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			if strings.HasSuffix(r.URL.Path, "/ephemeralcontainers") {
+				proofs++
+			}
+			if r.URL.Query().Get("watch") != "" {
+				once.Do(func() { Expect(w.annotate(ctx, disk+"-attachment", "test/stays", nil)).To(Succeed()) })
+			}
+			next.ServeHTTP(rw, r)
+		})
+		w.must(ctx, "detach_disk", vm, disk)
+		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
+		return proofs
+	}
+
+	It("proves the disk free by leaving", func(ctx context.Context) {
+		Expect(detach(ctx)).To(BeZero())
+	})
+
+	It("proves nothing when it is killed: the disk is attached again, and proven free", func(ctx context.Context) {
+		Expect(w.annotate(ctx, disk+"-attachment", "test/killed", new("yes"))).To(Succeed())
+		Expect(detach(ctx)).To(Equal(1))
+	})
+
+	It("keeps the disk from being deleted", func(ctx context.Context) {
+		Expect(w.fails(ctx, "delete_disk", disk).Message).To(ContainSubstring("disk " + disk + " is attached to VM " + vm))
+		Expect(w.claim(ctx, disk).DeletionTimestamp).To(BeNil())
+	})
+})
+
+var _ = Describe("A disk that is deleted and attached at the same time", func() {
+	It("is not deleted once it is attached", func(ctx context.Context) {
+		w, vm, disk := newWorldWithDisk(ctx)
+		direct := &director.Director{CPI: w.CPI, Config: w.Config + ".direct"}
+		Expect(director.WriteConfig(direct.Config, plane.Kubeconfig("admin"), w.namespace, map[string]any{})).To(Succeed())
+		var once sync.Once
+		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			if r.Method == http.MethodDelete {
+				once.Do(func() {
+					response, err := direct.Call(ctx, "attach_disk", vm, disk)
+					Expect(err).NotTo(HaveOccurred())
+					Expect(response.Error).To(BeNil())
+				})
+			}
+			next.ServeHTTP(rw, r)
+		})
+		Expect(w.fails(ctx, "delete_disk", disk).Message).To(ContainSubstring("disk " + disk + " is attached to VM " + vm))
+		Expect(w.claim(ctx, disk).DeletionTimestamp).To(BeNil())
+	})
+})
