@@ -15,15 +15,16 @@ import (
 )
 
 // attachmentGrace is how long a deleted attachment may keep its device while something still uses
-// it. It is long on purpose: an attachment leaves as soon as its device is free, and one that left
-// earlier would let the disk be attached elsewhere while a machine still writes to it.
-const attachmentGrace = 24 * 60 * 60 // seconds
+// it: longer than any node lives. An attachment leaves as soon as its device is free, and with one that left
+// earlier the kubelet would unmap the volume under a filesystem that a machine has mounted.
+const attachmentGrace = 10 * 365 * 24 * 60 * 60 // seconds
 
 // Attachment makes one disk appear in one running VM.
 type Attachment struct {
 	Disk       string // the disk's CID
 	SizeMiB    int64
 	Filesystem string // made on a blank disk: ext4 or xfs
+	Formatted  bool   // it had its filesystem once, and is not to be blank
 	Mode       corev1.PersistentVolumeMode
 	Bind       bool        // as a directory, see AnnotationAttach
 	VM         *corev1.Pod // one that is Recreated has the disk among its own volumes
@@ -79,6 +80,7 @@ func (a Attachment) container() corev1.Container {
 			{Name: "DISK", Value: a.Disk},
 			{Name: "SIZE_MIB", Value: strconv.FormatInt(a.SizeMiB, 10)},
 			{Name: "FILESYSTEM", Value: a.Filesystem},
+			{Name: "FORMATTED", Value: strconv.FormatBool(a.Formatted)},
 			{Name: "VM", Value: path.Join(a.VM.Namespace, a.VM.Name)},
 		},
 		// Asking for little, and staying below it, makes the attachment among the last to be evicted.

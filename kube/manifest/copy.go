@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"path"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,6 +71,7 @@ func (c Copy) container() corev1.Container {
 			{Name: "ATTACH", Value: c.New.Annotations[AnnotationAttach]},
 			{Name: "OLD", Value: c.Old.Name},
 			{Name: "OLD_ATTACH", Value: c.Old.Annotations[AnnotationAttach]},
+			{Name: "OLD_FORMATTED", Value: strconv.FormatBool(Formatted(c.Old))},
 		},
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 			corev1.ResourceCPU:    resource.MustParse("100m"),

@@ -1,7 +1,7 @@
 # Copies a disk to a new one, with all attributes, and proves the copy.
 #
 # Environment: DISK (the new disk's CID), SIZE_MIB, FILESYSTEM, ATTACH (how it is attached), and OLD (the CID
-# of the old disk) and OLD_ATTACH (how that one is).
+# of the old disk), OLD_ATTACH (how that one is) and OLD_FORMATTED (true: it had a filesystem once).
 # The new disk's claim is where its attachment has it, at /dev/volume or /volume; the old one's is at
 # /dev/old or /old. A disk with `attach: bind` is the claim's directory itself.
 # Status 28 (ENOSPC) says that the data does not fit.
@@ -35,6 +35,7 @@ find_old() {
   elif [[ -n $(find "$root/old" -mindepth 1 ! -name lost+found ! -name disk.img.new -print -quit) ]]; then
     fail "disk $OLD: its volume holds files, and not a disk's image; nothing was copied"
   fi
+  [[ -n $old || ${OLD_FORMATTED:-} != true ]] || fail "disk $OLD: it had a filesystem once, and its volume is blank; nothing was copied"
 }
 
 # What an earlier try has left on the new disk is no copy: it begins anew.

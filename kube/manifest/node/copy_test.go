@@ -58,11 +58,13 @@ var _ = Describe("A copy of a disk", func() {
 			"exclusively /dev/old",
 			makeExt4 + "/dev/volume",
 			"mount -o ro /dev/old /mnt/old",
+			readSize,
 			"blkid -p /dev/volume",
 			"mount /dev/volume /mnt/new",
 			cp,
 			"sync --file-system /mnt/new",
 			"umount /mnt/new",
+			readSize,
 			"blkid -p /dev/volume",
 			"mount -o ro /dev/volume /mnt/new",
 			"umount /mnt/new /mnt/old",
@@ -71,9 +73,17 @@ var _ = Describe("A copy of a disk", func() {
 		isCopied(w.contents(w.known + "/disks/8:32"))
 	})
 
+	It("is not made of a disk that had a filesystem once, and has none", func() {
+		fill(onBlock(""))
+		status, said := w.run(node.Copy(), append(slices.Clip(env), "OLD_FORMATTED=true")...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("it had a filesystem once, and its volume is blank; nothing was copied"))
+	})
+
 	It("is made anew when an earlier try has left something", func() {
 		fill(onBlock("ext4 - 1048576\n"))
 		w.know("disks/8:48", "ext4 - 8388608\n")
+		Expect(os.Truncate(filepath.Join(w.known, "disks/8:48"), 8*mib)).To(Succeed())
 		Expect(os.WriteFile(filepath.Join(w.contents(w.known+"/disks/8:48"), "left"), nil, 0o600)).To(Succeed())
 		Expect(w.run(node.Copy(), env...)).To(BeZero())
 		isCopied(w.contents(w.known + "/disks/8:48"))

@@ -2,7 +2,7 @@
 # grows one that has room, and publishes the device node (a restart finds everything done); then it waits.
 # Told to end, it leaves once nothing uses the device.
 #
-# Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, VM (namespace/name).
+# Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, FORMATTED (true: it had one once), VM (namespace/name).
 . lib/shell.sh
 . lib/pause.sh
 . lib/device.sh

@@ -3,6 +3,7 @@ package node_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"syscall"
 
@@ -20,8 +21,12 @@ var attachment = []string{"DISK=disk-1", "SIZE_MIB=8", "FILESYSTEM=ext4", "VM=bo
 // asXFS is that of one whose filesystem is another.
 var asXFS = append(slices.Clip(attachment), "FILESYSTEM=xfs")
 
+// formatted is that of one whose disk had its filesystem once.
+var formatted = append(slices.Clip(attachment), "FORMATTED=true")
+
 const (
 	makeExt4   = "mkfs.ext4 -q -F -m 1 -E lazy_itable_init=1,lazy_journal_init=1 "
+	readSize   = "blockdev --getsize64 /dev/volume"
 	readType   = "blkid -p -o value -s TYPE "
 	readUUID   = "blkid -p -o value -s UUID "
 	makeNode   = "mknod -m 0660 /devices/disk-1.new b "
@@ -54,9 +59,11 @@ var _ = Describe("An attachment of a Block claim", func() {
 		w.device("dev/volume", 8, 16, 8*mib, "")
 		w.hold(attachment)
 		Expect(w.calls()).To(Equal([]string{
+			readSize,
 			"blkid -p /dev/volume",
-			"cmp -s -n 1048576 /dev/volume /dev/zero",
+			"cmp -n 1048576 /dev/volume /dev/zero",
 			makeExt4 + "/dev/volume",
+			"sync /dev/volume",
 			"exclusively /dev/volume", // is it used by others?
 			readType + "/dev/volume",  // is it another's XFS?
 			"exclusively /dev/volume", // may it be grown?
@@ -88,6 +95,7 @@ var _ = Describe("An attachment of a Block claim", func() {
 		w.device("dev/volume", 8, 16, 8*mib, "ext4 - 8388608\n")
 		w.hold(attachment)
 		Expect(w.calls()).To(Equal([]string{
+			readSize,
 			"blkid -p /dev/volume",
 			"exclusively /dev/volume",
 			readType + "/dev/volume",
@@ -104,15 +112,60 @@ var _ = Describe("An attachment of a Block claim", func() {
 		status, said := w.run(node.Hold(), attachment...)
 		Expect(status).To(Equal(1))
 		Expect(said).To(ContainSubstring("its volume holds data without a filesystem that is known here; it is left untouched"))
-		Expect(w.calls()).To(Equal([]string{"blkid -p /dev/volume", "cmp -s -n 1048576 /dev/volume /dev/zero"}))
+		Expect(w.calls()).To(Equal([]string{readSize, "blkid -p /dev/volume", "cmp -n 1048576 /dev/volume /dev/zero"}))
 		Expect(w.disk("8:16")).To(Equal("someone's database"))
 		Expect(w.exists("devices/disk-1")).To(BeFalse())
+	})
+
+	It("does not make a filesystem on a disk that had one once", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "")
+		status, said := w.run(node.Hold(), formatted...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(And(ContainSubstring("disk disk-1: it had a filesystem once, and its volume is blank"), ContainSubstring("bosh.cloudfoundry.org/formatted")))
+		Expect(w.disk("8:16")).To(BeEmpty())
+	})
+
+	It("begins a mkfs again that was cut short, whatever that has left", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "")
+		w.at(4, node.Hold(), attachment, func(r *running) { // mkfs
+			r.tell(syscall.SIGKILL)
+			<-r.ended
+		})
+		w.know("disks/8:16", "half of a filesystem")
+		Expect(os.Truncate(filepath.Join(w.known, "disks/8:16"), 8*mib)).To(Succeed())
+		w.hold(attachment)
+		Expect(w.disk("8:16")).To(Equal("ext4 - 8388608"))
+		Expect(w.exists("devices/.disk-1.formatting")).To(BeFalse())
+	})
+
+	It("does not go by what a mkfs has left behind once the disk has had its filesystem", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "ext4 mine 8388608\n")
+		w.write("devices/.disk-1.formatting", "")
+		w.hold(formatted)
+		Expect(w.disk("8:16")).To(Equal("ext4 mine 8388608"))
+		Expect(w.exists("devices/.disk-1.formatting")).To(BeFalse())
+	})
+
+	It("fails for a device that is smaller than BOSH was told", func() {
+		w.device("dev/volume", 8, 16, 7*mib, "ext4 - 7340032\n")
+		status, said := w.run(node.Hold(), attachment...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("disk disk-1: it has to have 8 MiB, and the device of its volume has 7"))
+		Expect(w.exists("devices/disk-1")).To(BeFalse())
+	})
+
+	It("tells a device that cannot be read from one with unknown content", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "someone's database")
+		w.know("exit/cmp", "2")
+		status, said := w.run(node.Hold(), attachment...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("disk disk-1: its volume cannot be read"))
 	})
 
 	It("checks, and then grows, the filesystem of a disk that has grown", func() {
 		w.device("dev/volume", 8, 16, 9*mib, "ext4 - 8388608\n")
 		w.hold(attachment)
-		Expect(w.calls()[4:]).To(Equal([]string{
+		Expect(w.calls()[5:]).To(Equal([]string{
 			readType + "/dev/volume",
 			"dumpe2fs -h /dev/volume",
 			"blockdev --getsize64 /dev/volume",
@@ -149,7 +202,7 @@ var _ = Describe("An attachment of a Block claim", func() {
 	It("grows XFS where it is mounted", func() {
 		w.device("dev/volume", 8, 16, 9*mib, "xfs 1 8388608\n")
 		w.hold(asXFS)
-		Expect(w.calls()[4:]).To(Equal([]string{
+		Expect(w.calls()[5:]).To(Equal([]string{
 			"exclusively /dev/volume",
 			readType + "/dev/volume",
 			"xfs_db -r -c sb 0 -c print dblocks blocksize /dev/volume",
@@ -165,7 +218,7 @@ var _ = Describe("An attachment of a Block claim", func() {
 	It("gives XFS that came with a snapshot an UUID of its own, once its journal is played back", func() {
 		w.device("dev/volume", 8, 16, 8*mib, "xfs of-the-source 8388608\n")
 		w.hold(asXFS)
-		Expect(w.calls()[2:8]).To(Equal([]string{
+		Expect(w.calls()[3:9]).To(Equal([]string{
 			readType + "/dev/volume",
 			readUUID + "/dev/volume",
 			"exclusively /dev/volume",
@@ -222,6 +275,13 @@ var _ = Describe("An attachment of a Filesystem claim", func() {
 		}))
 		Expect(firstLine(w.path("volume/disk.img"))).To(Equal("ext4 - 8388608"))
 		Expect(w.exists("volume/disk.img.new")).To(BeFalse())
+	})
+
+	It("does not make an image for a disk that had one once", func() {
+		status, said := w.run(node.Hold(), formatted...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("it had a filesystem once, and its volume is blank"))
+		Expect(w.exists("volume/disk.img")).To(BeFalse())
 	})
 
 	It("fails before it makes an image that could outgrow its volume", func() {

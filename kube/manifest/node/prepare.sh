@@ -1,7 +1,7 @@
 # For a machine whose own Pod is to have the claim: makes or grows the filesystem before the machine has
 # it, then waits.
 #
-# Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, VM (namespace/name).
+# Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, FORMATTED (true: it had one once), VM (namespace/name).
 . lib/shell.sh
 . lib/pause.sh
 . lib/device.sh

@@ -3,8 +3,41 @@
 
 image=$root/volume/disk.img
 
+# A mark beside the node: this attachment makes a filesystem on a device that was blank.
+formatting=$root/devices/.$DISK.formatting
+
 # blank DEVICE: succeeds when there is nothing at its beginning.
-blank() { cmp -s -n 1048576 "$1" /dev/zero; }
+blank() {
+  local trouble status=0
+  trouble=$(cmp -n 1048576 "$1" /dev/zero 2>&1 >/dev/null) || status=$?
+  ((status < 2)) || fail "disk $DISK: its volume cannot be read: $trouble"
+  ((status == 0))
+}
+
+# may_format: a disk that had a filesystem once is not the disk that BOSH means when it is blank.
+may_format() {
+  [[ ${FORMATTED:-} != true ]] ||
+    fail "disk $DISK: it had a filesystem once, and its volume is blank. Is this another volume, of a node that was rebuilt," \
+      "or of another export? Bring back the one with the data; or, if the disk is to begin as an empty one," \
+      "take the annotation bosh.cloudfoundry.org/formatted from its claim"
+}
+
+# expanded DEVICE: a filesystem as large as BOSH was told would not fit on less.
+expanded() {
+  local has
+  has=$(($(blockdev --getsize64 "$1") / 1048576))
+  ((has >= SIZE_MIB)) || fail "disk $DISK: it has to have $SIZE_MIB MiB, and the device of its volume has $has:" \
+    "was the volume expanded on paper only?"
+}
+
+# What a mkfs that was cut short has left is known by its mark, and by nothing else.
+format() {
+  may_format
+  touch "$formatting"
+  make_filesystem "$1"
+  sync "$1"
+  rm -f "$formatting"
+}
 
 # check_room IMAGE: an image that could outgrow its volume would lose what is written to it.
 check_room() {
@@ -16,6 +49,7 @@ check_room() {
 
 # The image is formatted under another name, so that one that exists is whole.
 make_image() {
+  may_format
   rm -f "$image.new"
   check_room "$image"
   truncate -s "${SIZE_MIB}M" "$image.new"
@@ -28,10 +62,14 @@ make_image() {
 find_device() {
   if is_device "$root/dev/volume"; then
     device=$root/dev/volume
-    if ! blkid -p "$device" >/dev/null 2>&1; then
+    expanded "$device"
+    if [[ -e $formatting && ${FORMATTED:-} != true ]]; then
+      format "$device"
+    elif ! blkid -p "$device" >/dev/null 2>&1; then
       blank "$device" || fail "disk $DISK: its volume holds data without a filesystem that is known here; it is left untouched"
-      make_filesystem "$device"
+      format "$device"
     fi
+    rm -f "$formatting"
     return
   fi
   [[ -e $image ]] || make_image
