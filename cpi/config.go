@@ -9,6 +9,7 @@ import (
 
 	"bosh-kubernetes-cpi/agentsettings"
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/stemcell"
@@ -19,6 +20,7 @@ type Config struct {
 	Kubernetes kube.Options          `json:"kubernetes"`
 	Agent      agentsettings.Options `json:"agent"`
 	Network    network.Options       `json:"network"`
+	Disk       disk.Options          `json:"disk"`
 	Stemcell   stemcell.Options      `json:"stemcell"`
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
@@ -91,7 +93,7 @@ func LoadConfig(path string) (Config, error) {
 // Validate checks the whole configuration before anything is done with it.
 func (c Config) Validate() error {
 	for _, check := range []func() error{
-		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Stemcell.Validate, c.Timeouts.Validate,
+		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Disk.Validate, c.Stemcell.Validate, c.Timeouts.Validate,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -116,6 +118,7 @@ type overrides struct {
 	Kubernetes json.RawMessage `json:"kubernetes"`
 	Agent      json.RawMessage `json:"agent"`
 	Network    json.RawMessage `json:"network"`
+	Disk       json.RawMessage `json:"disk"`
 	Stemcell   json.RawMessage `json:"stemcell"`
 	Timeouts   json.RawMessage `json:"timeouts"`
 }
@@ -130,6 +133,7 @@ func (c Config) with(context json.RawMessage) (Config, error) {
 	}
 	if given.Kubernetes != nil {
 		c.Kubernetes = kube.Options{} // another cluster shares nothing with this one
+		c.Disk = disk.Options{}       // nor its PriorityClasses
 	}
 	if given.Stemcell != nil {
 		c.Stemcell = stemcell.Options{} // nor does its registry
@@ -141,7 +145,8 @@ func (c Config) with(context json.RawMessage) (Config, error) {
 		into any
 	}{
 		{"kubernetes", given.Kubernetes, &c.Kubernetes}, {"agent", given.Agent, &c.Agent},
-		{"network", given.Network, &c.Network}, {"stemcell", given.Stemcell, &c.Stemcell}, {"timeouts", given.Timeouts, &c.Timeouts},
+		{"network", given.Network, &c.Network}, {"disk", given.Disk, &c.Disk},
+		{"stemcell", given.Stemcell, &c.Stemcell}, {"timeouts", given.Timeouts, &c.Timeouts},
 	} {
 		if part.raw == nil {
 			continue

@@ -1,6 +1,7 @@
 package cpi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,8 @@ type Collector struct {
 	Config   Config
 	Director string // the director's UUID
 	Confirm  bool
-	Out      io.Writer // gets a line for each left-over: what, why, its age, what becomes of it
+	Grace    time.Duration // what is younger may belong to a call that still runs; 0: the longest of the timeouts
+	Out      io.Writer     // gets a line for each left-over: what, why, its age, what becomes of it
 }
 
 // Run removes, or only reports, what is left over now.
@@ -45,15 +47,15 @@ func (c Collector) Run(ctx context.Context) error {
 	}
 	session := &machine.Session{Call: &call.Call{Ctx: ctx, Client: cluster, Director: c.Director, Log: slog.New(slog.DiscardHandler)}}
 	var failed []error
-	left := found.leftOvers(time.Now(), c.Config.Timeouts.longest())
+	left := found.leftOvers(time.Now(), cmp.Or(c.Grace, c.Config.Timeouts.longest()))
 	for _, each := range left {
 		outcome := "would be " + each.remedy
 		switch {
 		case each.remedy == "":
-			outcome = "nothing is to be done"
+			outcome = "stays"
 		case c.Confirm:
 			outcome = each.remedy
-			if err := settle(session, each); err != nil {
+			if err := settle(session, each); err != nil { //nolint:contextcheck // the session has it
 				outcome = "failed"
 				failed = append(failed, err)
 			}
@@ -101,7 +103,8 @@ func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, er
 	if err != nil {
 		return survey{}, err
 	}
-	used, err := cluster.Claims.List(ctx, kube.Selection{Labels: which.Labels + "," + manifest.LabelVM + "," + manifest.LabelRole + "=" + manifest.RoleDisk})
+	inUse := which.Labels + "," + manifest.LabelVM + "," + manifest.LabelRole + "=" + manifest.RoleDisk
+	used, err := cluster.Claims.List(ctx, kube.Selection{Labels: inUse})
 	if err != nil {
 		return survey{}, err
 	}
@@ -142,10 +145,12 @@ func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
 	for _, pod := range s.pods {
 		if why := s.needless(pod, now.Sub(pod.CreationTimestamp.Time) > patience); why != "" {
 			add("Pod", pod, why, deleted, nil)
+		} else if why := s.needless(pod, true); why != "" && pod.Labels[manifest.LabelRole] == manifest.RoleVM {
+			add("Pod", pod, "if no call is at it any more, "+why, "", nil)
 		}
 	}
 	for _, template := range s.templates {
-		if now.Sub(template.CreationTimestamp.Time) > patience && unnamed(template.Template.Annotations) && !s.namedPod(template) {
+		if now.Sub(template.CreationTimestamp.Time) > patience && !manifest.Named(template.Template.Annotations) && !s.namedPod(template) {
 			add("PodTemplate", template, neverNamed, deleted, nil)
 		}
 	}
@@ -209,7 +214,7 @@ func (s survey) needless(pod *corev1.Pod, old bool) string {
 			return "an update_disk that was cut short has left it"
 		}
 	case manifest.RoleVM:
-		if old && !manifest.Recreated(pod) && unnamed(pod.Annotations) {
+		if old && !manifest.Recreated(pod) && !manifest.Named(pod.Annotations) {
 			return neverNamed
 		}
 	}
@@ -218,15 +223,11 @@ func (s survey) needless(pod *corev1.Pod, old bool) string {
 
 const neverNamed = "a create_vm that was cut short has left it: set_vm_metadata was never called for it"
 
-// unnamed reports that the director has never named the VM, which it does as soon as create_vm has answered.
-func unnamed(annotations map[string]string) bool {
-	_, named := annotations[manifest.AnnotationMetadata]
-	return !named
-}
-
 // namedPod reports that a set_vm_metadata has named the Pod, and not yet what it was made from.
 func (s survey) namedPod(template *corev1.PodTemplate) bool {
-	return slices.ContainsFunc(s.pods, func(pod *corev1.Pod) bool { return kube.OwnedBy(pod, template.UID) && !unnamed(pod.Annotations) })
+	return slices.ContainsFunc(s.pods, func(pod *corev1.Pod) bool {
+		return kube.OwnedBy(pod, template.UID) && manifest.Named(pod.Annotations)
+	})
 }
 
 // machines are the Pods of all VMs, those that are about to be made again included.

@@ -74,14 +74,32 @@ var _ = Describe("What is left over", func() {
 		}))
 	})
 
-	It("is a machine that was never named, and a Pod for a reboot, once no call can be at them any more", func() {
+	It("is a machine that was never named, and a Pod for a reboot, once no call can be at them any more; the machine is told of before", func() {
 		_, pod := machine("agent-a")
 		delete(pod.Annotations, manifest.AnnotationMetadata)
 		reboot := manifest.Reboot(pod, "d")
 		reboot.CreationTimestamp = pod.CreationTimestamp
 		Expect(collected(survey{pods: []*corev1.Pod{pod, reboot}})).To(And(HaveLen(2), HaveKey("Pod/agent-a"), HaveKey("Pod/agent-a-reboot")))
 		pod.CreationTimestamp, reboot.CreationTimestamp = metav1.NewTime(now), metav1.NewTime(now)
-		Expect(collected(survey{pods: []*corev1.Pod{pod, reboot}})).To(BeEmpty())
+		Expect(collected(survey{pods: []*corev1.Pod{pod, reboot}})).To(Equal(map[string]string{
+			"Pod/agent-a": "if no call is at it any more, " + neverNamed + ": ",
+		}))
+	})
+
+	It("is a disk that is used without its attachment, but not one whose VM has ended", func() {
+		_, vm := machine("agent-a")
+		used := manifest.Disk{Name: "disk-1", Director: "d"}.Claim()
+		used.Labels[manifest.LabelVM] = vm.Name
+		attachment := manifest.Attachment{Disk: "disk-1", VM: vm, Director: "d"}.Pod()
+		lost := survey{pods: []*corev1.Pod{vm}, used: []*corev1.PersistentVolumeClaim{used}}
+		Expect(collected(lost)).To(Equal(map[string]string{
+			"PersistentVolumeClaim/disk-1": "VM agent-a uses the disk, but somebody has taken its attachment away: attached again",
+		}))
+		attachment.DeletionTimestamp = new(metav1.NewTime(now))
+		lost.pods = []*corev1.Pod{vm, attachment}
+		Expect(collected(lost)).To(HaveKeyWithValue("PersistentVolumeClaim/disk-1", ContainSubstring("it stays until the disk is free: ")))
+		vm.Status.Phase = corev1.PodFailed
+		Expect(collected(lost)).To(BeEmpty())
 	})
 
 	It("is not what is being deleted already", func() {

@@ -50,14 +50,10 @@ var methods = map[string]method{
 
 func (s *session) machines() *machine.Session {
 	timeouts := s.config.Timeouts
-	options := machine.Options{
-		Agent: s.config.Agent, Network: s.config.Network, Stemcell: s.config.Stemcell,
-		StemcellAPI: s.stemcellAPI, AttachTime: timeouts.AttachDisk.Duration,
-	}
-	if timeouts.Unschedulable != nil {
-		options.Unschedulable = &timeouts.Unschedulable.Duration
-	}
-	return &machine.Session{Call: s.Call, Options: options}
+	return &machine.Session{Call: s.Call, Options: machine.Options{
+		Agent: s.config.Agent, Network: s.config.Network, Disk: s.config.Disk, Stemcell: s.config.Stemcell, StemcellAPI: s.stemcellAPI,
+		Unschedulable: timeouts.Unschedulable.Duration, AttachTime: timeouts.AttachDisk.Duration,
+	}}
 }
 
 func (s *session) disks() *disk.Session {

@@ -1,7 +1,6 @@
 package cpi
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -20,8 +19,8 @@ type Timeouts struct {
 	// CreateVM covers scheduling, pulling the image and booting.
 	CreateVM metav1.Duration `json:"create_vm"`
 	// Unschedulable is how long of that a machine may wait for a node that takes it, as one that an
-	// autoscaler brings; as long as the call when not given, and not at all when 0.
-	Unschedulable *metav1.Duration `json:"unschedulable"`
+	// autoscaler brings; not at all when 0.
+	Unschedulable metav1.Duration `json:"unschedulable"`
 	// DeleteVM covers stopping the machine and releasing its disks.
 	DeleteVM metav1.Duration `json:"delete_vm"`
 	// AttachDisk covers provisioning the volume at its first use.
@@ -42,9 +41,12 @@ type timeout struct {
 }
 
 const (
-	keyRequest = "request" // bounds a request and no call
-	keyOther   = "other"   // bounds the methods without a row of their own
+	keyRequest       = "request"       // bounds a request and no call
+	keyUnschedulable = "unschedulable" // bounds a part of create_vm, which may be left out
+	keyOther         = "other"         // bounds the methods without a row of their own
 )
+
+func (t timeout) boundsCalls() bool { return t.key != keyRequest && t.key != keyUnschedulable }
 
 // table is the one list of timeouts that have a default: the configuration, the job's spec and template, and
 // the page about the configuration are checked against it.
@@ -53,6 +55,7 @@ func (t *Timeouts) table() []timeout {
 		{keyRequest, &t.Request, kube.DefaultPatience},
 		{"create_stemcell", &t.CreateStemcell, 30 * time.Minute},
 		{"create_vm", &t.CreateVM, 15 * time.Minute},
+		{keyUnschedulable, &t.Unschedulable, 5 * time.Minute},
 		{"delete_vm", &t.DeleteVM, 10 * time.Minute},
 		{"attach_disk", &t.AttachDisk, 10 * time.Minute},
 		{"detach_disk", &t.DetachDisk, 5 * time.Minute},
@@ -68,15 +71,15 @@ func defaultTimeouts() (t Timeouts) {
 	return t
 }
 
-// Validate names the first timeout, in the table's order, that is not positive.
+// Validate names the first timeout, in the table's order, that is none.
 func (t Timeouts) Validate() error {
 	for _, row := range t.table() {
-		if row.value.Duration <= 0 {
+		if row.value.Duration < 0 && row.key == keyUnschedulable {
+			return fmt.Errorf("timeouts.%s must not be below 0; \"0s\" does not wait at all", row.key)
+		}
+		if row.value.Duration <= 0 && row.key != keyUnschedulable {
 			return fmt.Errorf("timeouts.%s must be longer than 0, for example \"5m\"", row.key)
 		}
-	}
-	if t.Unschedulable != nil && t.Unschedulable.Duration < 0 {
-		return errors.New("timeouts.unschedulable must not be below 0; \"0s\" does not wait at all")
 	}
 	return nil
 }
@@ -84,7 +87,7 @@ func (t Timeouts) Validate() error {
 // longest is the time after which no call is still at work.
 func (t Timeouts) longest() (longest time.Duration) {
 	for _, row := range t.table() {
-		if row.key != keyRequest {
+		if row.boundsCalls() {
 			longest = max(longest, row.value.Duration)
 		}
 	}
@@ -94,7 +97,7 @@ func (t Timeouts) longest() (longest time.Duration) {
 // of returns how long the method may take.
 func (t Timeouts) of(method string) time.Duration {
 	for _, row := range t.table() {
-		if row.key == method && row.key != keyRequest {
+		if row.key == method && row.boundsCalls() {
 			return row.value.Duration
 		}
 	}

@@ -20,12 +20,13 @@ func main() {
 	collect := flag.Bool("collect", false, "serve no request, but list what calls that were cut short have left in the cluster")
 	director := flag.String("director", "", "with -collect: the UUID of the director whose left-overs these are")
 	confirm := flag.Bool("confirm", false, "with -collect: remove what is listed")
+	grace := flag.Duration("grace", 0, "with -collect: the age at which no call can be at something any more; by default the longest of the timeouts")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if *collect {
-		if err := runCollect(ctx, *path, *director, *confirm); err != nil {
+		if err := runCollect(ctx, *path, cpi.Collector{Director: *director, Confirm: *confirm, Grace: *grace, Out: os.Stdout}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -45,10 +46,9 @@ func main() {
 	}
 }
 
-func runCollect(ctx context.Context, path, director string, confirm bool) error {
-	config, err := cpi.LoadConfig(path)
-	if err != nil {
+func runCollect(ctx context.Context, path string, collector cpi.Collector) (err error) {
+	if collector.Config, err = cpi.LoadConfig(path); err != nil {
 		return err
 	}
-	return cpi.Collector{Config: config, Director: director, Confirm: confirm, Out: os.Stdout}.Run(ctx)
+	return collector.Run(ctx)
 }

@@ -26,6 +26,14 @@ type Call struct {
 	Log *slog.Logger
 }
 
+// Within returns the call with no more than this much of its time.
+func (c *Call) Within(limit time.Duration) (*Call, context.CancelFunc) {
+	bounded := *c
+	var cancel context.CancelFunc
+	bounded.Ctx, cancel = context.WithTimeout(c.Ctx, limit)
+	return &bounded, cancel
+}
+
 // Detached returns the call with time of its own, for what has to be done after the call's is over.
 func (c *Call) Detached() (*Call, context.CancelFunc) {
 	detached := *c

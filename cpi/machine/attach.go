@@ -90,6 +90,7 @@ func (s *Session) bringAttached(claim *corev1.PersistentVolumeClaim, machine *co
 		return nil, false, err
 	}
 	depends := append(s.NodeFails(machine.Spec.NodeName), s.disks().ProvisioningFails(claim)...)
+	depends = append(depends, s.findsRoom(attachment))
 	err = s.awaitAttachment(attachment, depends)
 	if err == nil {
 		err = s.disks().Use(claim, machine.Name)
@@ -103,7 +104,7 @@ func (s *Session) bringAttached(claim *corev1.PersistentVolumeClaim, machine *co
 // bringAttachment makes the attachment, or returns the one that is there already for the same VM.
 // mine tells that this call made it.
 func (s *Session) bringAttachment(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod) (attachment *corev1.Pod, mine bool, err error) {
-	wanted, err := attachmentOf(claim, machine, s.Director)
+	wanted, err := s.attachmentOf(claim, machine)
 	if err != nil {
 		return nil, false, err
 	}
@@ -133,14 +134,15 @@ func (s *Session) bringAttachment(claim *corev1.PersistentVolumeClaim, machine *
 }
 
 // attachmentOf reads from the claim what create_disk wrote there.
-func attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, director string) (manifest.Attachment, error) {
+func (s *Session) attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod) (manifest.Attachment, error) {
 	size, err := disk.SizeOf(claim)
 	if err != nil {
 		return manifest.Attachment{}, err
 	}
 	return manifest.Attachment{
-		Disk: claim.Name, SizeMiB: size, Mode: manifest.VolumeMode(claim), Bind: manifest.IsDirectory(claim), VM: machine, Director: director,
-		Filesystem: claim.Annotations[manifest.AnnotationFilesystem], Formatted: manifest.Formatted(claim),
+		Disk: claim.Name, SizeMiB: size, Mode: manifest.VolumeMode(claim), Bind: manifest.IsDirectory(claim), VM: machine, Director: s.Director,
+		PriorityClass: s.Disk.AttachmentPriorityClass,
+		Filesystem:    claim.Annotations[manifest.AnnotationFilesystem], Formatted: manifest.Formatted(claim),
 	}, nil
 }
 

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -51,7 +50,6 @@ type prospect struct {
 // allows, at one go: an autoscaler may bring a node.
 func (s *Session) awaitBoot(pod *corev1.Pod) error {
 	var known prospect
-	limit := s.Unschedulable
 	for {
 		if !known.claim && kube.Unbound(pod) {
 			known.claim = true
@@ -63,16 +61,17 @@ func (s *Session) awaitBoot(pod *corev1.Pod) error {
 				return fmt.Errorf("%w: %s", errPodStuck, why)
 			}
 		}
-		ctx, cancel := s.Ctx, func() {}
-		waiting := limit != nil && kube.NoNode(pod)
+		bounded, cancel, depends := s, func() {}, []call.Sentinel(nil)
+		waiting := kube.NoNode(pod)
 		if waiting {
-			ctx, cancel = context.WithTimeout(s.Ctx, *limit)
+			bounded, cancel = s.within(s.Unschedulable)
+			depends = []call.Sentinel{s.nodeComes(pod)}
 		}
-		up, err := s.followBoot(ctx, pod, &known)
+		up, err := bounded.followBoot(depends, pod, &known)
 		cancel()
 		switch {
 		case errors.Is(err, kube.ErrTimeout) && waiting && s.Ctx.Err() == nil:
-			return fmt.Errorf("%w after %s", errUnschedulable, *limit)
+			return fmt.Errorf("%w after %s", errUnschedulable, s.Unschedulable)
 		case up || err != nil:
 			return err
 		}
@@ -81,13 +80,12 @@ func (s *Session) awaitBoot(pod *corev1.Pod) error {
 
 // followBoot follows the Pod until it is up, which it returns, or cannot come up, or what awaitBoot
 // goes by has changed.
-func (s *Session) followBoot(ctx context.Context, pod *corev1.Pod, known *prospect) (up bool, err error) {
+func (s *Session) followBoot(depends []call.Sentinel, pod *corev1.Pod, known *prospect) (up bool, err error) {
 	waiting := kube.NoNode(pod)
-	err = s.Pods.Await(ctx, kube.Selection{Name: pod.Name}, kube.At(pod), func(present []*corev1.Pod) (bool, error) {
-		if len(present) == 0 || present[0].UID != pod.UID || present[0].DeletionTimestamp != nil {
+	err = s.Follow(depends, pod, func(now *corev1.Pod) (bool, error) {
+		if now == nil || now.DeletionTimestamp != nil {
 			return false, call.VMCreationFailed.Errorf("Pod %s was %w while it was coming up", pod.Name, errReplaced)
 		}
-		*pod = *present[0]
 		up = kube.Ready(pod)
 		switch {
 		case kube.Finished(pod):
@@ -96,7 +94,7 @@ func (s *Session) followBoot(ctx context.Context, pod *corev1.Pod, known *prospe
 			return false, errPodStuck
 		case up:
 			return true, nil
-		case s.Unschedulable != nil && kube.NoNode(pod) != waiting:
+		case kube.NoNode(pod) != waiting:
 			return true, nil
 		}
 		return !known.claim && kube.Unbound(pod), nil

@@ -40,6 +40,9 @@ func (s *Session) Create(wanted Request) (cid string, err error) {
 	if err := s.placeNear(&vm, wanted.Disks); err != nil {
 		return "", creationFailed(err)
 	}
+	if err := s.freeAddresses(vm); err != nil {
+		return "", creationFailed(err)
+	}
 	pod, err := s.bring(vm, settings)
 	if err == nil {
 		err = s.bringUp(vm, pod, wanted.Networks)
@@ -80,7 +83,9 @@ func creationFailed(err error) error {
 // plan checks the whole request and builds what it asks for, the machine and its agent's settings, before
 // anything is sent.
 func (s *Session) plan(wanted Request) (vm manifest.VM, settings agentsettings.Files, err error) {
-	vm = manifest.VM{Name: manifest.VMName(wanted.AgentID), Director: s.Director, Stemcell: wanted.Stemcell}
+	vm = manifest.VM{
+		Name: manifest.VMName(wanted.AgentID), Director: s.Director, Stemcell: wanted.Stemcell, Addresses: wanted.Networks.Static(),
+	}
 	if !manifest.ValidName(vm.Name) {
 		return vm, nil, call.Invalid("agent_id %q cannot be part of a Pod's name: use lower-case letters, digits and '-', at most 46 of them",
 			wanted.AgentID)

@@ -51,7 +51,7 @@ func (s *Session) lostAttachment(vm, cid string) (*corev1.Pod, error) {
 
 // regained is the disk's attachment after it was brought back.
 func (s *Session) regained(vm, cid string) (*corev1.Pod, error) {
-	var regain func(vm, cid string) error = recreate{s}.regain
+	regain := recreate{s}.regain
 	machine, err := s.Pods.Get(s.Ctx, vm)
 	switch {
 	case err == nil:

@@ -26,12 +26,13 @@ type Session struct {
 type Options struct {
 	Agent    agentsettings.Options
 	Network  network.Options
+	Disk     disk.Options
 	Stemcell stemcell.Options
 	// StemcellAPI is the api_version of the VM's stemcell; nil when the director does not tell.
 	StemcellAPI *int
 	// Unschedulable is how long a machine may wait for a node that takes it, as one that an autoscaler
-	// brings: as long as the call when nil.
-	Unschedulable *time.Duration
+	// brings; not at all when 0.
+	Unschedulable time.Duration
 	// AttachTime is how long a disk may take to be attached.
 	AttachTime time.Duration
 }
@@ -40,6 +41,12 @@ type Options struct {
 func (s *Session) detached() (*Session, context.CancelFunc) {
 	detached, cancel := s.Call.Detached()
 	return &Session{Call: detached, Options: s.Options}, cancel
+}
+
+// within is the session with no more than this much of its time.
+func (s *Session) within(limit time.Duration) (*Session, context.CancelFunc) {
+	bounded, cancel := s.Call.Within(limit)
+	return &Session{Call: bounded, Options: s.Options}, cancel
 }
 
 // disks is the part of the session that is about disks.

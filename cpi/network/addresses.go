@@ -14,7 +14,7 @@ import (
 
 // Annotate returns the Pod's annotations with those that ask for the networks' addresses.
 func (ns Networks) Annotate(options Options, own map[string]string) (map[string]string, error) {
-	asked, err := options.Annotations(ns.addresses())
+	asked, err := options.Annotations(ns.Static())
 	if err != nil {
 		return nil, err
 	}
@@ -36,9 +36,9 @@ func (ns Networks) Annotate(options Options, own map[string]string) (map[string]
 // ErrAddress means that the Pod is up without an address that BOSH chose.
 var ErrAddress = errors.New("the machine does not have the address that BOSH chose")
 
-// addresses returns the static addresses of the Pod's own interface, IPv4 first. Only the type decides: the director sends
+// Static returns the static addresses of the Pod's own interface, IPv4 first. Only the type decides: the director sends
 // dynamic networks with an address that a former VM had.
-func (ns Networks) addresses() []string {
+func (ns Networks) Static() []string {
 	var found []netip.Addr
 	for _, network := range ns {
 		if network.manual() && !network.isNIC() {

@@ -29,6 +29,8 @@ type Attachment struct {
 	Bind       bool        // as a directory, see AnnotationAttach
 	VM         *corev1.Pod // one that is Recreated has the disk among its own volumes
 	Director   string
+	// PriorityClass is the machine's when empty.
+	PriorityClass string
 }
 
 // Pod is the attachment. It runs on the VM's node from the VM's image, needs no address, and belongs
@@ -62,6 +64,9 @@ func (a Attachment) Pod() *corev1.Pod {
 		devices = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "devices", VolumeSource: devices})
+	if a.PriorityClass != "" {
+		pod.Spec.PriorityClassName = a.PriorityClass
+	}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(attachmentGrace))
 	if a.VM.Spec.NodeName != "" {

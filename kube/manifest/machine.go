@@ -41,6 +41,7 @@ type VM struct {
 	Budget   *Budget   // how many machines of the group may be away; nil: no matter
 	Services []Service // what the machine is behind
 
+	Addresses   []string // static ones, of its Pod
 	Labels      map[string]string
 	Annotations map[string]string
 	Init        string // path of the init program; found out by the start script when empty
@@ -71,6 +72,9 @@ func (vm VM) meta() metav1.ObjectMeta {
 	}
 	if vm.Group != "" {
 		meta.Labels[LabelGroup] = GroupLabel(vm.Group)
+	}
+	if label := AddressLabel(vm.Addresses); label != "" {
+		meta.Labels[LabelAddress] = label
 	}
 	for key, value := range vm.Labels {
 		if _, own := meta.Labels[key]; !own {

@@ -46,6 +46,13 @@ func Describe(metadata map[string]any) (Metadata, error) {
 	return described, nil
 }
 
+// Named reports whether the director has ever given the object metadata. A VM it names as soon as create_vm has
+// answered.
+func Named(annotations map[string]string) bool {
+	_, named := annotations[AnnotationMetadata]
+	return named
+}
+
 // Patch is the strategic merge patch that puts the metadata on an object.
 func (m Metadata) Patch() ([]byte, error) { return metadataPatch(m) }
 

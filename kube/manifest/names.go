@@ -29,6 +29,8 @@ const (
 	// LabelGroup is on the machines of one instance group, and on their attachments. The annotation of
 	// the same name holds the group's name as BOSH gave it.
 	LabelGroup = Prefix + "group"
+	// LabelAddress is on a machine with static addresses: see AddressLabel.
+	LabelAddress = Prefix + "address"
 	// LabelCopy is on a disk that update_disk makes to take another one's place, until it has: its value
 	// tells how far that is, CopyUnproven or CopyProven.
 	LabelCopy = Prefix + "copy"
@@ -120,7 +122,7 @@ const (
 // reserved are the labels and annotations that the CPI itself works with. names_test.go proves that none is
 // missing: one that is would be the operator's to set, and a VM's metadata could overwrite it.
 var reserved = []string{
-	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelCopy,
+	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelAddress, LabelCopy,
 	AnnotationDigest, AnnotationStemcell, AnnotationAddress, AnnotationBudget, AnnotationAddresses, AnnotationMetadata,
 	AnnotationSize, AnnotationFilesystem, AnnotationSnapshotClass, AnnotationAttach, AnnotationFormatted, AnnotationCopyOf, AnnotationCopiedTo,
 	AnnotationKeep, AnnotationCall,
@@ -173,6 +175,12 @@ func LabelValue(value string) (string, bool) {
 		return "", false
 	}
 	return value, true
+}
+
+// AddressLabel is the value of LabelAddress for these addresses; "" for none. A label has no ':' and ','.
+func AddressLabel(addresses []string) string {
+	label, _ := LabelValue(strings.ReplaceAll(strings.Join(addresses, "_"), ":", "-"))
+	return label
 }
 
 // LabelKey returns the key under Prefix as a label's or annotation's name can be: characters that

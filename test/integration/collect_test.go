@@ -18,7 +18,18 @@ import (
 func (w world) collect(ctx context.Context, uuid string, more ...string) []string {
 	GinkgoHelper()
 	quick := w.withTimeouts(map[string]any{"create_stemcell": "1s", "create_vm": "1s", "delete_vm": "1s", "attach_disk": "1s", "detach_disk": "1s", "update_disk": "1s", "other": "1s"})
-	out, err := exec.CommandContext(ctx, program, append([]string{"-configPath", quick.Config, "-collect", "-director", uuid}, more...)...).Output()
+	return collected(ctx, quick.Config, uuid, more...)
+}
+
+// listed is what the program lists with this configuration for the world's director.
+func (w world) listed(ctx context.Context, config string, more ...string) []string {
+	GinkgoHelper()
+	return collected(ctx, config, director.UUID, more...)
+}
+
+func collected(ctx context.Context, config, uuid string, more ...string) []string {
+	GinkgoHelper()
+	out, err := exec.CommandContext(ctx, program, append([]string{"-configPath", config, "-collect", "-director", uuid}, more...)...).Output()
 	Expect(err).NotTo(HaveOccurred())
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
@@ -70,6 +81,16 @@ var _ = Describe("Left-overs", func() {
 		Eventually(w.objects).WithContext(ctx).Should(ConsistOf(append(clean, "Pod/orphan-an", "Service/orphan-an", "PersistentVolumeClaim/"+disk)))
 		Expect(w.service(ctx, "web")).NotTo(BeNil())
 		Expect(w.collect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
+	})
+
+	It("are told of while a call may still be at them, and are removed after a shorter grace", func(ctx context.Context) {
+		Expect(w.killed(ctx, 3, true, "create_vm", "killed", stemcellCID, behind(fixed(nil)), onDynamic(), []string{}, map[string]any{})).To(BeTrue())
+		patient := w.withTimeouts(map[string]any{})
+		w.Director = patient
+		listed := And(ContainSubstring("/agent-killed ("), ContainSubstring("if no call is at it any more, a create_vm that was cut short has left it"), ContainSubstring(": stays"))
+		Expect(w.listed(ctx, patient.Config)).To(ContainElement(listed))
+		Eventually(w.listed).WithContext(ctx).WithArguments(patient.Config, "-grace", "1s").Should(ContainElement(
+			And(ContainSubstring("/agent-killed ("), ContainSubstring("would be deleted"))))
 	})
 
 	It("are budgets without machines, and those that block every drain", func(ctx context.Context) {

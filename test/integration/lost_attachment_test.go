@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 
@@ -136,5 +137,55 @@ var _ = Describe("A disk that is deleted and attached at the same time", func() 
 		})
 		Expect(w.fails(ctx, "delete_disk", disk).Message).To(ContainSubstring("disk " + disk + " is attached to VM " + vm))
 		Expect(w.claim(ctx, disk).DeletionTimestamp).To(BeNil())
+	})
+})
+
+var _ = Describe("A disk for a VM on a full node", func() {
+	It("is told of at once, in the scheduler's words", func(ctx context.Context) {
+		node := "full"
+		bringNode(ctx, node)
+		w := newWorld(ctx)
+		w.must(ctx, "create_vm", "one", stemcellCID, on(node), onDynamic(), []string{}, map[string]any{})
+		disk := w.createDisk(ctx)
+		full := []byte(`{"status":{"allocatable":{"pods":"1"},"capacity":{"pods":"1"}}}`)
+		_, err := cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, full, metav1.PatchOptions{}, "status")
+		Expect(err).NotTo(HaveOccurred())
+		w.Director = w.withTimeouts(map[string]any{"attach_disk": "5m"})
+		Expect(w.fails(ctx, "attach_disk", "agent-one", disk).Message).To(And(ContainSubstring("finds no room on the VM's node"), ContainSubstring("Too many pods")))
+		Expect(w.objects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
+	})
+})
+
+var _ = Describe("A Pod that is more important than a VM, on its full node", func() {
+	It("takes the VM's place and not its disk's, when attachments have a PriorityClass of their own", func(ctx context.Context) {
+		class, err := os.ReadFile("../../manifests/priority-class.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(plane.Apply(ctx, string(class))).To(Succeed())
+		Expect(plane.Apply(ctx, `{"apiVersion":"scheduling.k8s.io/v1","kind":"PriorityClass","metadata":{"name":"important"},"value":1000}`)).To(Succeed())
+		node := "preempting"
+		bringNode(ctx, node)
+		w := newWorld(ctx)
+		w.must(ctx, "create_vm", "one", stemcellCID, on(node), onDynamic(), []string{}, map[string]any{})
+		disk := w.createDisk(ctx)
+		w.Director = w.with("disk", map[string]any{"attachment_priority_class": "bosh-attachment"})
+		w.must(ctx, "attach_disk", "agent-one", disk)
+		full := []byte(`{"status":{"allocatable":{"pods":"2"},"capacity":{"pods":"2"}}}`)
+		_, err = cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, full, metav1.PatchOptions{}, "status")
+		Expect(err).NotTo(HaveOccurred())
+
+		Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"other","namespace":"`+w.namespace+`"},"spec":{
+			"priorityClassName":"important","nodeSelector":{"test/name":"`+node+`"},"tolerations":[{"operator":"Exists"}],
+			"containers":[{"name":"c","image":"none"}]}}`)).To(Succeed())
+		preempted := func(ctx context.Context) []string {
+			GinkgoHelper()
+			events, err := cluster.CoreV1().Events(w.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=Preempted"})
+			Expect(err).NotTo(HaveOccurred())
+			var names []string
+			for _, event := range events.Items {
+				names = append(names, event.InvolvedObject.Name)
+			}
+			return names
+		}
+		Eventually(preempted).WithContext(ctx).Should(Equal([]string{"agent-one"}))
 	})
 })

@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/kube"
 )
 
 // failure is a cause for which create_vm cannot succeed, and what is to be answered.
@@ -27,6 +29,7 @@ type failure struct {
 	words      []string // what the error says
 	retry      bool
 	slow       bool // it is waited for until the deadline
+	large      bool // an autoscaler is waited for, for as long as one takes to say something
 }
 
 // waiting is a machine that waits for this reason.
@@ -60,7 +63,11 @@ var _ = DescribeTable("create_vm that cannot succeed says why, and leaves nothin
 			Expect(failed.Message).To(ContainSubstring(words))
 		}
 		Expect(failed.OkToRetry).To(Equal(f.retry), failed.Message)
-		Expect(time.Since(started)).To(BeNumerically("<", 15*time.Second), "it waited although that cannot help")
+		patience := 15 * time.Second
+		if f.large {
+			patience = 45 * time.Second
+		}
+		Expect(time.Since(started)).To(BeNumerically("<", patience), "it waited although that cannot help")
 		Eventually(w.objects).WithContext(ctx).Should(BeEmpty())
 	},
 	Entry("an image that is not there", failure{
@@ -90,6 +97,15 @@ var _ = DescribeTable("create_vm that cannot succeed says why, and leaves nothin
 	Entry("no node, and one is waited for a while", failure{retry: true,
 		properties: map[string]any{"cpu": 100000}, timeouts: map[string]any{"unschedulable": "1s"},
 		words: []string{"Insufficient cpu", "after 1s"}}),
+	Entry("no node, and no autoscaler brings one", failure{
+		prepare:    autoscaler("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 node(s) didn't match Pod's node affinity/selector"),
+		properties: map[string]any{"zone": "none"}, words: []string{"no autoscaler brings one", "didn't trigger scale-up"}}),
+	Entry("no node, and an autoscaler brings one too late", failure{retry: true,
+		prepare:    autoscaler("TriggeredScaleUp", "pod triggered scale-up: [{large 1->2 (max: 3)}]"),
+		timeouts:   map[string]any{"unschedulable": "8s"},
+		properties: map[string]any{"cpu": 100000}, words: []string{"Insufficient cpu", "after 8s"}}),
+	Entry("no node that could ever hold it, and no autoscaler", failure{large: true, timeouts: map[string]any{"create_vm": "1m"},
+		properties: map[string]any{"cpu": 100000}, words: []string{"asks for cpu: 100k", "no node of the cluster has that much"}}),
 	Entry("no node, and one is waited for as long as the call takes", failure{slow: true, retry: true,
 		properties: map[string]any{"zone": "none"},
 		words:      []string{"didn't match Pod's node affinity/selector"}}),
@@ -174,4 +190,29 @@ func tried(ctx context.Context, w world, words string) {
 		_, err := cluster.CoreV1().Pods(w.namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}).WithContext(ctx).Should(MatchError(ContainSubstring(words)))
+}
+
+// autoscaler says this of each Pod of the world's that no node takes.
+func autoscaler(reason, message string) func(context.Context, world) {
+	return func(ctx context.Context, w world) {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		pods, err := cluster.CoreV1().Pods(w.namespace).Watch(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { cancel(); pods.Stop() })
+		go func() {
+			for event := range pods.ResultChan() {
+				pod, isPod := event.Object.(*corev1.Pod)
+				if !isPod || kube.Unschedulable(pod) == "" {
+					continue
+				}
+				now := metav1.Now()
+				_, _ = cluster.CoreV1().Events(w.namespace).Create(ctx, &corev1.Event{
+					ObjectMeta:     metav1.ObjectMeta{GenerateName: pod.Name + ".", Namespace: w.namespace},
+					InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: w.namespace, Name: pod.Name, UID: pod.UID},
+					Reason:         reason, Message: message, Type: corev1.EventTypeNormal, LastTimestamp: now, FirstTimestamp: now,
+					Source: corev1.EventSource{Component: "cluster-autoscaler"},
+				}, metav1.CreateOptions{})
+			}
+		}()
+	}
 }
