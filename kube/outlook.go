@@ -23,6 +23,12 @@ const (
 	enoughPulls   = 2
 )
 
+// What the kubelet says of a container whose image it cannot get: pkg/kubelet/images/types.go.
+const (
+	reasonErrImagePull     = "ErrImagePull"
+	reasonImagePullBackOff = "ImagePullBackOff"
+)
+
 // Hopeless reports whether nothing but a change of the request or of the cluster lets this Pod come
 // up. It has to see every change of the Pod.
 func (o *Outlook) Hopeless(pod *corev1.Pod) bool {
@@ -32,14 +38,14 @@ func (o *Outlook) Hopeless(pod *corev1.Pod) bool {
 			o.reason = ""
 			continue
 		}
-		if waiting.Reason == "ErrImagePull" && o.reason != waiting.Reason {
+		if waiting.Reason == reasonErrImagePull && o.reason != waiting.Reason {
 			o.pulls++
 		}
 		o.reason = waiting.Reason
 		switch waiting.Reason {
 		case "InvalidImageName", "CreateContainerConfigError":
 			return true
-		case "ErrImagePull", "ImagePullBackOff":
+		case reasonErrImagePull, reasonImagePullBackOff:
 			return o.pulls >= enoughPulls && noSuchImage(waiting.Message)
 		case "CrashLoopBackOff":
 			return status.RestartCount >= enoughCrashes

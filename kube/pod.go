@@ -87,6 +87,14 @@ func EphemeralEnded(pod *corev1.Pod, name string) *corev1.ContainerStateTerminat
 	return nil
 }
 
+// EphemeralUnpulled reports that the image of the ephemeral container of this name cannot be had now.
+func EphemeralUnpulled(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
+		waiting := s.State.Waiting
+		return s.Name == name && waiting != nil && (waiting.Reason == reasonErrImagePull || waiting.Reason == reasonImagePullBackOff)
+	})
+}
+
 // EphemeralUnstarted reports that the ephemeral container of this name was made and does not run.
 func EphemeralUnstarted(pod *corev1.Pod, name string) bool {
 	for _, status := range pod.Status.EphemeralContainerStatuses {

@@ -20,7 +20,7 @@ func main() {
 	collect := flag.Bool("collect", false, "serve no request, but list what calls that were cut short have left in the cluster")
 	director := flag.String("director", "", "with -collect: the UUID of the director whose left-overs these are")
 	confirm := flag.Bool("confirm", false, "with -collect: remove what is listed")
-	grace := flag.Duration("grace", 0, "with -collect: the age at which no call can be at something any more; by default the longest of the timeouts")
+	grace := flag.Duration("grace", 0, "with -collect: the age at which no call is at something any more (by default the longest timeout)")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

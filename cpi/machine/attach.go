@@ -149,6 +149,7 @@ func (s *Session) attachmentOf(claim *corev1.PersistentVolumeClaim, machine *cor
 // awaitAttachment waits until the device is there, unless one of what that depends on fails.
 func (s *Session) awaitAttachment(attachment *corev1.Pod, depends []call.Sentinel) error {
 	cid, vm := attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM]
+	var outlook kube.Outlook
 	err := s.Follow(depends, attachment, func(now *corev1.Pod) (bool, error) {
 		if now == nil || now.DeletionTimestamp != nil {
 			return false, call.CloudError.Errorf("disk %s was detached while it was being attached", cid)
@@ -162,6 +163,9 @@ func (s *Session) awaitAttachment(attachment *corev1.Pod, depends []call.Sentine
 		if reason := kube.VolumeOutOfReach(attachment); reason != "" {
 			return false, call.CloudError.Errorf("disk %s cannot be attached to VM %s: "+
 				"its volume cannot be reached from the VM's node: %s", cid, vm, reason)
+		}
+		if outlook.Hopeless(attachment) {
+			return false, call.CloudError.Errorf("disk %s cannot be attached: %s", cid, s.Reported(attachment))
 		}
 		return false, nil
 	})

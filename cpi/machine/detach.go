@@ -143,6 +143,9 @@ func (p hotPlug) beginProof(attachment *corev1.Pod) (string, error) {
 // awaitRelease deletes the attachment once the container named proof has found its device free, on one
 // and the same watch, and waits until it is gone. There is no proof to wait for when the attachment's
 // container never ran, so that it has no device, or when its node is off. One that was gone before is not free.
+//
+// A proof whose image cannot be had, as where each start of a container asks the registry (AlwaysPullImages), is given
+// up: the attachment is deleted, and proves the disk free by leaving.
 func (p hotPlug) awaitRelease(attachment *corev1.Pod, proof string) (free bool, err error) {
 	free = proof == ""
 	asked := free && attachment.DeletionTimestamp != nil
@@ -152,7 +155,12 @@ func (p hotPlug) awaitRelease(attachment *corev1.Pod, proof string) (free bool, 
 	}
 	err = p.Follow(depends, attachment, func(now *corev1.Pod) (bool, error) {
 		if now == nil || asked {
+			free = free || leaves(attachment)
 			return now == nil, nil
+		}
+		if proof != "" && kube.EphemeralUnpulled(attachment, proof) {
+			asked = true
+			return false, p.Pods.Delete(p.Ctx, attachment)
 		}
 		if ended, err := proven(attachment, proof); !ended || err != nil {
 			return false, err
@@ -170,11 +178,16 @@ func (p hotPlug) awaitRelease(attachment *corev1.Pod, proof string) (free bool, 
 // whether it did, or was killed.
 func (p hotPlug) awaitLeave(attachment *corev1.Pod) (left bool, err error) {
 	err = p.Follow(p.NodeFails(attachment.Spec.NodeName), attachment, func(now *corev1.Pod) (bool, error) {
-		ended := manifest.OwnStatus(attachment).State.Terminated
-		left = ended != nil && ended.ExitCode == 0
+		left = leaves(attachment)
 		return now == nil, nil
 	})
 	return left, p.explainRelease(attachment, err)
+}
+
+// leaves reports that the attachment has ended by itself, as it does only when its device is free.
+func leaves(attachment *corev1.Pod) bool {
+	ended := manifest.OwnStatus(attachment).State.Terminated
+	return ended != nil && ended.ExitCode == 0
 }
 
 func (p hotPlug) explainRelease(attachment *corev1.Pod, err error) error {

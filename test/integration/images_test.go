@@ -1,0 +1,61 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+var _ = Describe("A node that has to ask the registry at each start of a container", func() {
+	var (
+		w        world
+		vm, disk string
+	)
+	BeforeEach(func(ctx context.Context) { w, vm, disk = newWorldWithDisk(ctx) })
+
+	It("detaches a disk while the registry does not answer", func(ctx context.Context) {
+		w.must(ctx, "attach_disk", vm, disk)
+		Expect(w.annotate(ctx, disk+"-attachment", "test/unpulled", new("dial tcp 10.0.0.1:443: i/o timeout"))).To(Succeed())
+		w.must(ctx, "detach_disk", vm, disk)
+		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
+	})
+
+	It("ends an attach_disk early whose image the registry does not have, and leaves nothing", func(ctx context.Context) {
+		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
+				annotateBody(r, map[string]string{"test/waiting": "ErrImagePull", "test/message": "registry.example.com/stemcell: not found"})
+			}
+			next.ServeHTTP(rw, r)
+		})
+		started := time.Now()
+		w.Director = w.withTimeouts(map[string]any{"attach_disk": "5m"})
+		Expect(w.fails(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("registry.example.com/stemcell: not found"))
+		Expect(time.Since(started)).To(BeNumerically("<", time.Minute))
+		Expect(w.objects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
+	})
+})
+
+// annotateBody gives the Pod that the request makes these annotations.
+func annotateBody(r *http.Request, annotations map[string]string) {
+	defer GinkgoRecover()
+	raw, err := io.ReadAll(r.Body)
+	Expect(err).NotTo(HaveOccurred())
+	var pod corev1.Pod
+	_, _, err = scheme.Codecs.UniversalDeserializer().Decode(raw, nil, &pod)
+	Expect(err).NotTo(HaveOccurred())
+	pod.APIVersion, pod.Kind, pod.Annotations = "v1", "Pod", annotations
+	raw, err = json.Marshal(pod)
+	Expect(err).NotTo(HaveOccurred())
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+	r.Header.Set("Content-Type", runtime.ContentTypeJSON)
+}
