@@ -1,9 +1,11 @@
 # Proves that nothing uses a disk's device, and takes its node away in the same moment. It fails when the
-# device is in use, and names the users.
+# device is in use, and names the users. One that is in use for a moment, as by a program that looks at new devices, is
+# tried again.
 #
 # Environment: that of the attachment.
 . lib/shell.sh
 . lib/device.sh
+. lib/pause.sh
 . lib/lock.sh
 . lib/processes.sh
 . lib/users.sh
@@ -22,5 +24,9 @@ open_elsewhere() {
 
 is_device "$node" || exit 0 # taken away by an earlier try
 open_elsewhere
-exclusively "$device" "$node" || fail "$(users "$device")"
+tries=0
+until exclusively "$device" "$node"; do
+  ((tries++ < 15)) || fail "$(users "$device")"
+  pause 0.2
+done
 held "$lock" || free_loop "$device" # its attachment does that when it ends

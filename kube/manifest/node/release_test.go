@@ -33,6 +33,14 @@ var _ = Describe("A release", func() {
 		Expect(w.exists("devices/disk-1")).To(BeTrue())
 	})
 
+	It("tries again while the device is in use for a moment", func() {
+		w.know("busy/8:16", "")
+		r := w.at(3, node.Release(), attachment, func(*running) { w.forget("busy/8:16") })
+		<-r.ended
+		Expect(r.err).NotTo(HaveOccurred())
+		Expect(w.exists("devices/disk-1")).To(BeFalse())
+	})
+
 	It("has succeeded when the node is gone", func() {
 		Expect(os.Remove(w.path("devices/disk-1"))).To(Succeed())
 		Expect(w.run(node.Release(), attachment...)).To(BeZero())

@@ -2,13 +2,18 @@
 
 # users DEVICE: who has it mounted, one process per mount namespace, and who holds it.
 users() {
-  local process at namespace seen=" "
-  while read -r process _ at; do
-    namespace=$(readlink "$root/proc/$process/ns/mnt" 2>/dev/null) || continue
-    [[ $seen != *" $namespace "* ]] || continue
-    seen+="$namespace "
-    echo "process $process ($(cat "$root/proc/$process/comm" 2>/dev/null)) has it mounted at $at"
-  done < <(processes "$(numbers "$1")")
+  processes "$(numbers "$1")" | perl -e '
+    use strict;
+    my ($proc) = @ARGV;
+    my %seen;
+    while (<STDIN>) {
+      my ($process, undef, $at) = split;
+      my $namespace = readlink("$proc/$process/ns/mnt") or next;
+      next if $seen{$namespace}++;
+      open(my $comm, "<", "$proc/$process/comm") or next;
+      chomp(my $name = <$comm> // "");
+      print "process $process ($name) has it mounted at $at\n";
+    }' "$root/proc"
   holders "$(numbers "$1")"
 }
 
