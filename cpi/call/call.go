@@ -8,8 +8,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// cleanupTime bounds what is done after a call has failed, when its own time may be over.
-const cleanupTime = time.Minute
+// CleanupTime bounds what is done after a call has failed, when its own time may be over.
+const CleanupTime = time.Minute
 
 // Call is one request on its way. It lives as long as the request, so that it may hold the context.
 type Call struct {
@@ -34,10 +34,10 @@ func (c *Call) Within(limit time.Duration) (*Call, context.CancelFunc) {
 	return &bounded, cancel
 }
 
-// Detached returns the call with time of its own, for what has to be done after the call's is over.
-func (c *Call) Detached() (*Call, context.CancelFunc) {
+// Detached returns the call with this much time of its own, for what has to be done after the call's is over.
+func (c *Call) Detached(limit time.Duration) (*Call, context.CancelFunc) {
 	detached := *c
 	var cancel context.CancelFunc
-	detached.Ctx, cancel = context.WithTimeout(context.WithoutCancel(c.Ctx), cleanupTime)
+	detached.Ctx, cancel = context.WithTimeout(context.WithoutCancel(c.Ctx), limit)
 	return &detached, cancel
 }

@@ -19,7 +19,7 @@ func (c *Call) RunErrand(wanted *corev1.Pod, what string) error {
 		return err
 	}
 	err = c.awaitErrand(errand, what)
-	detached, cancel := c.Detached()
+	detached, cancel := c.Detached(CleanupTime)
 	defer cancel()
 	return errors.Join(err, c.Pods.Delete(detached.Ctx, errand))
 }

@@ -128,7 +128,7 @@ func (c *Call) ExplainTimeout(pod *corev1.Pod, err error, words string) error {
 
 // Reported says what the cluster last reported of the Pod, even when the call's time is over.
 func (c *Call) Reported(pod *corev1.Pod) string {
-	detached, cancel := c.Detached()
+	detached, cancel := c.Detached(CleanupTime)
 	defer cancel()
 	return detached.Explain(detached.Ctx, pod)
 }

@@ -27,7 +27,7 @@ type Session struct {
 
 // detached is the session with time of its own, as call.Call.Detached.
 func (s *Session) detached() (*Session, context.CancelFunc) {
-	detached, cancel := s.Call.Detached()
+	detached, cancel := s.Call.Detached(call.CleanupTime)
 	return &Session{Call: detached, Start: s.Start}, cancel
 }
 

@@ -46,7 +46,7 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 		return "", err
 	}
 	if err := s.awaitSnapshot(snapshots, snapshot); err != nil {
-		detached, cancel := s.Detached()
+		detached, cancel := s.Detached(call.CleanupTime)
 		defer cancel()
 		return "", errors.Join(err, snapshots.Delete(detached.Ctx, snapshot))
 	}

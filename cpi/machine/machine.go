@@ -37,9 +37,12 @@ type Options struct {
 	AttachTime time.Duration
 }
 
-// detached is the session with time of its own, as call.Call.Detached.
-func (s *Session) detached() (*Session, context.CancelFunc) {
-	detached, cancel := s.Call.Detached()
+// detached is the session with time of its own to clean up.
+func (s *Session) detached() (*Session, context.CancelFunc) { return s.detachedFor(call.CleanupTime) }
+
+// detachedFor is the session with this much time of its own.
+func (s *Session) detachedFor(limit time.Duration) (*Session, context.CancelFunc) {
+	detached, cancel := s.Call.Detached(limit)
 	return &Session{Call: detached, Options: s.Options}, cancel
 }
 

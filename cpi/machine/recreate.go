@@ -161,7 +161,7 @@ func (r recreate) change(vm string, change manifest.Change) (*corev1.PodTemplate
 }
 
 // give makes the machine again with the disk, which is attached. When that fails for a disk that this
-// call has attached, the machine is made again without it.
+// call has attached, the machine is made again without it, and has the time that an attachment has to come up again.
 func (r recreate) give(disk *corev1.PersistentVolumeClaim, machine, attachment *corev1.Pod, mine bool) error {
 	template, err := r.change(machine.Name, manifest.Change{Add: disk})
 	if err != nil {
@@ -173,10 +173,9 @@ func (r recreate) give(disk *corev1.PersistentVolumeClaim, machine, attachment *
 		return err
 	}
 	if mine {
-		undo, cancel := r.detached()
+		undo, cancel := r.detachedFor(r.AttachTime)
 		defer cancel()
-		_, _, undone := recreate{undo}.withdraw(template.Name, attachment)
-		err = errors.Join(err, undone)
+		err = errors.Join(err, recreate{undo}.returnFrom(template.Name, attachment))
 	}
 	return err
 }
@@ -187,15 +186,20 @@ func (r recreate) take(vm string, attachment *corev1.Pod) error {
 	if _, err := r.NodeOff(attachment); err != nil {
 		return err
 	}
-	machine, template, err := r.withdraw(vm, attachment)
-	if err != nil {
-		return err
-	}
-	err = r.awaitUp(machine, template)
+	err := r.returnFrom(vm, attachment)
 	if errors.Is(err, errReplaced) {
 		return nil // another call waits for its successor
 	}
 	return err
+}
+
+// returnFrom is withdraw, and waits until the machine is up.
+func (r recreate) returnFrom(vm string, attachment *corev1.Pod) error {
+	machine, template, err := r.withdraw(vm, attachment)
+	if err != nil {
+		return err
+	}
+	return r.awaitUp(machine, template)
 }
 
 // withdraw makes the machine's Pod again without the disk, which is free once there is one, and ends the

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -140,6 +141,35 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(manifest.Disks(pod(ctx).Spec)).To(BeEmpty())
 		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 		Expect(w.objects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
+	})
+
+	It("comes back when another Pod has taken its place on a full node, and the call says why", func(ctx context.Context) {
+		node := "seat-" + w.namespace
+		bringNode(ctx, node)
+		properties := maps.Clone(w.vm)
+		maps.Copy(properties, on(node))
+		w.must(ctx, "create_vm", "two", stemcellCID, properties, onDynamic(), []string{}, map[string]any{})
+		vm = "agent-two"
+		full := []byte(`{"status":{"allocatable":{"pods":"2"},"capacity":{"pods":"2"}}}`)
+		_, err := cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, full, metav1.PatchOptions{}, "status")
+		Expect(err).NotTo(HaveOccurred())
+		other := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"other","namespace":"` + w.namespace + `"},"spec":{
+			"nodeName":"` + node + `","tolerations":[{"operator":"Exists"}],"containers":[{"name":"c","image":"none"}]}}`
+		ended := pod(ctx).UID
+		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			if _, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, vm, metav1.GetOptions{}); err != nil &&
+				r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
+				_ = plane.Apply(ctx, other)
+			}
+			next.ServeHTTP(rw, r)
+		})
+		hurried := w.withTimeouts(map[string]any{"attach_disk": "15s", "unschedulable": "3s"})
+		response, err := hurried.Call(ctx, "attach_disk", vm, disk)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Error.Message).To(And(ContainSubstring("VM agent-two did not come up again"), ContainSubstring("Too many pods")))
+		Expect(pod(ctx).UID).NotTo(Equal(ended))
+		Expect(pod(ctx).Status.Phase).To(Equal(corev1.PodRunning))
+		Expect(manifest.Disks(pod(ctx).Spec)).To(BeEmpty())
 	})
 
 	It("is not touched by detach_disk while its node does not answer", func(ctx context.Context) {
