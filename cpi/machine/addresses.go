@@ -30,7 +30,7 @@ func (s *Session) explainAddresses(pod *corev1.Pod, networks network.Networks, e
 // machine that is made again for each disk has to have its addresses whatever the network.
 func (s *Session) keepAddresses(pod *corev1.Pod, networks network.Networks) error {
 	asking := map[string]string{}
-	if s.Network.KeepDynamicAddresses && networks.Dynamic() {
+	if s.Network.Keeps(networks, pod) {
 		var err error
 		if asking, err = s.Network.Annotations(network.OfPod(pod)); err != nil {
 			return err

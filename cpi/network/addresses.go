@@ -105,6 +105,15 @@ func (ns Networks) Asked() string {
 	return strings.Join(asked, ", ")
 }
 
+// Keeps reports whether the address that a dynamic network gave the Pod can be asked for again. It cannot where the Pod
+// has another network of its own than the cluster's: the annotations are for that one's plugin, which would not have
+// the address.
+func (o Options) Keeps(networks Networks, pod *corev1.Pod) bool {
+	_, other := pod.Annotations[annotationDefaultNetwork]
+	asks := slices.ContainsFunc(o.AddressAnnotations, func(a AddressAnnotation) bool { return a.Name == annotationDefaultNetwork })
+	return o.KeepDynamicAddresses && networks.Dynamic() && (!other || asks)
+}
+
 // Dynamic reports whether the Pod's own address is one that the cluster chose.
 func (ns Networks) Dynamic() bool {
 	some := false

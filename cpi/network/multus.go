@@ -18,6 +18,9 @@ import (
 // Annotations of the Network Plumbing Working Group's specification, which Multus follows: networks
 // beside the Pod's own are asked for by the one, and reported by the other.
 const (
+	// annotationDefaultNetwork gives a Pod another network of its own than the cluster's: Multus, not the specification.
+	annotationDefaultNetwork = "v1.multus-cni.io/default-network"
+
 	annotationNICs   = "k8s.v1.cni.cncf.io/networks"
 	annotationStatus = "k8s.v1.cni.cncf.io/network-status"
 )

@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/agentsettings"
 	"bosh-kubernetes-cpi/cpi/call"
@@ -139,6 +140,21 @@ var _ = Describe("An address that the cluster chose", func() {
 		Entry("not for a dynamic network beside a manual one", `{"a":{"type":"manual","ip":"10.0.0.1"},"b":{"type":"dynamic"}}`, false),
 		Entry("not for attachments", `{"a":{"type":"dynamic","cloud_properties":{"network_attachment":"a"}}}`, false),
 		Entry("not without networks", `{}`, false),
+	)
+})
+
+var _ = Describe("A dynamic network's address", func() {
+	ownNetwork := AddressAnnotation{Name: annotationDefaultNetwork, Value: `{{join .IPs ","}}`}
+	DescribeTable("is asked for again", func(asked []AddressAnnotation, annotations map[string]string, want bool) {
+		options := Options{AddressAnnotations: asked, KeepDynamicAddresses: true}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}
+		Expect(options.Keeps(Networks{"default": {Type: Dynamic}}, pod)).To(Equal(want))
+	},
+		Entry("of the cluster's own network", DefaultOptions().AddressAnnotations, nil, true),
+		Entry("not of another default network, whose plugin is asked otherwise", DefaultOptions().AddressAnnotations,
+			map[string]string{annotationDefaultNetwork: "infra/other"}, false),
+		Entry("of a default network that is asked by that very annotation", []AddressAnnotation{ownNetwork},
+			map[string]string{annotationDefaultNetwork: "kube-system/default"}, true),
 	)
 })
 
