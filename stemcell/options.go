@@ -102,10 +102,10 @@ func (r Registry) validate() error {
 	if r.Repository == "" {
 		return r.validateUnused()
 	}
-	for key, value := range map[string]string{"repository": r.Repository, "pull_repository": r.PullRepository} {
-		if value != "" && !(strings.Contains(value, "/") && prefix(value)) {
+	for _, each := range []struct{ key, value string }{{"repository", r.Repository}, {"pull_repository", r.PullRepository}} {
+		if each.value != "" && !(strings.Contains(each.value, "/") && prefix(each.value)) {
 			return fmt.Errorf("stemcell.registry.%s %q is not a registry and a repository, without scheme and tag, "+
-				"for example registry.example.com/bosh/stemcells", key, value)
+				"for example registry.example.com/bosh/stemcells", each.key, each.value)
 		}
 	}
 	switch {
