@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -89,9 +90,10 @@ func (s *Session) bringAttached(claim *corev1.PersistentVolumeClaim, machine *co
 	if err != nil {
 		return nil, false, err
 	}
-	depends := append(s.NodeFails(machine.Spec.NodeName), s.disks().ProvisioningFails(claim)...)
-	depends = append(depends, s.findsRoom(attachment))
-	err = s.awaitAttachment(attachment, depends)
+	if attachment.DeletionTimestamp == nil {
+		depends := append(s.NodeFails(machine.Spec.NodeName), s.disks().ProvisioningFails(claim)...)
+		err = s.awaitAttachment(attachment, append(depends, s.findsRoom(attachment)))
+	}
 	if err == nil {
 		err = s.disks().Use(claim, machine.Name)
 	}
@@ -110,6 +112,8 @@ func (s *Session) bringAttachment(claim *corev1.PersistentVolumeClaim, machine *
 	}
 	return s.Pods.Bring(s.Ctx, wanted.Pod(), func(left *corev1.Pod) (bool, error) {
 		switch {
+		case left.DeletionTimestamp != nil && left.Labels[manifest.LabelVM] == machine.Name && !released(left):
+			return s.stillHolds(left)
 		case left.DeletionTimestamp != nil:
 			err := s.AwaitGone(left)
 			return false, s.ExplainTimeout(left, err, fmt.Sprintf("disk %s stays with VM %s, which it is being detached from, "+
@@ -131,6 +135,32 @@ func (s *Session) bringAttachment(claim *corev1.PersistentVolumeClaim, machine *
 		}
 		return true, nil
 	})
+}
+
+// leavePatience is how long an attachment that was told to end may take when its device is free.
+const leavePatience = 10 * time.Second
+
+// stillHolds reports that somebody has told the attachment to end, but that the machine uses the disk: the attachment
+// stays until that is over, and there can be no other. One whose device is free leaves soon.
+func (s *Session) stillHolds(attachment *corev1.Pod) (bool, error) {
+	waiting, cancel := s.within(leavePatience)
+	defer cancel()
+	err := waiting.AwaitGone(attachment)
+	if !errors.Is(err, kube.ErrTimeout) || s.Ctx.Err() != nil {
+		return false, err
+	}
+	now, err := s.Pods.Get(s.Ctx, attachment.Name)
+	switch {
+	case errors.Is(err, kube.ErrNotFound) || err == nil && now.UID != attachment.UID:
+		return false, nil
+	case err != nil:
+		return false, err
+	case !kube.Ready(now):
+		return false, s.AwaitGone(now)
+	}
+	s.Log.Warn("somebody has told the attachment of a disk to end: it stays until the disk is free",
+		"disk", attachment.Labels[manifest.LabelDisk], "vm", attachment.Labels[manifest.LabelVM])
+	return true, nil
 }
 
 // attachmentOf reads from the claim what create_disk wrote there.

@@ -113,6 +113,12 @@ var _ = Describe("An attachment that was told to end", func() {
 		Expect(detach(ctx)).To(Equal(1))
 	})
 
+	It("does not keep the VM's own attach_disk waiting while the disk is in use", func(ctx context.Context) {
+		w.Director = w.withTimeouts(map[string]any{"attach_disk": "1m"})
+		w.must(ctx, "attach_disk", vm, disk)
+		Expect(w.claim(ctx, disk).Labels).To(HaveKeyWithValue(manifest.LabelVM, vm))
+	})
+
 	It("keeps the disk from being deleted", func(ctx context.Context) {
 		Expect(w.fails(ctx, "delete_disk", disk).Message).To(ContainSubstring("disk " + disk + " is attached to VM " + vm))
 		Expect(w.claim(ctx, disk).DeletionTimestamp).To(BeNil())
