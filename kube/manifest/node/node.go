@@ -81,5 +81,5 @@ func Copy() []string { return command("copy") }
 // NoRoom is the status with which Copy ends when the data does not fit: ENOSPC.
 const NoRoom = 28
 
-// Reboot returns the command that ends a machine's init program.
+// Reboot returns the command that shuts a machine down from its node, so that its container starts again.
 func Reboot() []string { return command("reboot") }
