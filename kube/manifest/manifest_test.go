@@ -42,8 +42,12 @@ func withoutScripts(pod *corev1.Pod) *corev1.Pod {
 	pod = pod.DeepCopy()
 	for _, container := range pod.Spec.Containers {
 		shorten(container.Command)
-		if container.Lifecycle != nil {
-			shorten(container.Lifecycle.PostStart.Exec.Command)
+		if lifecycle := container.Lifecycle; lifecycle != nil {
+			for _, hook := range []*corev1.LifecycleHandler{lifecycle.PostStart, lifecycle.PreStop} {
+				if hook != nil {
+					shorten(hook.Exec.Command)
+				}
+			}
 		}
 		if container.StartupProbe != nil {
 			shorten(container.StartupProbe.Exec.Command)

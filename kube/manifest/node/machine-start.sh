@@ -5,6 +5,7 @@
 #
 # $1: the init program; found out when not given.
 . lib/shell.sh
+. lib/signals.sh
 . lib/device.sh
 . lib/lock.sh
 . lib/json.sh
@@ -21,6 +22,9 @@ devices=$root/dev/bosh
 bosh=$root/var/vcap/bosh
 
 say() { echo "machine-start: $*" >&2; }
+
+# PID 1 gets no signal that it has not asked for.
+trap 'say "told to end before the init program has started"; exit 1' "${end_signals[@]}"
 
 init=$(find_init "${1:-}")
 [[ -x $init ]] || { say "the stemcell has no init program $init; set cloud_properties.init"; exit 1; }

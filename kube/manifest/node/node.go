@@ -45,6 +45,9 @@ func read(name string) string {
 // if that is known. It makes the container's start look like a machine's boot, and becomes the init program.
 func MachineStart() []string { return command("machine-start") }
 
+// MachineStop returns the command that shuts a machine down, from inside, before its container is told to end.
+func MachineStop() []string { return command("machine-stop") }
+
 // AgentRuns returns the command that succeeds once a machine's agent runs.
 func AgentRuns() []string { return command("agent-runs") }
 
