@@ -14,6 +14,7 @@
 . lib/agent.sh
 . lib/bind-mounts.sh
 . lib/store.sh
+. lib/memory.sh
 . lib/init.sh
 
 volume=$root/var/lib/bosh-machine # the Pod's volume
@@ -30,6 +31,7 @@ init=$(find_init "${1:-}")
 [[ -x $init ]] || { say "the stemcell has no init program $init; set cloud_properties.init"; exit 1; }
 [[ -f $bosh/agent.json ]] || { say "the image is no BOSH stemcell: it has no $bosh/agent.json"; exit 1; }
 
+let_one_end
 release_etc
 keep_name_servers
 bring_vcap
