@@ -35,7 +35,7 @@ func (d Disk) Successor(old *corev1.PersistentVolumeClaim) *corev1.PersistentVol
 type Copy struct {
 	Old, New *corev1.PersistentVolumeClaim
 	Machine  *corev1.Pod // a VM from whose image the copy runs
-	Node     string      // where it has to run; anywhere when empty
+	Node     string      // where it has to run; anywhere that can run the image when empty
 	Director string
 	Call     string // see AnnotationCall
 }
@@ -50,6 +50,8 @@ func (c Copy) Pod() *corev1.Pod {
 	pod := beside(c.Machine, meta, c.container())
 	if c.Node != "" {
 		pod.Spec.Affinity = onNode(c.Node)
+	} else {
+		pod.Spec.Affinity = alike(c.Machine)
 	}
 	use(pod, c.Old, "old")
 	use(pod, c.New, "volume")
