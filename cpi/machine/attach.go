@@ -137,7 +137,7 @@ func attachmentOf(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, dire
 	}
 	return manifest.Attachment{
 		Disk: claim.Name, SizeMiB: size, Mode: manifest.VolumeMode(claim), Bind: manifest.IsDirectory(claim), VM: machine, Director: director,
-		Filesystem: claim.Annotations[manifest.AnnotationFilesystem],
+		Filesystem: claim.Annotations[manifest.AnnotationFilesystem], Reserve: manifest.IsReserved(claim),
 	}, nil
 }
 

@@ -59,7 +59,7 @@ func (c Copy) Pod() *corev1.Pod {
 }
 
 func (c Copy) container() corev1.Container {
-	return corev1.Container{
+	container := corev1.Container{
 		Name:    copyContainer,
 		Command: node.Copy(),
 		Env: []corev1.EnvVar{
@@ -75,6 +75,10 @@ func (c Copy) container() corev1.Container {
 			corev1.ResourceMemory: mebibytes(64),
 		}},
 	}
+	if IsReserved(c.New) {
+		container.Env = append(container.Env, reserve)
+	}
+	return container
 }
 
 // use gives the claim to the Pod's container: a Block claim as the device /dev/NAME, a Filesystem claim
