@@ -88,7 +88,7 @@ func (s *session) deleteStemcell(cid string) error {
 		return err
 	}
 	for _, pod := range machines.Items {
-		if pod.Annotations[manifest.AnnotationStemcell] == cid {
+		if stemcell.SameImage(pod.Annotations[manifest.AnnotationStemcell], cid) {
 			return call.CloudError.Errorf("stemcell %s is in use by VM %s: delete or recreate that VM first", cid, pod.Name)
 		}
 	}

@@ -119,6 +119,15 @@ var _ = Describe("Stemcells on the wire", func() {
 		Expect(registry.Requests()).NotTo(ContainElement(HavePrefix("DELETE")))
 	})
 
+	It("keeps a heavy stemcell's image that a VM uses whose stemcell was uploaded before architectures were noted", func(ctx SpecContext) {
+		cid := heavy(ctx)
+		before, _, noted := strings.Cut(cid, "#")
+		Expect(noted).To(BeTrue())
+		cluster.pods = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "agent-1",
+			Annotations: map[string]string{"bosh.cloudfoundry.org/stemcell": before}}}}
+		Expect(call(ctx, "delete_stemcell", "", cid).Error.Message).To(ContainSubstring("in use by VM agent-1"))
+	})
+
 	It("asks neither the cluster nor the registry to delete a light stemcell", func(ctx SpecContext) {
 		Expect(call(ctx, "delete_stemcell", "", registry.Host()+"/a@sha256:"+strings.Repeat("0", 64)).Error).To(BeNil())
 		Expect(cluster.seen()).To(BeEmpty())
@@ -208,7 +217,8 @@ var _ = Describe("Stemcells on the wire", func() {
 		cid := heavy(ctx)
 		createVM(ctx, cid) // the cluster refuses the Pod; what it was sent is enough
 		Expect(cluster.created.Spec.ImagePullSecrets).To(Equal([]corev1.LocalObjectReference{{Name: "stemcells"}}))
-		Expect(cluster.created.Spec.Containers[0].Image).To(Equal(strings.TrimPrefix(cid, "heavy://")))
+		image, _, _ := strings.Cut(strings.TrimPrefix(cid, "heavy://"), "#")
+		Expect(cluster.created.Spec.Containers[0].Image).To(Equal(image))
 		secret := cluster.secrets["stemcells"]
 		Expect(secret.Type).To(Equal(corev1.SecretTypeDockerConfigJson))
 		Expect(string(secret.Data[corev1.DockerConfigJsonKey])).To(ContainSubstring(`"username":"nodes"`))

@@ -58,8 +58,18 @@ func (o *Outlook) Hopeless(pod *corev1.Pod) bool {
 func noSuchImage(message string) bool {
 	message = strings.ToLower(message)
 	return slices.ContainsFunc([]string{
-		"not found", "manifest unknown", "no match for platform", "unauthorized", "denied", "authorization failed", "forbidden",
+		"not found", "manifest unknown", "unauthorized", "denied", "authorization failed", "forbidden",
 	}, func(words string) bool { return strings.Contains(message, words) })
+}
+
+// WrongPlatform reports whether the Pod's node cannot run its image, which is for other operating systems or
+// architectures: by the words of containerd and of CRI-O.
+func WrongPlatform(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(containerStatuses(pod), func(status corev1.ContainerStatus) bool {
+		waiting := status.State.Waiting
+		return waiting != nil && (waiting.Reason == "ErrImagePull" || waiting.Reason == "ImagePullBackOff") &&
+			(strings.Contains(waiting.Message, "no match for platform") || strings.Contains(waiting.Message, "no image found in"))
+	})
 }
 
 // NoNode reports whether the Pod waits for a node that takes it, and not for a claim of its own that is

@@ -58,9 +58,9 @@ func (p Properties) Reference() (name.Reference, error) {
 const lookTime = 10 * time.Second
 
 // Pin asks the registry, or its mirror, for the digest that the stemcell's reference names now, and
-// returns the CID: the reference pinned by it. A registry that says that there is no such image is
-// ErrNotFound. One that cannot be asked is no error, since the nodes may reach it even so: the CID is
-// then the reference as it was given, and the log has a warning.
+// returns the CID: the reference pinned by it, and the architectures that it is for. A registry that says
+// that there is no such image is ErrNotFound. One that cannot be asked is no error, since the nodes may
+// reach it even so: the CID is then the reference as it was given, and the log has a warning.
 func (s Store) Pin(ctx context.Context, properties Properties) (string, error) {
 	reference, err := properties.Reference()
 	if err != nil {
@@ -82,5 +82,11 @@ func (s Store) Pin(ctx context.Context, properties Properties) (string, error) {
 			"image", at.String(), "error", err.Error())
 		return reference.String(), nil
 	}
-	return reference.Context().Digest(described.Digest.String()).Name(), nil
+	pinned := at.Context().Digest(described.Digest.String())
+	found, err := platforms(pinned, s.reading(ctx, at)...)
+	if err != nil {
+		s.Log.Warn("the registry does not say which architectures the image is for; nodes of others are not kept from its VMs",
+			"image", at.String(), "error", err.Error())
+	}
+	return marked(reference.Context().Digest(described.Digest.String()).Name(), found...), nil
 }

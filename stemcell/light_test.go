@@ -125,6 +125,8 @@ var _ = Describe("The image of a CID", func() {
 		Expect(options.Image(cid)).To(Equal(image))
 	},
 		Entry("heavy, by the nodes' name", "heavy://push.test/bosh/stemcells@"+digest, "pull.test:5000/stemcells@"+digest),
+		Entry("heavy, for some nodes", "heavy://push.test/bosh/stemcells@"+digest+"#amd64", "pull.test:5000/stemcells@"+digest),
+		Entry("light, for some nodes", "quay.io/a/b@"+digest+"#amd64,arm64", "quay.io/a/b@"+digest),
 		Entry("heavy, of a repository configured formerly", "heavy://old.test/stemcells@"+digest, "old.test/stemcells@"+digest),
 		Entry("light", "quay.io/a/b@"+digest, "quay.io/a/b@"+digest),
 		Entry("light with a tag", "quay.io/a/b:1", "quay.io/a/b:1"),

@@ -30,13 +30,16 @@ func (s Store) Push(ctx context.Context, file string, properties Properties, lab
 		return "", err
 	}
 	releaseStartPages()
-	pinned, err := s.push(ctx, repository, file, properties, func(found *contents, base v1.Layer) (v1.Image, error) {
-		return image(found, v1.Config{Labels: labels(properties.Name, properties.Version, labeled)}, base)
+	var pushed v1.Image
+	pinned, err := s.push(ctx, repository, file, properties, func(found *contents, base v1.Layer) (_ v1.Image, err error) {
+		pushed, err = image(found, v1.Config{Labels: labels(properties.Name, properties.Version, labeled)}, base)
+		return pushed, err
 	})
 	if err != nil {
 		return "", err
 	}
-	return heavyMark + pinned.Name(), nil
+	its, err := platform(pushed)
+	return marked(heavyMark+pinned.Name(), its), err
 }
 
 // Build pushes a root filesystem as the image of a light stemcell, with the init program as the image's

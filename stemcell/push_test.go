@@ -20,11 +20,17 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
+// pushed is the reference in a heavy CID.
+func pushed(cid string) name.Reference {
+	text, _, _ := strings.Cut(strings.TrimPrefix(cid, "heavy://"), "#")
+	reference, err := name.ParseReference(text, name.Insecure)
+	Expect(err).NotTo(HaveOccurred())
+	return reference
+}
+
 // pulled is the image that a heavy CID stands for, read back whole and checked.
 func pulled(cid string) v1.Image {
-	reference, err := name.ParseReference(strings.TrimPrefix(cid, "heavy://"), name.Insecure)
-	Expect(err).NotTo(HaveOccurred())
-	image, err := remote.Image(reference)
+	image, err := remote.Image(pushed(cid))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(validate.Image(image)).To(Succeed())
 	return image
@@ -44,7 +50,7 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		file := stemcells.Jammy.Image()
 		cid, err := store.Push(ctx, fileWith(file), jammy, map[string]string{"owner": "director"})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(cid).To(MatchRegexp(`^heavy://` + registry.Host() + `/bosh/stemcells@sha256:[0-9a-f]{64}$`))
+		Expect(cid).To(MatchRegexp(`^heavy://` + registry.Host() + `/bosh/stemcells@sha256:[0-9a-f]{64}#amd64$`))
 
 		image := pulled(cid)
 		layers, err := image.Layers()
@@ -87,7 +93,7 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		store, _ := storeAt(registry)
 		cid, err := store.Push(ctx, fileWith(stemcells.Noble.Tar()), jammy, map[string]string{"owner": "director"})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(cid).To(HaveSuffix("@sha256:276d77202782232f807577172d65f34e50a4dbbef6a3d02fa6d527c0a2426a89"))
+		Expect(cid).To(HaveSuffix("@sha256:276d77202782232f807577172d65f34e50a4dbbef6a3d02fa6d527c0a2426a89#amd64"))
 	})
 
 	It("shares the layer, but not the image, between two owners", func(ctx SpecContext) {
@@ -108,9 +114,7 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		file := stemcells.Noble.Tar()
 		cid, err := store.Push(ctx, fileWith(file), jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
-		reference, err := name.ParseReference(strings.TrimPrefix(cid, "heavy://"), name.Insecure)
-		Expect(err).NotTo(HaveOccurred())
-		image, err := remote.Image(reference)
+		image, err := remote.Image(pushed(cid))
 		Expect(err).NotTo(HaveOccurred())
 		layers, err := image.Layers()
 		Expect(err).NotTo(HaveOccurred())
@@ -119,13 +123,14 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		Expect(layers[0].DiffID()).To(HaveField("String()", digestOf(file)))
 	})
 
-	It("names the architecture of the stemcell's agent", func(ctx SpecContext) {
+	It("names the architecture of the stemcell's agent, for the nodes and for the scheduler", func(ctx SpecContext) {
 		store, _ := storeAt(registry)
 		arm := stemcells.Noble
 		arm.Machine = 183
 		cid, err := store.Push(ctx, fileWith(arm.Image()), jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(pulled(cid).ConfigFile()).To(HaveField("Architecture", "arm64"))
+		Expect(stemcell.Architectures(cid)).To(Equal([]string{"arm64"}))
 	})
 
 	It("allocates the same for a stemcell of any size", func(ctx SpecContext) {

@@ -16,6 +16,7 @@ func Heavy(cid string) bool { return strings.HasPrefix(cid, heavyMark) }
 
 // Image is the reference by which a node pulls the image that a stemcell's CID stands for.
 func (o Options) Image(cid string) (string, error) {
+	given := unmarked(cid)
 	if Heavy(cid) {
 		pushed, err := pushedAs(cid)
 		if err != nil {
@@ -26,8 +27,8 @@ func (o Options) Image(cid string) (string, error) {
 		}
 		return pushed.Name(), nil
 	}
-	reference, err := name.ParseReference(cid)
-	if err != nil || strings.ContainsAny(cid, " \t\n") {
+	reference, err := name.ParseReference(given)
+	if err != nil || strings.ContainsAny(given, " \t\n") {
 		return "", fmt.Errorf("stemcell CID %q is not an image reference; upload the stemcell again", cid)
 	}
 	mirrored, err := o.mirrored(reference)
@@ -35,14 +36,14 @@ func (o Options) Image(cid string) (string, error) {
 		return "", err
 	}
 	if mirrored == reference {
-		return cid, nil
+		return given, nil
 	}
 	return mirrored.Name(), nil
 }
 
 // pushedAs is the reference of a heavy stemcell's image where it was pushed.
 func pushedAs(cid string) (name.Digest, error) {
-	reference, err := name.NewDigest(strings.TrimPrefix(cid, heavyMark))
+	reference, err := name.NewDigest(strings.TrimPrefix(unmarked(cid), heavyMark))
 	if err != nil {
 		return name.Digest{}, fmt.Errorf("stemcell CID %q is not %s and an image reference with a digest; "+
 			"upload the stemcell again", cid, heavyMark)

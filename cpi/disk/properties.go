@@ -23,7 +23,9 @@ type Properties struct {
 	// Attach is device, or bind for a disk that appears as a directory: see manifest.AnnotationAttach.
 	Attach string `json:"attach"`
 	// Filesystem is what a blank disk gets: ext4 (the default) or xfs.
-	Filesystem  string            `json:"filesystem"`
+	Filesystem string `json:"filesystem"`
+	// Reserve has the image file take all of its room from the volume at once: see manifest.AnnotationReserve.
+	Reserve     bool              `json:"reserve"`
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
 	// Snapshot is the CID of a snapshot that the disk starts with the content of.
@@ -49,6 +51,10 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	}
 	if properties.Attach == attachDevice && !slices.Contains([]string{"ext4", "xfs"}, properties.Filesystem) {
 		return properties, call.Invalid("cloud_properties.filesystem %q is neither ext4 nor xfs", properties.Filesystem)
+	}
+	if properties.Reserve && (properties.VolumeMode == corev1.PersistentVolumeBlock || properties.Attach != attachDevice) {
+		return properties, call.Invalid("cloud_properties.reserve has a meaning for a disk that is an image file alone: " +
+			"leave it out with volume_mode: Block and with attach: bind")
 	}
 	for _, mode := range properties.AccessModes {
 		known := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteMany, corev1.ReadWriteOncePod}
@@ -84,7 +90,7 @@ func (p *Properties) checkAttach() error {
 func (p Properties) disk(name, director string, sizeMiB int64) manifest.Disk {
 	disk := manifest.Disk{
 		Name: name, Director: director, SizeMiB: sizeMiB,
-		Mode: p.VolumeMode, AccessModes: p.AccessModes, Filesystem: p.Filesystem,
+		Mode: p.VolumeMode, AccessModes: p.AccessModes, Filesystem: p.Filesystem, Reserve: p.Reserve,
 		Bind:   p.Attach == manifest.AttachBind,
 		Labels: p.Labels, Annotations: p.Annotations, Snapshot: p.Snapshot, SnapshotClass: p.SnapshotClass,
 	}

@@ -171,8 +171,8 @@ func (s *Session) attachmentOf(claim *corev1.PersistentVolumeClaim, machine *cor
 	}
 	return manifest.Attachment{
 		Disk: claim.Name, SizeMiB: size, Mode: manifest.VolumeMode(claim), Bind: manifest.IsDirectory(claim), VM: machine, Director: s.Director,
+		Filesystem: claim.Annotations[manifest.AnnotationFilesystem], Formatted: manifest.Formatted(claim), Reserve: manifest.IsReserved(claim),
 		PriorityClass: s.Disk.AttachmentPriorityClass,
-		Filesystem:    claim.Annotations[manifest.AnnotationFilesystem], Formatted: manifest.Formatted(claim),
 	}, nil
 }
 

@@ -17,6 +17,8 @@ var (
 	errPodStuck      = errors.New("waiting longer does not help")
 	errUnschedulable = errors.New("no node takes the Pod")
 	errReplaced      = errors.New("deleted by someone else")
+	errPlatform      = errors.New("its node cannot run the image, which is for another architecture: name the image's in " +
+		"cloud_properties.node_selector (kubernetes.io/arch), or upload the stemcell again where its registry can be asked")
 )
 
 // awaitVM waits until the machine is up and has the address that was asked for. Where waiting cannot
@@ -30,7 +32,8 @@ func (s *Session) awaitVM(pod *corev1.Pod, networks network.Networks) error {
 		cause error
 		retry bool
 	}{
-		{kube.ErrTimeout, true}, {errPodEnded, true}, {errUnschedulable, true}, {errReplaced, true}, // another node, or time, may help
+		// Another node, or time, may help.
+		{kube.ErrTimeout, true}, {errPodEnded, true}, {errUnschedulable, true}, {errReplaced, true}, {errPlatform, true},
 		{errPodStuck, false}, // the operator has to change something
 	} {
 		if errors.Is(err, each.cause) {
@@ -90,6 +93,8 @@ func (s *Session) followBoot(depends []call.Sentinel, pod *corev1.Pod, known *pr
 		switch {
 		case kube.Finished(pod):
 			return false, errPodEnded
+		case kube.WrongPlatform(pod):
+			return false, errPlatform
 		case known.outlook.Hopeless(pod):
 			return false, errPodStuck
 		case up:

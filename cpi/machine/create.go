@@ -103,6 +103,7 @@ func (s *Session) plan(wanted Request) (vm manifest.VM, settings agentsettings.F
 	if err := properties.apply(&vm); err != nil {
 		return vm, nil, err
 	}
+	vm.RunsOn(stemcell.Architectures(vm.Stemcell)...)
 	if err := s.strategyFor(vm).permit(wanted.Networks); err != nil {
 		return vm, nil, err
 	}

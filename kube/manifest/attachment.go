@@ -25,6 +25,7 @@ type Attachment struct {
 	SizeMiB    int64
 	Filesystem string // made on a blank disk: ext4 or xfs
 	Formatted  bool   // it had its filesystem once, and is not to be blank
+	Reserve    bool   // see AnnotationReserve
 	Mode       corev1.PersistentVolumeMode
 	Bind       bool        // as a directory, see AnnotationAttach
 	VM         *corev1.Pod // one that is Recreated has the disk among its own volumes
@@ -97,6 +98,9 @@ func (a Attachment) container() corev1.Container {
 			Exec: &corev1.ExecAction{Command: node.Await()},
 		}},
 	}
+	if a.Reserve {
+		container.Env = append(container.Env, reserve)
+	}
 	switch {
 	case slices.Contains(Disks(a.VM.Spec), a.Disk):
 		container.Command = node.Keep()
@@ -115,6 +119,9 @@ func (a Attachment) container() corev1.Container {
 	}
 	return container
 }
+
+// reserve has an image file take all of its room from the volume.
+var reserve = corev1.EnvVar{Name: "RESERVE", Value: "true"}
 
 // directoryMounts are those of an attachment that makes a directory appear: what it mounts in the
 // machine's folder reaches the node, and from there the machine.

@@ -22,6 +22,7 @@ type Disk struct {
 	Labels       map[string]string
 	Annotations  map[string]string
 	Filesystem   string
+	Reserve      bool   // see AnnotationReserve
 	Snapshot     string // the snapshot that it starts with the content of, or empty
 	// SnapshotClass is the VolumeSnapshotClass of its own snapshots; the default one when empty.
 	SnapshotClass string
@@ -41,6 +42,9 @@ func (d Disk) Claim() *corev1.PersistentVolumeClaim {
 		meta.Annotations[AnnotationAttach] = AttachBind
 	} else {
 		meta.Annotations[AnnotationFilesystem] = d.Filesystem
+	}
+	if d.Reserve {
+		meta.Annotations[AnnotationReserve] = strconv.FormatBool(true)
 	}
 	if d.SnapshotClass != "" {
 		meta.Annotations[AnnotationSnapshotClass] = d.SnapshotClass
@@ -69,6 +73,11 @@ func (d Disk) Claim() *corev1.PersistentVolumeClaim {
 	return claim
 }
 
+// IsReserved reports whether the disk's image file is to have all of its room.
+func IsReserved(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[AnnotationReserve] == strconv.FormatBool(true)
+}
+
 // Relabel is the strategic merge patch that gives the disk's claim the labels and annotations that are asked
 // for; nil when it has them.
 func (d Disk) Relabel(claim *corev1.PersistentVolumeClaim) ([]byte, error) {
@@ -77,6 +86,9 @@ func (d Disk) Relabel(claim *corev1.PersistentVolumeClaim) ([]byte, error) {
 	maps.Copy(annotations, d.Annotations)
 	if d.SnapshotClass != "" {
 		annotations[AnnotationSnapshotClass] = d.SnapshotClass
+	}
+	if d.Reserve != IsReserved(claim) {
+		annotations[AnnotationReserve] = strconv.FormatBool(d.Reserve)
 	}
 	if maps.Equal(labels, claim.Labels) && maps.Equal(annotations, claim.Annotations) {
 		return nil, nil

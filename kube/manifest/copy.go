@@ -39,7 +39,7 @@ func (d Disk) Successor(old *corev1.PersistentVolumeClaim) *corev1.PersistentVol
 type Copy struct {
 	Old, New *corev1.PersistentVolumeClaim
 	Machine  *corev1.Pod // a VM from whose image the copy runs
-	Node     string      // where it has to run; anywhere when empty
+	Node     string      // where it has to run; anywhere that can run the image when empty
 	Director string
 	Call     string // see AnnotationCall
 }
@@ -54,6 +54,8 @@ func (c Copy) Pod() *corev1.Pod {
 	pod := beside(c.Machine, meta, c.container())
 	if c.Node != "" {
 		pod.Spec.Affinity = onNode(c.Node)
+	} else {
+		pod.Spec.Affinity = alike(c.Machine)
 	}
 	use(pod, c.Old, "old")
 	use(pod, c.New, "volume")
@@ -61,7 +63,7 @@ func (c Copy) Pod() *corev1.Pod {
 }
 
 func (c Copy) container() corev1.Container {
-	return corev1.Container{
+	container := corev1.Container{
 		Name:    copyContainer,
 		Command: node.Copy(),
 		Env: []corev1.EnvVar{
@@ -78,6 +80,10 @@ func (c Copy) container() corev1.Container {
 			corev1.ResourceMemory: mebibytes(64),
 		}},
 	}
+	if IsReserved(c.New) {
+		container.Env = append(container.Env, reserve)
+	}
+	return container
 }
 
 // use gives the claim to the Pod's container: a Block claim as the device /dev/NAME, a Filesystem claim

@@ -110,6 +110,9 @@ func (vm VM) Pod() *corev1.Pod {
 					TimeoutSeconds:   10,
 					FailureThreshold: math.MaxInt32, // a machine that boots slowly is not restarted for it
 				},
+				Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
+					Exec: &corev1.ExecAction{Command: node.MachineStop()},
+				}},
 				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 				VolumeMounts: []corev1.VolumeMount{
 					{Name: "machine", MountPath: machineVolume},

@@ -42,8 +42,12 @@ func withoutScripts(pod *corev1.Pod) *corev1.Pod {
 	pod = pod.DeepCopy()
 	for _, container := range pod.Spec.Containers {
 		shorten(container.Command)
-		if container.Lifecycle != nil {
-			shorten(container.Lifecycle.PostStart.Exec.Command)
+		if lifecycle := container.Lifecycle; lifecycle != nil {
+			for _, hook := range []*corev1.LifecycleHandler{lifecycle.PostStart, lifecycle.PreStop} {
+				if hook != nil {
+					shorten(hook.Exec.Command)
+				}
+			}
 		}
 		if container.StartupProbe != nil {
 			shorten(container.StartupProbe.Exec.Command)
@@ -108,6 +112,22 @@ var _ = Describe("A disk", func() {
 			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem,
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Filesystem: "ext4",
 		}.Claim())
+	})
+
+	It("whose room is reserved says so, and so do its attachment and a copy to it", func() {
+		disk := manifest.Disk{Name: "disk-1", Namespace: "bosh", SizeMiB: 1024, Filesystem: "ext4", Reserve: true}
+		claim := disk.Claim()
+		Expect(manifest.IsReserved(claim)).To(BeTrue())
+		asked := ContainElement(corev1.EnvVar{Name: "RESERVE", Value: "true"})
+		attachment := manifest.Attachment{Disk: "disk-1", Reserve: true, VM: running(machine())}.Pod()
+		Expect(attachment.Spec.Containers[0].Env).To(asked)
+		disk.Name = "disk-2"
+		copied := manifest.Copy{Old: claim, New: disk.Successor(claim), Machine: running(machine())}.Pod()
+		Expect(copied.Spec.Containers[0].Env).To(asked)
+
+		disk.Reserve = false
+		copied = manifest.Copy{Old: claim, New: disk.Successor(claim), Machine: running(machine())}.Pod()
+		Expect(copied.Spec.Containers[0].Env).NotTo(asked)
 	})
 
 	It("that appears as a directory asks for its exact size, and has no filesystem of its own", func() {

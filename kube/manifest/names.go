@@ -90,6 +90,8 @@ const (
 	AnnotationSize = Prefix + "size-mib"
 	// AnnotationFilesystem names the filesystem that a blank disk gets.
 	AnnotationFilesystem = Prefix + "filesystem"
+	// AnnotationReserve is "true" on a disk whose image file is to have all of its room from the first attachment on.
+	AnnotationReserve = Prefix + "reserve"
 	// AnnotationSnapshotClass names the VolumeSnapshotClass of a disk's snapshots, where it is not the default.
 	AnnotationSnapshotClass = Prefix + "snapshot-class"
 	// AnnotationAttach says on a disk and on its attachment that it appears as a directory: AttachBind.
@@ -124,8 +126,8 @@ const (
 var reserved = []string{
 	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelAddress, LabelCopy,
 	AnnotationDigest, AnnotationStemcell, AnnotationAddress, AnnotationBudget, AnnotationAddresses, AnnotationMetadata,
-	AnnotationSize, AnnotationFilesystem, AnnotationSnapshotClass, AnnotationAttach, AnnotationFormatted, AnnotationCopyOf, AnnotationCopiedTo,
-	AnnotationKeep, AnnotationCall,
+	AnnotationSize, AnnotationFilesystem, AnnotationFormatted, AnnotationReserve, AnnotationSnapshotClass, AnnotationAttach,
+	AnnotationCopyOf, AnnotationCopiedTo, AnnotationKeep, AnnotationCall,
 }
 
 // Reserved reports whether the CPI itself works with the label or annotation of this name.

@@ -96,6 +96,19 @@ var _ = Describe("A disk's claim", func() {
 		Expect(after.Labels).To(HaveKeyWithValue("team", "a"))
 	})
 
+	It("has its room reserved, and no longer", func() {
+		reserved := disk
+		reserved.Reserve = true
+		patch, err := reserved.Relabel(disk.Claim())
+		after := patched(disk.Claim(), patch, err)
+		Expect(manifest.IsReserved(after)).To(BeTrue())
+		Expect(reserved.Relabel(after)).To(BeNil())
+		patch, err = disk.Relabel(after)
+		after = patched(after, patch, err)
+		Expect(manifest.IsReserved(after)).To(BeFalse())
+		Expect(disk.Relabel(after)).To(BeNil())
+	})
+
 	It("is left alone when it has what is asked for", func() {
 		wanted := disk
 		wanted.Labels = map[string]string{"team": "a"}

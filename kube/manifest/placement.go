@@ -16,6 +16,37 @@ func (vm *VM) Near(volumes ...*corev1.PersistentVolume) {
 	}
 }
 
+// RunsOn makes the machine run only on nodes that can run its image, besides what is required of its node already:
+// those with Linux, and of one of these architectures, where they are known.
+func (vm *VM) RunsOn(architectures ...string) {
+	wanted := []corev1.NodeSelectorRequirement{among(corev1.LabelOSStable, "linux")}
+	if len(architectures) > 0 {
+		wanted = append(wanted, among(corev1.LabelArchStable, architectures...))
+	}
+	vm.Affinity = limit(vm.Affinity, []corev1.NodeSelectorTerm{{MatchExpressions: wanted}})
+}
+
+func among(key string, values ...string) corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
+}
+
+// alike asks the scheduler for a node that can run the machine's image, as RunsOn has asked for the machine's. Each of
+// the machine's terms says it; a machine that was made before has none.
+func alike(machine *corev1.Pod) *corev1.Affinity {
+	affinity := machine.Spec.Affinity
+	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	terms := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	platform := slices.DeleteFunc(slices.Clone(terms[0].MatchExpressions), func(required corev1.NodeSelectorRequirement) bool {
+		return required.Key != corev1.LabelOSStable && required.Key != corev1.LabelArchStable
+	})
+	if len(platform) == 0 {
+		return nil
+	}
+	return limit(nil, []corev1.NodeSelectorTerm{{MatchExpressions: platform}})
+}
+
 // limit returns the affinity with these terms required of the node, besides what it requires already.
 func limit(affinity *corev1.Affinity, terms []corev1.NodeSelectorTerm) *corev1.Affinity {
 	limited := affinity.DeepCopy()

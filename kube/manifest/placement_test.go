@@ -1,6 +1,8 @@
 package manifest_test
 
 import (
+	"slices"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -16,15 +18,50 @@ func volumeIn(terms ...corev1.NodeSelectorTerm) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}}}
 }
 
+// required are the terms of which a node has to meet one.
+func required(affinity *corev1.Affinity) []corev1.NodeSelectorTerm {
+	return affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+}
+
+var _ = Describe("A machine's image", func() {
+	linux, architectures := term("kubernetes.io/os", "linux"), term("kubernetes.io/arch", "amd64", "arm64")
+
+	It("has it go to nodes with Linux", func() {
+		vm := machine()
+		vm.RunsOn()
+		Expect(required(vm.Pod().Spec.Affinity)).To(Equal([]corev1.NodeSelectorTerm{linux}))
+	})
+
+	It("has it go to nodes of its architectures, among those that its own affinity allows", func() {
+		vm := machine()
+		vm.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{term("disk", "ssd"), term("disk", "nvme")}}}}
+		vm.RunsOn("amd64", "arm64")
+		Expect(required(vm.Affinity)).To(HaveLen(2))
+		Expect(required(vm.Affinity)[1].MatchExpressions).To(Equal(slices.Concat(
+			term("disk", "nvme").MatchExpressions, linux.MatchExpressions, architectures.MatchExpressions)))
+	})
+
+	It("has a copy that runs from it go to such nodes too, and to no others that the machine asked for", func() {
+		vm := machine()
+		vm.RunsOn("amd64", "arm64")
+		vm.Near(volumeIn(term("zone", "a")))
+		old := manifest.Disk{Name: "disk-1", Namespace: "bosh"}.Claim()
+		copied := manifest.Copy{Old: old, New: manifest.Disk{Name: "disk-2", Namespace: "bosh"}.Successor(old), Machine: running(vm)}
+		Expect(required(copied.Pod().Spec.Affinity)).To(HaveExactElements(
+			HaveField("MatchExpressions", slices.Concat(linux.MatchExpressions, architectures.MatchExpressions))))
+
+		copied.Machine = running(machine())
+		Expect(copied.Pod().Spec.Affinity).To(BeNil(), "of a machine that was made before")
+	})
+})
+
 var _ = Describe("A machine with disks", func() {
-	required := func(vm manifest.VM) []corev1.NodeSelectorTerm {
-		return vm.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	}
 
 	It("goes where its volume can be reached", func() {
 		vm := machine()
 		vm.Near(volumeIn(term("zone", "a"), term("zone", "b")))
-		Expect(required(vm)).To(Equal([]corev1.NodeSelectorTerm{term("zone", "a"), term("zone", "b")}))
+		Expect(required(vm.Affinity)).To(Equal([]corev1.NodeSelectorTerm{term("zone", "a"), term("zone", "b")}))
 	})
 
 	It("goes where all of its volumes, and its own affinity, agree", func() {
@@ -33,8 +70,8 @@ var _ = Describe("A machine with disks", func() {
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{term("disk", "ssd")}}}}
 		asked := vm.Affinity.DeepCopy()
 		vm.Near(volumeIn(term("zone", "a")), volumeIn(term("host", "1"), term("host", "2")))
-		Expect(required(vm)).To(HaveLen(2))
-		Expect(required(vm)[1].MatchExpressions).To(HaveExactElements(
+		Expect(required(vm.Affinity)).To(HaveLen(2))
+		Expect(required(vm.Affinity)[1].MatchExpressions).To(HaveExactElements(
 			HaveField("Key", "disk"), HaveField("Key", "zone"), HaveField("Values", []string{"2"})))
 		Expect(asked.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms).To(HaveLen(1))
 	})

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -146,6 +147,16 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 			w.must(ctx, "delete_disk", disk)
 		}, Label("extended"), NodeTimeout(longTest))
 	}
+
+	It("has all of its room when it is attached, where that is asked for", func(ctx context.Context) {
+		w := newWorld(ctx)
+		m, disk := w.createMachine(ctx), w.createDisk(ctx, 64, map[string]any{"reserve": true})
+		m.attach(ctx, disk)
+		taken, err := w.embedded.ControlPlane.Kubectl(ctx, "exec", "-n", w.namespace, disk+"-attachment", "--",
+			"bash", "-c", "echo $(($(stat -c '%b * %B' /volume/disk.img) >> 20))")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(strconv.Atoi(strings.TrimSpace(taken))).To(BeNumerically(">=", 64))
+	}, NodeTimeout(longTest))
 
 	It("from a snapshot of an xfs disk is used beside its source on one node", func(ctx context.Context) {
 		w := newWorld(ctx)

@@ -63,6 +63,8 @@ var _ = Describe("Bad input", func() {
 		Entry("an unknown way to attach", createDisk(`{"attach":"mount"}`), cpiError, `cloud_properties.attach "mount" is neither device nor bind`),
 		Entry("a Block claim as a directory", createDisk(`{"attach":"bind","volume_mode":"Block"}`), cpiError, "cloud_properties.volume_mode Block cannot be attached as a directory"),
 		Entry("a filesystem for a directory", createDisk(`{"attach":"bind","filesystem":"xfs"}`), cpiError, "cloud_properties.filesystem xfs has no meaning with attach: bind"),
+		Entry("a Block claim whose room is to be reserved", createDisk(`{"volume_mode":"Block","reserve":true}`), cpiError, "cloud_properties.reserve has a meaning for"),
+		Entry("a directory whose room is to be reserved", createDisk(`{"attach":"bind","reserve":true}`), cpiError, "cloud_properties.reserve has a meaning for"),
 		Entry("a label that Kubernetes refuses", createVM(`{"labels":{"a":"b c"}}`, `{}`), cpiError, "labels.a"),
 		Entry("a Service without ports", createVM(`{"services":[{}]}`, `{}`), cpiError, `cloud_properties.services[0].ports is missing`),
 		Entry("a Service of a type that is not supported", createVM(`{"services":[{"type":"ExternalName","ports":[1]}]}`, `{}`), cpiError, `services[0].type "ExternalName" is none of`),

@@ -19,7 +19,7 @@ var ownTaint = corev1.Taint{Key: "test/own", Effect: corev1.TaintEffectNoSchedul
 func bringNode(ctx context.Context, name string) {
 	GinkgoHelper()
 	_, err := cluster.CoreV1().Nodes().Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test/name": name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test/name": name, corev1.LabelOSStable: "linux"}},
 		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{ownTaint}},
 	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())

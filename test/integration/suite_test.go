@@ -111,11 +111,11 @@ func connect(shared string) {
 const resources = `
 apiVersion: v1
 kind: Node
-metadata: {name: node-a, labels: {topology.kubernetes.io/zone: a, test/name: node-a}}
+metadata: {name: node-a, labels: {kubernetes.io/os: linux, kubernetes.io/arch: amd64, topology.kubernetes.io/zone: a, test/name: node-a}}
 ---
 apiVersion: v1
 kind: Node
-metadata: {name: node-b, labels: {topology.kubernetes.io/zone: b, test/name: node-b}}
+metadata: {name: node-b, labels: {kubernetes.io/os: linux, kubernetes.io/arch: arm64, topology.kubernetes.io/zone: b, test/name: node-b}}
 `
 
 // endPods does what a kubelet does last with a deleted Pod: it reports how its containers ended, well unless it is

@@ -50,6 +50,19 @@ func (w world) disks(ctx context.Context) []string {
 	return names
 }
 
+// environment attaches the disk, and detaches it again, and returns what its attachment was told.
+func (w world) environment(ctx context.Context, vm, disk string) (told []string) {
+	GinkgoHelper()
+	w.must(ctx, "attach_disk", vm, disk)
+	pod, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	w.must(ctx, "detach_disk", vm, disk)
+	for _, each := range pod.Spec.Containers[0].Env {
+		told = append(told, each.Name+"="+each.Value)
+	}
+	return told
+}
+
 // endCopy makes the copy of the disk, which runs, end with this status.
 func (w world) endCopy(ctx context.Context, disk, status string) {
 	GinkgoHelper()
@@ -116,6 +129,14 @@ var _ = Describe("update_disk", func() {
 			Expect(w.must(ctx, "update_disk", disk, 64, map[string]any{"annotations": map[string]any{"note": "b"}}).Text()).To(Equal(disk))
 			Expect(w.claim(ctx, disk).Labels).To(Equal(before))
 			Expect(string(w.must(ctx, "has_disk", disk).Result)).To(Equal("true"))
+		})
+
+		It("has a disk's room reserved from its next attachment on, and no longer when that is left out", func(ctx context.Context) {
+			disk := w.usedDisk(ctx, vm, map[string]any{})
+			Expect(w.must(ctx, "update_disk", disk, 64, map[string]any{"reserve": true}).Text()).To(Equal(disk))
+			Expect(w.environment(ctx, vm, disk)).To(ContainElement("RESERVE=true"))
+			Expect(w.must(ctx, "update_disk", disk, 64, map[string]any{}).Text()).To(Equal(disk))
+			Expect(w.environment(ctx, vm, disk)).NotTo(ContainElement("RESERVE=true"))
 		})
 
 		It("leaves a disk on its class when none is asked for", func(ctx context.Context) {

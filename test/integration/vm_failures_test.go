@@ -79,6 +79,9 @@ var _ = DescribeTable("create_vm that cannot succeed says why, and leaves nothin
 	Entry("a registry that does not answer, which may pass", failure{slow: true, retry: true,
 		properties: waiting("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"),
 		words:      []string{"i/o timeout"}}),
+	Entry("an image that is for other nodes than the one it got", failure{retry: true,
+		properties: waiting("ErrImagePull", `failed to pull and unpack image "registry.example.com/stemcell": no match for platform in manifest: not found`),
+		words:      []string{"no match for platform", "kubernetes.io/arch"}}),
 	Entry("an image with an impossible name", failure{
 		properties: waiting("InvalidImageName", "couldn't parse image name"),
 		words:      []string{"InvalidImageName", "couldn't parse image name"}}),

@@ -6,6 +6,7 @@
 . lib/pause.sh
 . lib/processes.sh
 . lib/directory.sh
+. lib/signals.sh
 . lib/attachment.sh
 
 # arrives: succeeds unless the machine runs and does not see the directory.

@@ -11,6 +11,7 @@
 . lib/loop.sh
 . lib/filesystem.sh
 . lib/volume.sh
+. lib/signals.sh
 . lib/attachment.sh
 
 # The node appears whole, or not at all.

@@ -317,6 +317,44 @@ var _ = Describe("An attachment of a Filesystem claim", func() {
 		Expect(w.loops()).To(BeEmpty())
 	})
 
+	Describe("that is reserved", func() {
+		reserved := append(slices.Clip(attachment), "RESERVE=true")
+		const reserve = "fallocate --length 8388608 /volume/disk.img"
+
+		It("has all of its room before it is a device, the filesystem's own discards taken back", func() {
+			w.hold(reserved)
+			calls := w.calls()
+			Expect(calls).To(ContainElement(reserve))
+			Expect(slices.Index(calls, makeExt4+"/volume/disk.img.new")).To(BeNumerically("<", slices.Index(calls, reserve)))
+			Expect(slices.Index(calls, reserve)).To(BeNumerically("<", slices.Index(calls, "losetup --find")))
+		})
+
+		It("gets what it lacks at each attachment, as by its growth", func() {
+			image(6*mib, "ext4 - 6291456\n")
+			w.hold(reserved)
+			Expect(w.calls()).To(ContainElement(reserve))
+			Expect(firstLine(w.path("volume/disk.img"))).To(Equal("ext4 - 8388608"))
+		})
+
+		It("takes nothing where there is too little for it", func() {
+			image(8*mib, "ext4 - 8388608\n")
+			w.know("room", "7")
+			status, said := w.run(node.Hold(), reserved...)
+			Expect(status).To(Equal(1))
+			Expect(said).To(ContainSubstring("the volume has room for 7 MiB, the disk needs 8"))
+			Expect(w.calls()).NotTo(ContainElement(reserve))
+		})
+
+		It("is not attached where its room cannot be reserved, with the reason", func() {
+			w.know("exit/fallocate", "1")
+			status, said := w.run(node.Hold(), reserved...)
+			Expect(status).To(Equal(1))
+			Expect(said).To(ContainSubstring("disk disk-1: the volume does not reserve its room, as cloud_properties.reserve asks for: fallocate: as the test wants it"))
+			Expect(w.loops()).To(BeEmpty())
+			Expect(w.exists("devices/disk-1")).To(BeFalse())
+		})
+	})
+
 	It("leaves an image that is larger than asked for", func() {
 		image(9*mib, "ext4 - 9437184\n")
 		w.hold(attachment)

@@ -5,6 +5,7 @@
 #
 # $1: the init program; found out when not given.
 . lib/shell.sh
+. lib/signals.sh
 . lib/device.sh
 . lib/lock.sh
 . lib/json.sh
@@ -13,6 +14,7 @@
 . lib/agent.sh
 . lib/bind-mounts.sh
 . lib/store.sh
+. lib/memory.sh
 . lib/init.sh
 
 volume=$root/var/lib/bosh-machine # the Pod's volume
@@ -22,10 +24,14 @@ bosh=$root/var/vcap/bosh
 
 say() { echo "machine-start: $*" >&2; }
 
+# PID 1 gets no signal that it has not asked for.
+trap 'say "told to end before the init program has started"; exit 1' "${end_signals[@]}"
+
 init=$(find_init "${1:-}")
 [[ -x $init ]] || { say "the stemcell has no init program $init; set cloud_properties.init"; exit 1; }
 [[ -f $bosh/agent.json ]] || { say "the image is no BOSH stemcell: it has no $bosh/agent.json"; exit 1; }
 
+let_one_end
 release_etc
 keep_name_servers
 bring_vcap

@@ -164,6 +164,27 @@ var _ = Describe("A machine's start", func() {
 		Expect(w.exists("var/lib/bosh-machine/vcap/bosh/warden-cpi-agent-env.json")).To(BeTrue())
 	})
 
+	DescribeTable("has one process end, and not the machine, when its memory is used up", func(its, group string) {
+		w.write("proc/self/cgroup", "0::"+its+"\n")
+		w.write(group, "1\n")
+		w.boots()
+		Expect(w.read(group)).To(Equal("0\n"))
+	},
+		Entry("where it sees all of the node's cgroups", "/kubepods/c0ffee", "sys/fs/cgroup/kubepods/c0ffee/memory.oom.group"),
+		Entry("where it sees its own alone", "/", "sys/fs/cgroup/memory.oom.group"),
+	)
+
+	It("says that it will restart when its memory is used up, where it cannot have it otherwise", func() {
+		w.write("proc/self/cgroup", "0::/\n")
+		w.write("sys/fs/cgroup/memory.oom.group", "1\n")
+		status, said := w.call("memory", `
+			say() { printf '%s\n' "$*"; }
+			echo() { return 1; } # as when the kernel refuses it
+			let_one_end`)
+		Expect(status).To(BeZero(), said)
+		Expect(said).To(Equal("its cgroup cannot be written: when its memory is used up, the whole machine restarts (memory.oom.group)\n"))
+	})
+
 	It("keeps monit's record of what was stopped", func() {
 		w.boots()
 		root, err := user.LookupId("0")

@@ -45,6 +45,9 @@ func read(name string) string {
 // if that is known. It makes the container's start look like a machine's boot, and becomes the init program.
 func MachineStart() []string { return command("machine-start") }
 
+// MachineStop returns the command that shuts a machine down, from inside, before its container is told to end.
+func MachineStop() []string { return command("machine-stop") }
+
 // AgentRuns returns the command that succeeds once a machine's agent runs.
 func AgentRuns() []string { return command("agent-runs") }
 
@@ -81,5 +84,5 @@ func Copy() []string { return command("copy") }
 // NoRoom is the status with which Copy ends when the data does not fit: ENOSPC.
 const NoRoom = 28
 
-// Reboot returns the command that ends a machine's init program.
+// Reboot returns the command that shuts a machine down from its node, so that its container starts again.
 func Reboot() []string { return command("reboot") }

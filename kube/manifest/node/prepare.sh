@@ -10,6 +10,7 @@
 . lib/loop.sh
 . lib/filesystem.sh
 . lib/volume.sh
+. lib/signals.sh
 . lib/attachment.sh
 
 # What hold does, short of a node in the machine. A sandbox does not show that it uses the device: only the

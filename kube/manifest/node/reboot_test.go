@@ -1,12 +1,7 @@
 package node_test
 
 import (
-	"bytes"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -20,129 +15,107 @@ var _ = Describe("A reboot", func() {
 	BeforeEach(func() { w = newWorld() })
 
 	env := []string{"VM=bosh/agent-a", "CONTAINER=c0ffee"}
-
-	// lives starts a process that writes down which signals it gets, ends on those of the last argument, and
-	// is in the pretended /proc for as long as it lives.
-	lives := func(name, pids, endsOn string) int {
-		GinkgoHelper()
-		process := exec.Command("env", asInContainer([]string{"/bin/bash", "-c", `
-			name=$0 signals=$1 proc=$2 ends_on=$3
-			told() {
-				echo "$name $1" >>"$signals"
-				[[ $ends_on != *"$1"* ]] || { rm -r "$proc/$$"; exit; }
-			}
-			for signal in TERM HUP INT RTMIN+5; do trap "told $signal" "$signal"; done
-			exec {quiet}<> <(:)
-			until [[ -e $proc/$$/cgroup ]]; do read -r -t 0.01 -u "$quiet"; done
-			echo
-			while :; do read -r -t 0.1 -u "$quiet"; done`,
-			name, filepath.Join(w.known, "signals"), w.path("proc"), endsOn})...)
-		ready, err := process.StdoutPipe()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(process.Start()).To(Succeed())
-		DeferCleanup(func() {
-			_ = process.Process.Kill()
-			_ = process.Wait()
-		})
-		number := process.Process.Pid
-		folder := fmt.Sprintf("proc/%d/", number)
-		w.process(number, 1, name, inMachineA)
-		w.write(folder+"status", fmt.Sprintf("PPid:\t1\nNSpid:\t%d\t%s\n", number, pids))
-		w.write(folder+"cmdline", "program\x00")
-		Expect(os.Symlink("pid:["+strings.Fields(pids)[0]+"]", w.path(folder+"ns/pid"))).To(Succeed())
-		w.write(folder+"cgroup", "0::/kubepods/c0ffee\n")
-		_, err = ready.Read(make([]byte, 1))
-		Expect(err).NotTo(HaveOccurred())
-		return number
-	}
-	// sameNamespace puts processes into the PID namespace of the first.
-	sameNamespace := func(numbers ...int) {
-		GinkgoHelper()
-		for _, number := range numbers {
-			link := w.path(fmt.Sprintf("proc/%d/ns/pid", number))
-			Expect(os.Remove(link)).To(Succeed())
-			Expect(os.Symlink("pid:[machine]", link)).To(Succeed())
-		}
-	}
-	signals := func() []string {
-		content, _ := os.ReadFile(filepath.Join(w.known, "signals"))
-		return strings.Split(string(bytes.TrimSpace(content)), "\n")
-	}
 	reboot := func(more ...string) (int, string) {
 		GinkgoHelper()
-		return w.run(node.Reboot(), append(append([]string{"SERVICES_TIME=1", "INIT_TIME=1"}, env...), more...)...)
+		return w.run(node.Reboot(), append(append([]string{"TIME_TO_END=1", "INIT_TIME=1"}, env...), more...)...)
 	}
 
-	It("has runit's services and the jobs end before the init program, and leaves others alone", func() {
-		init := lives("runsvdir", "1", "HUP")
-		job := lives("job", "17", "TERM")
-		supervisor := lives("runsv", "18", "TERM")
-		logger := lives("svlogd", "19", "TERM")
-		kernel := lives("kernel's", "20", "TERM")
-		w.write(fmt.Sprintf("proc/%d/cmdline", kernel), "")
-		sameNamespace(init, job, supervisor, logger, kernel)
-		lives("in a container of it", "21 1", "TERM")
-		Expect(reboot("SERVICES_TIME=100", "INIT_TIME=300")).To(BeZero())
-		Expect(w.calls()).To(Equal([]string{fmt.Sprintf("chroot /proc/%d/root /bin/sh -c sv -w 10 force-stop /etc/service/*", init)}))
-		Expect(signals()).To(Equal([]string{"job TERM", "runsvdir HUP"}))
+	It("has runit's services end, then the jobs, then the init program, and leaves others alone", func() {
+		init := w.lives("runsvdir", "1", "")
+		supervisor := w.lives("runsv", "18", "TERM")
+		service := w.lives("monit", "16", "TERM")
+		service.childOf(supervisor)
+		job := w.lives("job", "17", "TERM")
+		logger := w.lives("svlogd", "19", "TERM")
+		kernel := w.lives("kernel's", "20", "TERM")
+		w.write(kernel.file("cmdline"), "")
+		w.sameNamespace(init, supervisor, service, job, logger, kernel)
+		w.sameNamespace(w.lives("in a container of it", "21 1", "TERM"))
+		w.lives("in another PID namespace", "22", "TERM")
+		Expect(reboot()).To(BeZero())
+		Expect(init.killed()).To(BeTrue())
+		Expect(w.signals()[0]).To(Equal("runsv TERM"))
+		Expect(w.signals()[1:]).To(ConsistOf("monit TERM", "job TERM"))
+	})
+
+	It("runs nothing of the machine's", func() {
+		w.sameNamespace(w.lives("runsvdir", "1", ""), w.lives("runsv", "18", "TERM"))
+		Expect(reboot()).To(BeZero())
+		Expect(w.calls()).To(HaveExactElements(""))
+	})
+
+	It("tells the jobs once the services have ended, which would start them again", func() {
+		init, supervisor := w.lives("runsvdir", "1", ""), w.lives("runsv", "18", "")
+		service, job := w.lives("monit", "16", ""), w.lives("job", "17", "TERM")
+		service.childOf(supervisor)
+		w.sameNamespace(init, supervisor, service, job)
+		r := w.start(node.Reboot(), append([]string{"TIME_TO_END=300"}, env...)...)
+		r.until(func() bool { return w.signals()[0] != "" })
+		Consistently(w.signals, "300ms").Should(Equal([]string{"runsv TERM"}))
+		w.remove(service.file(""))
+		Expect(r.wait()).To(BeZero())
+		Expect(w.signals()).To(Equal([]string{"runsv TERM", "job TERM"}))
 	})
 
 	It("does not wait for ever for jobs that do not end", func() {
-		init := lives("runsvdir", "1", "HUP")
-		sameNamespace(init, lives("job", "17", ""))
-		Expect(reboot("INIT_TIME=300")).To(BeZero())
-		Eventually(signals).WithTimeout(patience).Should(ConsistOf("job TERM", "runsvdir HUP"))
+		init := w.lives("runsvdir", "1", "")
+		w.sameNamespace(init, w.lives("job", "17", ""))
+		Expect(reboot()).To(BeZero())
+		Expect(init.killed()).To(BeTrue())
+		Expect(w.signals()).To(ConsistOf("job TERM"))
 	})
 
+	DescribeTable("that is cut short lets the init program go on, which it had held so that nothing is started again", func(signal syscall.Signal) {
+		init := w.lives("runsvdir", "1", "")
+		w.sameNamespace(init, w.lives("job", "17", ""))
+		r := w.start(node.Reboot(), append([]string{"TIME_TO_END=300"}, env...)...)
+		r.until(func() bool { return w.signals()[0] == "job TERM" })
+		Expect(init.held()).To(BeTrue())
+		r.tell(signal)
+		Expect(r.wait()).To(Equal(1))
+		Expect(init.held()).To(BeFalse())
+	},
+		Entry("by SIGTERM", syscall.SIGTERM),
+		Entry("by SIGRTMIN+3", rtminPlus3),
+	)
+
 	DescribeTable("asks systemd to reboot", func(name string) {
-		lives(name, "1", "RTMIN+5")
+		w.lives(name, "1", "RTMIN+5")
 		Expect(reboot("INIT_TIME=300")).To(BeZero())
-		Expect(signals()).To(Equal([]string{name + " RTMIN+5"}))
+		Expect(w.signals()).To(Equal([]string{name + " RTMIN+5"}))
 		Expect(w.calls()).To(HaveExactElements(""))
 	},
 		Entry("by its name", "systemd"),
 		Entry("by the name of its link", "init"),
 	)
 
-	// killed reports whether a process that removes nothing from /proc was killed: by looking at its state.
-	killed := func(number int) bool {
-		var status syscall.WaitStatus
-		_, err := syscall.Wait4(number, &status, 0, nil)
-		return err == nil && status.Signaled() && status.Signal() == syscall.SIGKILL
-	}
-
 	It("kills the start script, which has nothing to end", func() {
-		init := lives("bash", "1", "")
+		init := w.lives("bash", "1", "")
 		Expect(reboot()).To(BeZero())
-		Expect(killed(init)).To(BeTrue())
-		Expect(signals()).To(HaveExactElements(""))
+		Expect(init.killed()).To(BeTrue())
+		Expect(w.signals()).To(HaveExactElements(""))
 	})
 
-	It("kills an init program that does not end", func() {
-		init := lives("systemd", "1", "")
+	It("kills a systemd that does not end", func() {
+		init := w.lives("systemd", "1", "")
 		Expect(reboot()).To(BeZero())
-		Expect(killed(init)).To(BeTrue())
+		Expect(init.killed()).To(BeTrue())
 	})
 
 	It("takes the PID 1 of the machine, and not that of a PID namespace within", func() {
-		lives("systemd", "17 1", "RTMIN+5")
-		lives("systemd", "1", "RTMIN+5 TERM")
+		within := w.lives("systemd", "17 1", "RTMIN+5")
+		w.lives("systemd", "1", "RTMIN+5 TERM")
 		Expect(reboot("INIT_TIME=300")).To(BeZero())
-		Expect(signals()).To(HaveLen(1))
-		Expect(filepath.Glob(w.path("proc/[0-9]*"))).To(HaveLen(1))
-		left, err := filepath.Glob(w.path("proc/[0-9]*/status"))
-		Expect(err).NotTo(HaveOccurred())
-		status, err := os.ReadFile(left[0])
-		Expect(err).NotTo(HaveOccurred())
-		Expect(string(status)).To(HaveSuffix("17 1\n"))
+		Expect(w.signals()).To(HaveLen(1))
+		Expect(filepath.Glob(w.path("proc/[0-9]*"))).To(HaveExactElements(w.path(filepath.Clean(within.file("")))))
 	})
 
 	It("leaves a container alone that is not the one of the request", func() {
-		lives("systemd", "1", "RTMIN+5")
+		w.lives("systemd", "1", "RTMIN+5")
 		status, said := reboot("CONTAINER=another")
 		Expect(status).To(BeZero())
 		Expect(said).To(Equal("the machine has restarted since the request\n"))
-		Expect(signals()).To(HaveExactElements(""))
+		Expect(w.signals()).To(HaveExactElements(""))
 	})
 
 	It("fails where the machine does not run", func() {

@@ -5,6 +5,7 @@
 . lib/shell.sh
 . lib/processes.sh
 . lib/directory.sh
+. lib/signals.sh
 . lib/attachment.sh
 
 mountpoint -q "$node" || exit 0 # taken away by an earlier try

@@ -10,6 +10,7 @@
 . lib/processes.sh
 . lib/users.sh
 . lib/loop.sh
+. lib/signals.sh
 . lib/attachment.sh
 
 # The machine's folder may lie on a filesystem mounted nodev: $device is a node in this container's own

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -51,6 +52,13 @@ var _ = Describe("A machine's persistent disk at its start", func() {
 		Expect(w.calls()).NotTo(ContainElement(HavePrefix("init")))
 		return r
 	}
+
+	It("is not waited for by a machine that is told to end", func() {
+		r := waits()
+		r.tell(syscall.SIGTERM)
+		Expect(r.wait()).To(Equal(1))
+		Expect(r.out.String()).To(HaveSuffix("machine-start: told to end before the init program has started\n"))
+	})
 
 	It("is mounted before the init program starts", func() {
 		attached()

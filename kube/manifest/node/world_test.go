@@ -28,8 +28,8 @@ type world struct {
 }
 
 // standIns are the programs that are stood in for. The others are the machine's own.
-var standIns = strings.Fields(`blkid blockdev chroot cmp cp df dumpe2fs e2fsck losetup mkfs.ext4 mkfs.xfs mknod mount
-	mountpoint resize2fs stat sync umount unshare update-ca-certificates xfs_admin xfs_db xfs_growfs`)
+var standIns = strings.Fields(`blkid blockdev cmp cp df dumpe2fs e2fsck fallocate losetup mkfs.ext4 mkfs.xfs mknod mount
+	mountpoint resize2fs stat sv sync umount unshare update-ca-certificates xfs_admin xfs_db xfs_growfs`)
 
 func newWorld() world {
 	GinkgoHelper()
@@ -40,6 +40,7 @@ func newWorld() world {
 		w.folder(each)
 	}
 	w.write("proc/self/mountinfo", "")
+	w.write("proc/self/cgroup", "4:memory:/kubepods/c0ffee\n")
 	for _, each := range []string{"disks", "files", "busy", "exit"} {
 		Expect(os.MkdirAll(filepath.Join(w.known, each), 0o755)).To(Succeed())
 	}
@@ -79,6 +80,11 @@ func (w world) read(name string) string {
 	content, err := os.ReadFile(w.path(name))
 	Expect(err).NotTo(HaveOccurred())
 	return string(content)
+}
+
+func (w world) remove(name string) {
+	GinkgoHelper()
+	Expect(os.RemoveAll(w.path(name))).To(Succeed())
 }
 
 func (w world) exists(name string) bool {

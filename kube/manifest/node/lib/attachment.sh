@@ -6,9 +6,6 @@
 node=$root/devices/$DISK
 lock=$root/devices/.$DISK.lock
 
-# How a container is told to end is up to its image: where that is made for systemd, with SIGRTMIN+3.
-end_signals=(TERM INT QUIT RTMIN+3)
-
 # A disk that is a volume of the machine's own Pod is not waited for.
 end() { exit 0; }
 

@@ -47,6 +47,17 @@ check_room() {
   ((room >= SIZE_MIB)) || fail "disk $DISK: the volume has room for $((room)) MiB, the disk needs $SIZE_MIB"
 }
 
+# reserve_room IMAGE: takes from the volume all that the image can ever hold, where that is asked for ($RESERVE). What
+# has been discarded since the last attachment, as by mkfs, is taken back. One that does not fit is not begun: it would
+# take what others on the volume still have.
+reserve_room() {
+  local said
+  [[ ${RESERVE:-} == true ]] || return 0
+  check_room "$1"
+  said=$(fallocate --length "$(stat -c %s "$1")" "$1" 2>&1) ||
+    fail "disk $DISK: the volume does not reserve its room, as cloud_properties.reserve asks for: $said"
+}
+
 # The image is formatted under another name, so that one that exists is whole.
 make_image() {
   may_format
@@ -77,6 +88,7 @@ find_device() {
     check_room "$image"
     truncate -s "${SIZE_MIB}M" "$image"
   fi
+  reserve_room "$image"
   device=$(find_loop "$image")
   [[ -n $device ]] || device=$(make_loop "$image")
   [[ -n $device ]] || exit 1

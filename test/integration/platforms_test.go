@@ -1,0 +1,33 @@
+package integration
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The nodes are of two architectures: node-a has amd64, node-b arm64.
+var _ = Describe("A machine in a cluster of several architectures", func() {
+	DescribeTable("runs where its stemcell's image runs", func(ctx context.Context, architectures, node string) {
+		w := newWorld(ctx)
+		w.must(ctx, "create_vm", "one", stemcellCID+architectures, map[string]any{}, onDynamic(), []string{}, map[string]any{})
+		pod, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(pod.Spec.NodeName).To(MatchRegexp("^" + node + "$"))
+	},
+		Entry("on amd64", "#amd64", "node-a"),
+		Entry("on arm64", "#arm64", "node-b"),
+		Entry("anywhere, where it has programs for both", "#amd64,arm64", "node-[ab]"),
+		Entry("anywhere, where it is not known", "", "node-[ab]"),
+	)
+
+	It("does not run where there is no such node", func(ctx context.Context) {
+		w := newWorld(ctx)
+		w.Director = w.withTimeouts(map[string]any{"unschedulable": "0s"})
+		failed := w.fails(ctx, "create_vm", "one", stemcellCID+"#s390x", map[string]any{}, onDynamic(), []string{}, map[string]any{})
+		Expect(failed.Message).To(ContainSubstring("didn't match Pod's node affinity/selector"))
+		Expect(failed.OkToRetry).To(BeTrue())
+	})
+})
