@@ -35,18 +35,18 @@ type FromDirector struct {
 	Files []string `json:"files"`
 }
 
-// permit refuses what the kubeconfig would run or read and may not.
+// permit refuses what the cpi-config's options would run or read and may not.
 func (o FromDirector) permit(reach kube.Reach) error {
 	for _, command := range reach.Commands {
-		if !slices.Contains(o.Commands, command) {
-			return fmt.Errorf("a kubeconfig in a cpi-config may not run %q: put a token or certificate into it, "+
-				"or name the program in cpi_config.commands of cpi.json", command)
+		if !slices.Contains(o.Commands, command.Name) {
+			return fmt.Errorf("%s may not run %q, since it comes by a cpi-config: put a token or a certificate into the kubeconfig "+
+				"instead (token, client-certificate-data), or name the program in cpi_config.commands of cpi.json", command.Field, command.Name)
 		}
 	}
 	for _, file := range reach.Files {
-		if !slices.Contains(o.Files, file) {
-			return fmt.Errorf("a kubeconfig in a cpi-config may not read the file %q: put its content there (…-data), "+
-				"or name the file in cpi_config.files of cpi.json", file)
+		if !slices.Contains(o.Files, file.Name) {
+			return fmt.Errorf("%s may not read the file %q, since it comes by a cpi-config: give its content instead "+
+				"(kubeconfig, token, …-data), or name the file in cpi_config.files of cpi.json", file.Field, file.Name)
 		}
 	}
 	return nil

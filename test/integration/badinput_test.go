@@ -176,4 +176,22 @@ var _ = Describe("A configuration", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(BeNil())
 	})
+
+	It("runs no program for a kubeconfig of a cpi-config, unless cpi.json names it", func(ctx context.Context) {
+		ran := filepath.Join(GinkgoT().TempDir(), "ran")
+		kubeconfig := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
+			"contexts":[{"name":"c","context":{"cluster":"c","user":"u","namespace":"n"}}],"users":[{"name":"u","user":{"exec":{
+			"apiVersion":"client.authentication.k8s.io/v1","command":"touch","args":[%q],"interactiveMode":"Never"}}}]}`, ran)
+		request := fmt.Appendf(nil, `{"method":"has_vm","arguments":["vm"],"context":{"kubernetes":{"kubeconfig":%q}}}`, kubeconfig)
+		answer := func(allowed string) *director.Error {
+			response, err := config(`{"agent":{"mbus":"nats://a:1"},"timeouts":{"request":"100ms"}`+allowed+`}`).Raw(ctx, request)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(response.Error).NotTo(BeNil())
+			return response.Error
+		}
+		Expect(answer("")).To(HaveField("Message", ContainSubstring(`users[u].user.exec may not run "touch"`)))
+		Expect(ran).NotTo(BeAnExistingFile())
+		Expect(answer(`,"cpi_config":{"commands":["touch"]}`)).To(HaveField("Message", Not(ContainSubstring("may not run"))))
+		Expect(ran).To(BeAnExistingFile())
+	})
 })
