@@ -20,6 +20,7 @@ type Config struct {
 	Agent      agentsettings.Options `json:"agent"`
 	Network    network.Options       `json:"network"`
 	Stemcell   stemcell.Options      `json:"stemcell"`
+	Pods       call.Marks            `json:"pods"`
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
 	CPIConfig  FromDirector          `json:"cpi_config"`
@@ -63,6 +64,7 @@ type LogOptions struct {
 func DefaultConfig() Config {
 	return Config{
 		Network:  network.DefaultOptions(),
+		Pods:     call.DefaultMarks(),
 		Timeouts: defaultTimeouts(),
 		Log:      LogOptions{Level: "info"},
 	}
@@ -91,7 +93,7 @@ func LoadConfig(path string) (Config, error) {
 // Validate checks the whole configuration before anything is done with it.
 func (c Config) Validate() error {
 	for _, check := range []func() error{
-		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Stemcell.Validate, c.Timeouts.Validate,
+		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Stemcell.Validate, c.Pods.Validate, c.Timeouts.Validate,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -117,6 +119,7 @@ type overrides struct {
 	Agent      json.RawMessage `json:"agent"`
 	Network    json.RawMessage `json:"network"`
 	Stemcell   json.RawMessage `json:"stemcell"`
+	Pods       json.RawMessage `json:"pods"`
 	Timeouts   json.RawMessage `json:"timeouts"`
 }
 
@@ -141,7 +144,8 @@ func (c Config) with(context json.RawMessage) (Config, error) {
 		into any
 	}{
 		{"kubernetes", given.Kubernetes, &c.Kubernetes}, {"agent", given.Agent, &c.Agent},
-		{"network", given.Network, &c.Network}, {"stemcell", given.Stemcell, &c.Stemcell}, {"timeouts", given.Timeouts, &c.Timeouts},
+		{"network", given.Network, &c.Network}, {"stemcell", given.Stemcell, &c.Stemcell}, {"pods", given.Pods, &c.Pods},
+		{"timeouts", given.Timeouts, &c.Timeouts},
 	} {
 		if part.raw == nil {
 			continue
@@ -169,6 +173,12 @@ func (c *Config) forget(given overrides) {
 	}
 	if gives(given.Network, "address_annotations") {
 		c.Network.AddressAnnotations = nil
+	}
+	if gives(given.Pods, "labels") {
+		c.Pods.Labels = nil
+	}
+	if gives(given.Pods, "annotations") {
+		c.Pods.Annotations = nil
 	}
 }
 

@@ -78,6 +78,17 @@ var _ = Describe("A cpi-config", func() {
 		Expect(err).To(MatchError(ContainSubstring("may not read")))
 	})
 
+	It("replaces the marks of Pods as a whole", func() {
+		config := DefaultConfig()
+		config.Agent.Mbus = "nats://10.0.0.6:4222"
+		changed, err := config.with([]byte(`{"pods": {"labels": {"kuma.io/sidecar-injection": "disabled"}}}`))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(changed.Pods.Labels).To(Equal(map[string]string{"kuma.io/sidecar-injection": "disabled"}))
+		Expect(changed.Pods.Annotations).To(Equal(config.Pods.Annotations))
+		_, err = config.with([]byte(`{"pods": {"labels": {"bosh.cloudfoundry.org/role": "x"}}}`))
+		Expect(err).To(MatchError(ContainSubstring("pods.labels.bosh.cloudfoundry.org/role is the CPI's own label")))
+	})
+
 	It("leaves what it does not name", func() {
 		config := DefaultConfig()
 		config.Agent = agentsettings.Options{Mbus: "nats://10.0.0.6:4222", Blobstore: agentsettings.Blobstore{Provider: "local"}}

@@ -35,7 +35,8 @@ func (o Options) Reach() (Reach, error) {
 		reach.addUser("kubernetes.kubeconfig's users["+name+"].user.", user)
 	}
 	for name, cluster := range config.Clusters {
-		reach.Files = append(reach.Files, Use{"kubernetes.kubeconfig's clusters[" + name + "].cluster.certificate-authority", cluster.CertificateAuthority})
+		field := "kubernetes.kubeconfig's clusters[" + name + "].cluster."
+		reach.Files = append(reach.Files, Use{field + "certificate-authority", cluster.CertificateAuthority})
 	}
 	reach.Commands, reach.Files = given(reach.Commands), given(reach.Files)
 	return reach, nil

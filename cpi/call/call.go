@@ -22,6 +22,8 @@ type Call struct {
 	ID func() string
 	// Director is the UUID of the director that sent the request.
 	Director string
+	// Marks are on every Pod that the call makes.
+	Marks Marks
 	// Log gets what the director keeps in the task's CPI log.
 	Log *slog.Logger
 }

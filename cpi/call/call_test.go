@@ -47,3 +47,24 @@ var _ = Describe("Errors", func() {
 		Expect(AsBOSH(wrapped).Type()).To(BeEquivalentTo(VMNotFound))
 	})
 })
+
+var _ = Describe("Marks", func() {
+	marks := Marks{Labels: map[string]string{"inject": "false"}, Annotations: map[string]string{"inject": "false", "other": "no"}}
+
+	It("are added to what a Pod has", func() {
+		given := map[string]string{"app": "x"}
+		labels, annotations := marks.On(given, nil)
+		Expect(labels).To(Equal(map[string]string{"app": "x", "inject": "false"}))
+		Expect(annotations).To(Equal(map[string]string{"inject": "false", "other": "no"}))
+		Expect(given).To(HaveLen(1), "what was given is not changed")
+	})
+
+	It("leave alone what a Pod says itself, be it by a label or by an annotation", func() {
+		labels, annotations := marks.On(map[string]string{"inject": "true"}, nil)
+		Expect(labels).To(Equal(map[string]string{"inject": "true"}))
+		Expect(annotations).To(Equal(map[string]string{"other": "no"}))
+		labels, annotations = marks.On(nil, map[string]string{"inject": "true"})
+		Expect(labels).To(BeEmpty())
+		Expect(annotations).To(Equal(map[string]string{"inject": "true", "other": "no"}))
+	})
+})

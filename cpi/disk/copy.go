@@ -188,7 +188,7 @@ func (s *Session) machineFor(claim *corev1.PersistentVolumeClaim) (machine *core
 
 // bringCopy makes the Pod, or returns the one that an earlier call has made. One that failed is replaced.
 func (s *Session) bringCopy(wanted *corev1.Pod) (*corev1.Pod, error) {
-	pod, made, err := s.Pods.Bring(s.Ctx, wanted, func(left *corev1.Pod) (bool, error) {
+	pod, made, err := s.BringHelper(wanted, func(left *corev1.Pod) (bool, error) {
 		switch {
 		case left.DeletionTimestamp != nil:
 			return false, s.AwaitGone(left)
