@@ -20,7 +20,7 @@ type Config struct {
 	Agent      agentsettings.Options `json:"agent"`
 	Network    network.Options       `json:"network"`
 	Stemcell   stemcell.Options      `json:"stemcell"`
-	Pods       call.Marks            `json:"pods"`
+	Pods       call.PodOptions       `json:"pods"`
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
 	CPIConfig  FromDirector          `json:"cpi_config"`
@@ -64,7 +64,7 @@ type LogOptions struct {
 func DefaultConfig() Config {
 	return Config{
 		Network:  network.DefaultOptions(),
-		Pods:     call.DefaultMarks(),
+		Pods:     call.DefaultPodOptions(),
 		Timeouts: defaultTimeouts(),
 		Log:      LogOptions{Level: "info"},
 	}
@@ -179,6 +179,9 @@ func (c *Config) forget(given overrides) {
 	}
 	if gives(given.Pods, "annotations") {
 		c.Pods.Annotations = nil
+	}
+	if gives(given.Pods, "helper_limits") {
+		c.Pods.HelperLimits = nil
 	}
 }
 

@@ -98,7 +98,7 @@ func (s *Session) plan(wanted Request) (vm manifest.VM, settings agentsettings.F
 	if err := properties.apply(&vm); err != nil {
 		return vm, nil, err
 	}
-	vm.Labels, vm.Annotations = s.Marks.On(vm.Labels, vm.Annotations)
+	vm.Labels, vm.Annotations = s.PodOptions.Marked(vm.Labels, vm.Annotations)
 	if err := s.strategyFor(vm).permit(wanted.Networks); err != nil {
 		return vm, nil, err
 	}
