@@ -59,6 +59,7 @@ var _ = Describe("Bad input", func() {
 		Entry("an unknown key inside a native structure", createVM(`{"affinity":{"nodeAfinity":{}}}`, `{}`), cpiError, `did you mean "nodeAffinity"?`),
 		Entry("memory in bytes, by a forgotten unit", createVM(`{"memory":"1024"}`, `{}`), cpiError, "cloud_properties.memory 1024 is less than 1 MiB"),
 		Entry("memory of a wrong type", createVM(`{"memory":[]}`, `{}`), cpiError, "memory [] is neither a whole number"),
+		Entry("shared memory of 0", createVM(`{"shared_memory":0}`, `{}`), cpiError, "cloud_properties.shared_memory must be greater than 0"),
 		Entry("memory below 0", createVM(`{"memory":-1}`, `{}`), cpiError, "memory must be greater than 0"),
 		Entry("an unknown way to attach", createDisk(`{"attach":"mount"}`), cpiError, `cloud_properties.attach "mount" is neither device nor bind`),
 		Entry("a Block claim as a directory", createDisk(`{"attach":"bind","volume_mode":"Block"}`), cpiError, "cloud_properties.volume_mode Block cannot be attached as a directory"),
