@@ -22,6 +22,7 @@ type Config struct {
 	Network    network.Options       `json:"network"`
 	Disk       disk.Options          `json:"disk"`
 	Stemcell   stemcell.Options      `json:"stemcell"`
+	Pods       call.PodOptions       `json:"pods"`
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
 	CPIConfig  FromDirector          `json:"cpi_config"`
@@ -37,18 +38,18 @@ type FromDirector struct {
 	Files []string `json:"files"`
 }
 
-// permit refuses what the kubeconfig would run or read and may not.
+// permit refuses what the cpi-config's options would run or read and may not.
 func (o FromDirector) permit(reach kube.Reach) error {
 	for _, command := range reach.Commands {
-		if !slices.Contains(o.Commands, command) {
-			return fmt.Errorf("a kubeconfig in a cpi-config may not run %q: put a token or certificate into it, "+
-				"or name the program in cpi_config.commands of cpi.json", command)
+		if !slices.Contains(o.Commands, command.Name) {
+			return fmt.Errorf("%s may not run %q, since it comes by a cpi-config: put a token or a certificate into the kubeconfig "+
+				"instead (token, client-certificate-data), or name the program in cpi_config.commands of cpi.json", command.Field, command.Name)
 		}
 	}
 	for _, file := range reach.Files {
-		if !slices.Contains(o.Files, file) {
-			return fmt.Errorf("a kubeconfig in a cpi-config may not read the file %q: put its content there (…-data), "+
-				"or name the file in cpi_config.files of cpi.json", file)
+		if !slices.Contains(o.Files, file.Name) {
+			return fmt.Errorf("%s may not read the file %q, since it comes by a cpi-config: give its content instead "+
+				"(kubeconfig, token, …-data), or name the file in cpi_config.files of cpi.json", file.Field, file.Name)
 		}
 	}
 	return nil
@@ -65,6 +66,7 @@ type LogOptions struct {
 func DefaultConfig() Config {
 	return Config{
 		Network:  network.DefaultOptions(),
+		Pods:     call.DefaultPodOptions(),
 		Timeouts: defaultTimeouts(),
 		Log:      LogOptions{Level: "info"},
 	}
@@ -93,7 +95,8 @@ func LoadConfig(path string) (Config, error) {
 // Validate checks the whole configuration before anything is done with it.
 func (c Config) Validate() error {
 	for _, check := range []func() error{
-		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Disk.Validate, c.Stemcell.Validate, c.Timeouts.Validate,
+		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Disk.Validate, c.Stemcell.Validate, c.Pods.Validate,
+		c.Timeouts.Validate,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -120,6 +123,7 @@ type overrides struct {
 	Network    json.RawMessage `json:"network"`
 	Disk       json.RawMessage `json:"disk"`
 	Stemcell   json.RawMessage `json:"stemcell"`
+	Pods       json.RawMessage `json:"pods"`
 	Timeouts   json.RawMessage `json:"timeouts"`
 }
 
@@ -145,8 +149,8 @@ func (c Config) with(context json.RawMessage) (Config, error) {
 		into any
 	}{
 		{"kubernetes", given.Kubernetes, &c.Kubernetes}, {"agent", given.Agent, &c.Agent},
-		{"network", given.Network, &c.Network}, {"disk", given.Disk, &c.Disk},
-		{"stemcell", given.Stemcell, &c.Stemcell}, {"timeouts", given.Timeouts, &c.Timeouts},
+		{"network", given.Network, &c.Network}, {"disk", given.Disk, &c.Disk}, {"stemcell", given.Stemcell, &c.Stemcell},
+		{"pods", given.Pods, &c.Pods}, {"timeouts", given.Timeouts, &c.Timeouts},
 	} {
 		if part.raw == nil {
 			continue
@@ -174,6 +178,15 @@ func (c *Config) forget(given overrides) {
 	}
 	if gives(given.Network, "address_annotations") {
 		c.Network.AddressAnnotations = nil
+	}
+	if gives(given.Pods, "labels") {
+		c.Pods.Labels = nil
+	}
+	if gives(given.Pods, "annotations") {
+		c.Pods.Annotations = nil
+	}
+	if gives(given.Pods, "helper_limits") {
+		c.Pods.HelperLimits = nil
 	}
 }
 

@@ -50,24 +50,43 @@ var _ = Describe("A cpi-config", func() {
 		Expect(err).NotTo(HaveOccurred())
 	},
 		Entry("run a program", inline("users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}}}]"),
-			`may not run "aws"`, FromDirector{Commands: []string{"aws"}}),
+			`users[u].user.exec may not run "aws"`, FromDirector{Commands: []string{"aws"}}),
 		Entry("run a client library's provider", inline("users: [{name: u, user: {auth-provider: {name: gcp}}}]"),
-			`may not run "auth-provider gcp"`, FromDirector{Commands: []string{"auth-provider gcp"}}),
+			`users[u].user.auth-provider may not run "auth-provider gcp"`, FromDirector{Commands: []string{"auth-provider gcp"}}),
 		Entry("send a file as a token", inline("users: [{name: u, user: {tokenFile: /etc/shadow}}]"),
-			`may not read the file "/etc/shadow"`, FromDirector{Files: []string{"/etc/shadow"}}),
+			`users[u].user.tokenFile may not read the file "/etc/shadow"`, FromDirector{Files: []string{"/etc/shadow"}}),
 		Entry("read a key", inline("users: [{name: u, user: {client-certificate: /c, client-key: /k}}]"),
-			`may not read the file "/c"`, FromDirector{Files: []string{"/c", "/k"}}),
+			`users[u].user.client-certificate may not read the file "/c"`, FromDirector{Files: []string{"/c", "/k"}}),
 		Entry("read a certificate authority", inline("clusters: [{name: c, cluster: {server: 'https://x', certificate-authority: /ca}}]"),
-			`may not read the file "/ca"`, FromDirector{Files: []string{"/ca"}}),
+			`clusters[c].cluster.certificate-authority may not read the file "/ca"`, FromDirector{Files: []string{"/ca"}}),
 		Entry("read another kubeconfig", map[string]any{"kubeconfig_path": "/home/bosh/kubeconfig"},
-			`may not read the file "/home/bosh/kubeconfig"`, FromDirector{Files: []string{"/home/bosh/kubeconfig"}}),
+			`kubernetes.kubeconfig_path may not read the file "/home/bosh/kubeconfig"`, FromDirector{Files: []string{"/home/bosh/kubeconfig"}}),
 	)
+
+	It("may name a proxy, and all of its credentials", func() {
+		config := DefaultConfig()
+		config.Agent.Mbus = "nats://10.0.0.6:4222"
+		_, err := config.with([]byte(`{"kubernetes": {"kubeconfig": "clusters: [{name: c, cluster: {server: 'https://x', ` +
+			`proxy-url: 'http://p:3128', certificate-authority-data: Y2E=}}]\nusers: [{name: u, user: {token: t, client-key-data: a2V5}}]"}}`))
+		Expect(err).NotTo(HaveOccurred())
+	})
 
 	It("cannot allow itself anything", func() {
 		config := DefaultConfig()
 		config.Agent.Mbus = "nats://10.0.0.6:4222"
 		_, err := config.with([]byte(`{"cpi_config": {"files": ["/k"]}, "kubernetes": {"kubeconfig_path": "/k"}}`))
 		Expect(err).To(MatchError(ContainSubstring("may not read")))
+	})
+
+	It("replaces the marks of Pods as a whole", func() {
+		config := DefaultConfig()
+		config.Agent.Mbus = "nats://10.0.0.6:4222"
+		changed, err := config.with([]byte(`{"pods": {"labels": {"kuma.io/sidecar-injection": "disabled"}}}`))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(changed.Pods.Labels).To(Equal(map[string]string{"kuma.io/sidecar-injection": "disabled"}))
+		Expect(changed.Pods.Annotations).To(Equal(config.Pods.Annotations))
+		_, err = config.with([]byte(`{"pods": {"labels": {"bosh.cloudfoundry.org/role": "x"}}}`))
+		Expect(err).To(MatchError(ContainSubstring("pods.labels.bosh.cloudfoundry.org/role is the CPI's own label")))
 	})
 
 	It("leaves what it does not name", func() {

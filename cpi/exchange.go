@@ -112,7 +112,7 @@ func (e *exchange) session(wanted asked) (*session, error) {
 		return nil, call.Invalid("%w", err)
 	}
 	return &session{
-		Call:        &call.Call{ID: sync.OnceValue(uuid.NewString), Director: known.DirectorUUID, Log: e.log},
+		Call:        &call.Call{ID: sync.OnceValue(uuid.NewString), Director: known.DirectorUUID, PodOptions: config.Pods, Log: e.log},
 		config:      config,
 		version:     wanted.version,
 		stemcellAPI: known.VM.Stemcell.APIVersion,

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/manifest"
@@ -83,14 +85,15 @@ func (s *session) deleteStemcell(cid string) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	machines, err := s.Pods.List(s.Ctx, kube.Selection{Labels: manifest.LabelRole + "=" + manifest.RoleVM})
-	if err != nil {
+	machines := kube.Selection{Labels: manifest.LabelRole + "=" + manifest.RoleVM}
+	user, used, err := s.Pods.Find(s.Ctx, machines, func(pod *corev1.Pod) bool {
+		return stemcell.SameImage(pod.Annotations[manifest.AnnotationStemcell], cid)
+	})
+	switch {
+	case err != nil:
 		return err
-	}
-	for _, pod := range machines.Items {
-		if stemcell.SameImage(pod.Annotations[manifest.AnnotationStemcell], cid) {
-			return call.CloudError.Errorf("stemcell %s is in use by VM %s: delete or recreate that VM first", cid, pod.Name)
-		}
+	case used:
+		return call.CloudError.Errorf("stemcell %s is in use by VM %s: delete or recreate that VM first", cid, user.Name)
 	}
 	return stemcellError(s.stemcells().Delete(s.Ctx, cid))
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -56,8 +57,12 @@ func (s *stemcellCluster) serveSecret(w http.ResponseWriter, request *http.Reque
 	case http.MethodPost:
 		secret = decoded[*corev1.Secret](request)
 		s.secrets[secret.Name] = secret
-	case http.MethodDelete:
-		delete(s.secrets, name)
+	case http.MethodPatch:
+		var patch struct {
+			Data map[string][]byte `json:"data"`
+		}
+		Expect(json.NewDecoder(request.Body).Decode(&patch)).To(Succeed())
+		maps.Copy(secret.Data, patch.Data)
 	}
 	if secret == nil {
 		reply(w, http.StatusNotFound, metav1.Status{Status: "Failure", Reason: metav1.StatusReasonNotFound, Code: 404})

@@ -3,7 +3,9 @@ package kube
 import (
 	"context"
 	"errors"
+	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -129,22 +131,60 @@ func (s Selection) String() string {
 type Snapshot[T object] struct {
 	Items           []T
 	ResourceVersion string
+	more            string // where the next page begins
 }
 
 // List returns the selected objects as they are now.
 func (r *Resource[T, L]) List(ctx context.Context, which Selection) (Snapshot[T], error) {
-	list, err := retry(ctx, r.patience, func(ctx context.Context) (L, error) {
-		return r.list(ctx, which.options())
-	})
+	list, err := r.page(ctx, which, which.options())
 	if err != nil {
-		return Snapshot[T]{}, translate(r.action("list", which.String()), err)
+		return Snapshot[T]{}, err
 	}
+	return snapshotOf[T](list)
+}
+
+// pageSize is how many objects Find asks for at once.
+const pageSize = 250
+
+// Find returns the first of the selected objects that fits, or none. It reads them in pages, and no further than it has to:
+// for selections that may hold all that there is in a namespace.
+func (r *Resource[T, L]) Find(ctx context.Context, which Selection, fits func(T) bool) (found T, ok bool, err error) {
+	options := which.options()
+	options.Limit = pageSize
+	for {
+		list, err := r.page(ctx, which, options)
+		if options.Continue != "" && apierrors.IsResourceExpired(err) { // it took so long that the pages are history: again from the first
+			options.Continue = ""
+			continue
+		}
+		if err != nil {
+			return found, false, err
+		}
+		page, err := snapshotOf[T](list)
+		if err != nil {
+			return found, false, err
+		}
+		if i := slices.IndexFunc(page.Items, fits); i >= 0 {
+			return page.Items[i], true, nil
+		}
+		if options.Continue = page.more; options.Continue == "" {
+			return found, false, nil
+		}
+	}
+}
+
+func (r *Resource[T, L]) page(ctx context.Context, which Selection, options metav1.ListOptions) (L, error) {
+	list, err := retry(ctx, r.patience, func(ctx context.Context) (L, error) { return r.list(ctx, options) })
+	return list, translate(r.action("list", which.String()), err)
+}
+
+func snapshotOf[T object](list runtime.Object) (Snapshot[T], error) {
 	snapshot := Snapshot[T]{}
 	accessor, err := meta.ListAccessor(list)
 	if err != nil {
 		return snapshot, err
 	}
-	snapshot.ResourceVersion = accessor.GetResourceVersion()
+	snapshot.ResourceVersion, snapshot.more = accessor.GetResourceVersion(), accessor.GetContinue()
 	err = meta.EachListItem(list, func(item runtime.Object) error {
 		snapshot.Items = append(snapshot.Items, item.(T))
 		return nil

@@ -20,7 +20,7 @@ func command(ctx context.Context, name string, args []string) error {
 		return fmt.Errorf("find this program's own file: %w", err)
 	}
 	options := install.Options{Program: program}
-	var subnets string
+	var subnets, namespaces string
 	var watch, wait bool
 	var interval time.Duration
 	flags := flag.NewFlagSet("cni-shim "+name, flag.ContinueOnError)
@@ -31,6 +31,9 @@ func command(ctx context.Context, name string, args []string) error {
 		flags.StringVar(&options.Server, "server", install.ServerOfPod(), "URL of the API server as the node reaches it")
 		flags.StringVar(&options.ServiceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount",
 			"folder with token and ca.crt")
+		flags.StringVar(&options.TokenFor, "token-for", "",
+			"service account, as NAMESPACE/NAME, whose token the node gets; it is requested with the one in -service-account, and outlives that")
+		flags.StringVar(&namespaces, "namespaces", "", "namespaces whose Pods may ask for addresses, joined by commas (default all)")
 		flags.StringVar(&options.Annotation, "annotation", "", "annotation with a Pod's addresses (default \""+install.DefaultAnnotation+"\")")
 		flags.StringVar(&subnets, "subnets", "", "networks of the addresses, joined by commas, for plugins that want a prefix length")
 		flags.DurationVar(&options.Timeout, "timeout", 0, "how long to wait for the API server when a Pod starts (default 10s)")
@@ -51,6 +54,9 @@ func command(ctx context.Context, name string, args []string) error {
 	if subnets != "" {
 		options.Subnets = strings.Split(subnets, ",")
 	}
+	if namespaces != "" {
+		options.Namespaces = strings.Split(namespaces, ",")
+	}
 	switch {
 	case flags.NArg() > 0:
 		return fmt.Errorf("%s takes no argument %q", name, flags.Arg(0))
@@ -65,10 +71,10 @@ func command(ctx context.Context, name string, args []string) error {
 func once(ctx context.Context, name string, options install.Options, wait bool) error {
 	switch name {
 	case "install":
-		_, err := options.Install()
+		_, err := options.Install(ctx)
 		return err
 	case "verify":
-		return options.Verify()
+		return options.Verify(ctx)
 	case "uninstall":
 		if err := options.Uninstall(); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -29,6 +30,9 @@ type config struct {
 	}
 	// Annotation holds a Pod's addresses: "ip" or "ip4,ip6".
 	Annotation string
+	// Namespaces, when there are any, are those whose Pods may ask for addresses. Those of others are the delegate's
+	// alone, and never depend on the API.
+	Namespaces []string
 	// Subnets, when there are any, are the networks that addresses are in. Addresses are then passed
 	// with their network's prefix length, without which static refuses them.
 	Subnets []netip.Prefix
@@ -37,7 +41,8 @@ type config struct {
 func parseConfig(entry object) (config, error) {
 	c := config{Annotation: install.DefaultAnnotation}
 	c.Kubernetes.Timeout.Duration = defaultTimeout
-	for key, into := range map[string]any{"kubernetes": &c.Kubernetes, "annotation": &c.Annotation, "subnets": &c.Subnets} {
+	for key, into := range map[string]any{"kubernetes": &c.Kubernetes, "annotation": &c.Annotation,
+		"namespaces": &c.Namespaces, "subnets": &c.Subnets} {
 		if entry[key] == nil {
 			continue
 		}
@@ -61,11 +66,16 @@ func parseConfig(entry object) (config, error) {
 	return c, nil
 }
 
+// serves reports whether Pods of this namespace may ask for addresses.
+func (c config) serves(namespace string) bool {
+	return len(c.Namespaces) == 0 || slices.Contains(c.Namespaces, namespace)
+}
+
 // object is JSON of which only some keys are understood and the others are kept as they came.
 type object map[string]json.RawMessage
 
 // own are the keys of the shim's entry that are not the delegate's business.
-var own = []string{"type", "kubernetes", "annotation", "subnets", "delegate"}
+var own = []string{"type", "kubernetes", "annotation", "namespaces", "subnets", "delegate"}
 
 // delegateConfig returns the delegate's configuration and its type. Whatever the runtime derived for
 // this call or the list says for all its plugins goes to the delegate: cniVersion, name, prevResult,

@@ -10,13 +10,14 @@
 //	  "type": "bosh-cni-shim",
 //	  "kubernetes": {"kubeconfig": "/etc/cni/net.d/bosh-cni-shim.kubeconfig", "timeout": "10s"},
 //	  "annotation": "bosh.cloudfoundry.org/ip-address",
+//	  "namespaces": ["bosh"],
 //	  "subnets": ["10.244.9.0/24"],
 //	  "delegate": {"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.244.9.0/24"}}
 //	}
 //
 // On ADD it reads the Pod's annotation through the Kubernetes API, asks the delegate for those
-// addresses, and compares them with what the delegate gave. A Pod without the annotation, and every
-// other command, is the delegate's alone: nothing but ADD ever asks the API, so that a Pod can be
+// addresses, and compares them with what the delegate gave. A Pod of another namespace or
+// without the annotation, and every other command, is the delegate's alone: nothing but ADD ever asks the API, so that a Pod can be
 // deleted while no API server answers.
 //
 // The same program puts itself on a node and takes itself off again: see package install.

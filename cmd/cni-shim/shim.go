@@ -46,7 +46,7 @@ func (s *shim) add(args *skel.CmdArgs) error {
 	}
 	pod := podOf(call)
 	var wanted []netip.Addr
-	if pod.known() {
+	if pod.known() && config.serves(pod.namespace) {
 		if wanted, err = config.wanted(pod); err != nil {
 			return err
 		}

@@ -46,10 +46,15 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default","namespace":"`+namespace+`"}}`)).To(Succeed())
 	applyDaemonSet(ctx)
 	account = GinkgoT().TempDir()
+	writeAccount(ctx)
+}, NodeTimeout(3*time.Minute))
+
+// writeAccount puts a token of the service account as it is now into its folder.
+func writeAccount(ctx context.Context) {
 	for file, content := range map[string]string{"token": accountToken(ctx), "ca.crt": caOf(plane)} {
 		Expect(os.WriteFile(filepath.Join(account, file), []byte(content), 0o600)).To(Succeed())
 	}
-}, NodeTimeout(3*time.Minute))
+}
 
 // applyDaemonSet applies the manifest that operators apply, so that its rights are those of the tests.
 func applyDaemonSet(ctx context.Context) {

@@ -22,6 +22,8 @@ type Call struct {
 	ID func() string
 	// Director is the UUID of the director that sent the request.
 	Director string
+	// PodOptions say what the Pods that the call makes carry for others.
+	PodOptions PodOptions
 	// Log gets what the director keeps in the task's CPI log.
 	Log *slog.Logger
 }

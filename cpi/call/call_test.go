@@ -7,6 +7,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 func TestCall(t *testing.T) {
@@ -45,5 +47,46 @@ var _ = Describe("Errors", func() {
 	It("keep their type however often they are wrapped", func() {
 		wrapped := fmt.Errorf("more: %w", errors.Join(NoVM("vm-1"), errors.New("and this")))
 		Expect(AsBOSH(wrapped).Type()).To(BeEquivalentTo(VMNotFound))
+	})
+})
+
+var _ = Describe("Marks of Pods", func() {
+	marks := PodOptions{Labels: map[string]string{"inject": "false"}, Annotations: map[string]string{"inject": "false", "other": "no"}}
+
+	It("are added to what a Pod has", func() {
+		given := map[string]string{"app": "x"}
+		labels, annotations := marks.Marked(given, nil)
+		Expect(labels).To(Equal(map[string]string{"app": "x", "inject": "false"}))
+		Expect(annotations).To(Equal(map[string]string{"inject": "false", "other": "no"}))
+		Expect(given).To(HaveLen(1), "what was given is not changed")
+	})
+
+	It("leave alone what a Pod says itself, be it by a label or by an annotation", func() {
+		labels, annotations := marks.Marked(map[string]string{"inject": "true"}, nil)
+		Expect(labels).To(Equal(map[string]string{"inject": "true"}))
+		Expect(annotations).To(Equal(map[string]string{"other": "no"}))
+		labels, annotations = marks.Marked(nil, map[string]string{"inject": "true"})
+		Expect(labels).To(BeEmpty())
+		Expect(annotations).To(Equal(map[string]string{"inject": "true", "other": "no"}))
+	})
+})
+
+var _ = Describe("A helper's limits", func() {
+	It("are those of the options, and its requests are no higher", func() {
+		options := PodOptions{HelperLimits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("16Mi")}}
+		container := corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceMemory: resource.MustParse("32Mi"), corev1.ResourceCPU: resource.MustParse("10m")}}}
+		options.limit(&container)
+		Expect(container.Resources.Limits).To(Equal(options.HelperLimits))
+		Expect(container.Resources.Requests.Memory().String()).To(Equal("16Mi"))
+		Expect(container.Resources.Requests.Cpu().String()).To(Equal("10m"))
+	})
+
+	It("may be none, and not 0", func() {
+		container := corev1.Container{}
+		PodOptions{}.limit(&container)
+		Expect(container.Resources.Limits).To(BeNil())
+		nothing := PodOptions{HelperLimits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("0")}}
+		Expect(nothing.Validate()).To(MatchError(ContainSubstring("pods.helper_limits.cpu must be greater than 0")))
 	})
 })

@@ -12,7 +12,7 @@ import (
 // RunErrand makes a Pod that runs once, waits until it has ended well, and removes it. One that a call
 // which was cut short left makes room. what says in an error what did not happen.
 func (c *Call) RunErrand(wanted *corev1.Pod, what string) error {
-	errand, _, err := c.Pods.Bring(c.Ctx, wanted, func(left *corev1.Pod) (bool, error) {
+	errand, _, err := c.BringHelper(wanted, func(left *corev1.Pod) (bool, error) {
 		return false, c.End(left)
 	})
 	if err != nil {

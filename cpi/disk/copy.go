@@ -165,22 +165,21 @@ func (s *Session) fillSuccessor(claim, successor *corev1.PersistentVolumeClaim) 
 // machineFor returns a VM whose image has what the copy needs: the one of the disk's own instance, or
 // else any other. own tells that it is the former: what is copied has to be where that one can reach it.
 func (s *Session) machineFor(claim *corev1.PersistentVolumeClaim) (machine *corev1.Pod, own bool, err error) {
-	machines := manifest.OfDirector(s.Director) + "," + manifest.LabelRole + "=" + manifest.RoleVM
-	found, err := s.Pods.List(s.Ctx, kube.Selection{Labels: machines})
-	if err != nil {
-		return nil, false, err
-	}
+	machines := kube.Selection{Labels: manifest.OfDirector(s.Director) + "," + manifest.LabelRole + "=" + manifest.RoleVM}
 	instance := claim.Annotations[manifest.AnnotationInstanceID] // as set_disk_metadata has it
-	for _, pod := range found.Items {
+	found, ok, err := s.Pods.Find(s.Ctx, machines, func(pod *corev1.Pod) bool {
 		if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
-			continue
-		}
-		if instance != "" && pod.Annotations[manifest.AnnotationInstance] == instance {
-			return pod, true, nil
+			return false
 		}
 		machine = cmp.Or(machine, pod)
-	}
-	if machine == nil {
+		return instance == "" || pod.Annotations[manifest.AnnotationInstance] == instance
+	})
+	switch {
+	case err != nil:
+		return nil, false, err
+	case ok:
+		return found, instance != "", nil
+	case machine == nil:
 		return nil, false, call.NotSupported.Errorf("disk %s has to be copied, and no VM runs from whose image that could be done", claim.Name)
 	}
 	return machine, false, nil
@@ -188,7 +187,7 @@ func (s *Session) machineFor(claim *corev1.PersistentVolumeClaim) (machine *core
 
 // bringCopy makes the Pod, or returns the one that an earlier call has made. One that failed is replaced.
 func (s *Session) bringCopy(wanted *corev1.Pod) (*corev1.Pod, error) {
-	pod, made, err := s.Pods.Bring(s.Ctx, wanted, func(left *corev1.Pod) (bool, error) {
+	pod, made, err := s.BringHelper(wanted, func(left *corev1.Pod) (bool, error) {
 		switch {
 		case left.DeletionTimestamp != nil:
 			return false, s.AwaitGone(left)

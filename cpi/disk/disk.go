@@ -32,7 +32,9 @@ func (s *Session) detached() (*Session, context.CancelFunc) {
 }
 
 // Create makes a claim and does not wait for its volume: a class that binds at the first consumer
-// binds when the disk is attached. Its size is in MiB. The VM that the disk is for does not matter.
+// binds when the disk is attached. Its size is in MiB. The VM that the disk is for does not matter:
+// a class that binds at once takes no wish for a zone from a claim. (Provisioners read the scheduler's annotation
+// volume.kubernetes.io/selected-node then, too, but it is the scheduler's to set, and not all of them do.)
 func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (cid string, err error) {
 	if err := checkSize(sizeMiB); err != nil {
 		return "", err

@@ -110,7 +110,7 @@ func (s *Session) bringAttachment(claim *corev1.PersistentVolumeClaim, machine *
 	if err != nil {
 		return nil, false, err
 	}
-	return s.Pods.Bring(s.Ctx, wanted.Pod(), func(left *corev1.Pod) (bool, error) {
+	return s.BringHelper(wanted.Pod(), func(left *corev1.Pod) (bool, error) {
 		switch {
 		case left.DeletionTimestamp != nil && left.Labels[manifest.LabelVM] == machine.Name && !released(left):
 			return s.stillHolds(left)

@@ -104,6 +104,7 @@ func (s *Session) plan(wanted Request) (vm manifest.VM, settings agentsettings.F
 		return vm, nil, err
 	}
 	vm.RunsOn(stemcell.Architectures(vm.Stemcell)...)
+	vm.Labels, vm.Annotations = s.PodOptions.Marked(vm.Labels, vm.Annotations)
 	if err := s.strategyFor(vm).permit(wanted.Networks); err != nil {
 		return vm, nil, err
 	}

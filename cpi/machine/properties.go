@@ -23,6 +23,8 @@ type Properties struct {
 	// EphemeralDisk is the size of the machine's own storage, in MiB or as a quantity; or a hash with
 	// size and storage_class for a claim of its own.
 	EphemeralDisk EphemeralDisk `json:"ephemeral_disk"`
+	// SharedMemory is the size of /dev/shm, in MiB or as a quantity; the runtime's own, mostly 64 MiB, when it is left out.
+	SharedMemory Quantity `json:"shared_memory"`
 	// Resources are native requests and limits, beside or instead of cpu and memory.
 	Resources corev1.ResourceRequirements `json:"resources"`
 
@@ -178,6 +180,13 @@ func (p Properties) apply(vm *manifest.VM) error {
 		return err
 	}
 	vm.Resources = requirements
+	if p.SharedMemory.given() {
+		size, err := p.SharedMemory.in("shared_memory", mebibyte)
+		if err != nil {
+			return err
+		}
+		vm.SharedMemory = &size
+	}
 	vm.Recreate = p.DiskStrategy == strategyRecreate
 	if p.claims() {
 		size, err := p.EphemeralDisk.Size.in("ephemeral_disk.size", mebibyte)

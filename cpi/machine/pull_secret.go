@@ -2,7 +2,6 @@ package machine
 
 import (
 	"bytes"
-	"errors"
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,25 +28,17 @@ func (s *Session) bringPullSecret(image string) error {
 		return err
 	}
 	wanted := manifest.PullSecret(name, s.Namespace, s.Director, content)
-	for {
-		present, err := s.Secrets.Get(s.Ctx, name)
+	return s.Secrets.Converge(s.Ctx, name, func(left *corev1.Secret, exists bool) (plan kube.Plan[*corev1.Secret], err error) {
 		switch {
-		case errors.Is(err, kube.ErrNotFound):
-		case err != nil:
-			return err
-		case present.Labels[manifest.LabelRole] != manifest.RolePullSecret:
-			return call.Invalid("stemcell.registry.pull_secret.name %s is the name of a Secret that the CPI did not make: "+
+		case !exists:
+			plan.Create = wanted
+		case left.Labels[manifest.LabelRole] != manifest.RolePullSecret:
+			err = call.Invalid("stemcell.registry.pull_secret.name %s is the name of a Secret that the CPI did not make: "+
 				"choose another, or leave it out and name that Secret in the VMs' cloud_properties.image_pull_secrets", name)
-		case maps.EqualFunc(present.Data, wanted.Data, bytes.Equal):
-			return nil
-		default:
-			s.Log.Info("replacing the pull Secret: the registry's credentials have changed", "secret", name)
-			if err := s.Secrets.Delete(s.Ctx, present); err != nil {
-				return err
-			}
+		case !maps.EqualFunc(left.Data, wanted.Data, bytes.Equal):
+			s.Log.Info("changing the pull Secret: the registry's credentials have changed", "secret", name)
+			plan.Patch, err = manifest.Renew(left, wanted)
 		}
-		if _, err := s.Secrets.Create(s.Ctx, wanted); !errors.Is(err, kube.ErrExists) {
-			return err
-		}
-	}
+		return plan, err
+	})
 }

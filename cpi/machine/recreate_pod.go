@@ -2,7 +2,6 @@ package machine
 
 import (
 	"errors"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -29,7 +28,7 @@ func (r recreate) bringMachine(template *corev1.PodTemplate) (*corev1.Pod, error
 		if err != nil {
 			return false, err
 		}
-		placed := left.Spec.NodeName != "" || reflect.DeepEqual(left.Spec.Affinity, wanted.Spec.Affinity)
+		placed := left.Spec.NodeName != "" || manifest.RequiredNode(left) == manifest.RequiredNode(wanted)
 		if kube.Runs(left) && placed && slices.Equal(manifest.Disks(left.Spec), manifest.Disks(now.Template.Spec)) {
 			return true, nil
 		}

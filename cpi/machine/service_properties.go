@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -109,8 +110,25 @@ type ServicePort struct {
 type vipProperties struct {
 	// ServiceType is ClusterIP, with the address as an external IP, or LoadBalancer, which is asked for it.
 	ServiceType corev1.ServiceType `json:"service_type"`
-	Ports       ServicePorts       `json:"ports"`
-	Annotations map[string]string  `json:"annotations"`
+	// LoadBalancerClass names who makes the load balancer.
+	LoadBalancerClass string       `json:"load_balancer_class"`
+	Ports             ServicePorts `json:"ports"`
+	// Annotations may have the address in them, in the words of network.address_annotations: load balancers are asked
+	// for one by an annotation of their own, and some refuse a Service that has loadBalancerIP, too.
+	Annotations map[string]string `json:"annotations"`
+}
+
+// annotations returns the annotations with the address in its place, and whether one of them asks for it.
+func (p vipProperties) annotations(key, address string) (annotations map[string]string, asking bool, err error) {
+	annotations = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(p.Annotations)) {
+		value := p.Annotations[name]
+		if annotations[name], err = network.AddressText(value, []string{address}); err != nil {
+			return nil, false, call.Invalid("%s.annotations.%s: %w", key, name, err)
+		}
+		asking = asking || annotations[name] != value
+	}
+	return annotations, asking, nil
 }
 
 // servicesOf returns all that the VM is behind: its services and its vip networks' addresses.
@@ -171,13 +189,19 @@ func vipService(key string, n network.Network) (Service, error) {
 	}
 	service := Service{
 		Name: "vip-" + strings.NewReplacer(".", "-", ":", "-").Replace(address.StringExpanded()),
-		Type: properties.ServiceType, Ports: properties.Ports, Annotations: properties.Annotations,
+		Type: properties.ServiceType, Ports: properties.Ports, LoadBalancerClass: properties.LoadBalancerClass,
+	}
+	var asking bool
+	if service.Annotations, asking, err = properties.annotations(key+".cloud_properties", address.String()); err != nil {
+		return Service{}, err
 	}
 	switch properties.ServiceType {
 	case "", corev1.ServiceTypeClusterIP:
 		service.ExternalIPs = []string{address.String()}
 	case corev1.ServiceTypeLoadBalancer:
-		service.LoadBalancerIP = address.String()
+		if !asking {
+			service.LoadBalancerIP = address.String()
+		}
 	default:
 		return Service{}, call.Invalid("%s.cloud_properties.service_type %q is none of ClusterIP, LoadBalancer", key, properties.ServiceType)
 	}

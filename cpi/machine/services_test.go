@@ -70,6 +70,33 @@ var _ = Describe("A VM's Services", func() {
 	})
 })
 
+var _ = Describe("A vip network's load balancer", func() {
+	build := func(properties string) (manifest.Service, error) {
+		var given network.Networks
+		Expect(json.Unmarshal([]byte(`{"v":{"type":"vip","ip":"192.0.2.7","cloud_properties":`+properties+`}}`), &given)).To(Succeed())
+		services, err := servicesOf("agent-a", nil, given)
+		if err != nil {
+			return manifest.Service{}, err
+		}
+		return services[0], nil
+	}
+
+	It("is asked for the address by an annotation that has a place for it, and then by that alone", func() {
+		Expect(build(`{"ports":[80],"service_type":"LoadBalancer","load_balancer_class":"metallb.io/l2",
+			"annotations":{"metallb.io/loadBalancerIPs":"{{index .IPs 0}}","team":"a"}}`)).To(And(
+			HaveField("Annotations", Equal(map[string]string{"metallb.io/loadBalancerIPs": "192.0.2.7", "team": "a"})),
+			HaveField("LoadBalancerIP", BeEmpty()), HaveField("ExternalIPs", BeEmpty()),
+			HaveField("LoadBalancerClass", HaveValue(Equal("metallb.io/l2")))))
+	})
+
+	It("is named by the annotation that is wrong", func() {
+		_, err := build(`{"ports":[80],"annotations":{"x":"{{index .IPs 1}}"}}`)
+		Expect(err).To(MatchError(ContainSubstring("networks.v.cloud_properties.annotations.x: ")))
+		_, err = build(`{"ports":[80],"load_balancer_class":"metallb.io/l2"}`)
+		Expect(err).To(MatchError(ContainSubstring("networks.v.cloud_properties.load_balancer_class needs type LoadBalancer")))
+	})
+})
+
 var _ = Describe("An instance group's name", func() {
 	DescribeTable("is read from the VM's environment",
 		func(env, name string) {

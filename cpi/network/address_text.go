@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// addressText is the value of an address annotation with these addresses in the place of its actions.
+// AddressText is the value of an annotation with these addresses in the place of its actions.
 //
 // The syntax is that of Go's text/template, which would do more. But it calls methods by name, so that
 // the linker has to keep every exported method of every type for it: a fifth of the program, and 2 MiB
 // of the memory of every call.
-func addressText(value string, addresses []string) (string, error) {
+func AddressText(value string, addresses []string) (string, error) {
 	var text strings.Builder
 	for {
 		before, rest, more := strings.Cut(value, "{{")

@@ -56,7 +56,7 @@ func (o Options) Annotations(addresses []string) (map[string]string, error) {
 		if annotation.Value == "" {
 			return nil, fmt.Errorf("network.address_annotations[%d].value is missing: it is where the addresses are to stand", i)
 		}
-		value, err := addressText(annotation.Value, addresses)
+		value, err := AddressText(annotation.Value, addresses)
 		if err != nil {
 			return nil, fmt.Errorf("network.address_annotations[%d].value: %w", i, err)
 		}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/kube/manifest/node"
@@ -89,11 +88,7 @@ func (a Attachment) container() corev1.Container {
 			{Name: "FORMATTED", Value: strconv.FormatBool(a.Formatted)},
 			{Name: "VM", Value: path.Join(a.VM.Namespace, a.VM.Name)},
 		},
-		// Asking for little, and staying below it, makes the attachment among the last to be evicted.
-		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			corev1.ResourceCPU:    resource.MustParse("10m"),
-			corev1.ResourceMemory: mebibytes(32),
-		}},
+		Resources: corev1.ResourceRequirements{Requests: little()},
 		Lifecycle: &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
 			Exec: &corev1.ExecAction{Command: node.Await()},
 		}},

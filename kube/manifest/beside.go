@@ -44,6 +44,23 @@ func onNode(name string) *corev1.Affinity {
 	}}
 }
 
+// RequiredNode is the node that onNode binds the Pod to; "" when it may run on several. What else the cluster has added
+// to the Pod's affinity does not matter.
+func RequiredNode(pod *corev1.Pod) string {
+	affinity := pod.Spec.Affinity
+	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
+				return field.Values[0]
+			}
+		}
+	}
+	return ""
+}
+
 // beneath asks the scheduler for the node of a machine that has none yet.
 func beneath(machine *corev1.Pod) *corev1.Affinity {
 	return &corev1.Affinity{PodAffinity: &corev1.PodAffinity{

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -10,9 +11,15 @@ func errand(name, role, director string, of *corev1.Pod, container corev1.Contai
 	meta := owned(name, of.Namespace, director, role)
 	meta.OwnerReferences = []metav1.OwnerReference{Owner(of)}
 	container.Name = role
+	container.Resources.Requests = little()
 	pod := beside(of, meta, container)
 	pod.Spec.Affinity = onNode(of.Spec.NodeName)
 	return pod
+}
+
+// little is what helpers ask for. Asking for little, and staying below it, makes an attachment among the last to be evicted.
+func little() corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: mebibytes(32)}
 }
 
 // FlushName is the name of the Pod that writes out what is in memory for this disk.

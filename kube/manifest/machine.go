@@ -47,6 +47,7 @@ type VM struct {
 	Init        string // path of the init program; found out by the start script when empty
 
 	Resources       corev1.ResourceRequirements
+	SharedMemory    *resource.Quantity                // size of /dev/shm; nil: the runtime's own
 	EphemeralClaim  *corev1.PersistentVolumeClaimSpec // nil: the node's own storage
 	Recreate        bool                              // for each disk, see Template; needs EphemeralClaim
 	NodeSelector    map[string]string
@@ -141,10 +142,22 @@ func (vm VM) Pod() *corev1.Pod {
 			HostUsers:                    vm.HostUsers,
 		},
 	}
+	if vm.SharedMemory != nil {
+		shareMemory(pod, *vm.SharedMemory)
+	}
 	if !vm.Recreate {
 		hotPlug(pod)
 	}
 	return pod
+}
+
+// shareMemory gives the machine a /dev/shm of this size, in the place of the runtime's.
+func shareMemory(machine *corev1.Pod, size resource.Quantity) {
+	machine.Spec.Volumes = append(machine.Spec.Volumes, corev1.Volume{Name: "shared-memory", VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &size},
+	}})
+	container := &machine.Spec.Containers[0]
+	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "shared-memory", MountPath: "/dev/shm"})
 }
 
 // hotPlug gives the machine its folder on the node, in which its disks appear while it runs.

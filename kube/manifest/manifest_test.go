@@ -88,6 +88,7 @@ var _ = Describe("A machine", func() {
 		vm.Annotations = map[string]string{"cni.projectcalico.org/ipAddrs": `["10.0.0.1"]`}
 		vm.Init = "/lib/systemd/systemd"
 		vm.Resources = corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}
+		vm.SharedMemory = new(resource.MustParse("256Mi"))
 		vm.EphemeralClaim = &corev1.PersistentVolumeClaimSpec{StorageClassName: new("fast")}
 		vm.NodeSelector = map[string]string{"zone": "a"}
 		vm.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}

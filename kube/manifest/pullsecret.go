@@ -1,6 +1,10 @@
 package manifest
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // PullSecret is the Secret with which nodes pull images from a registry. It belongs to no VM, since a
 // node may have to pull again for any of them.
@@ -10,4 +14,10 @@ func PullSecret(name, namespace, director string, content []byte) *corev1.Secret
 		Type:       corev1.SecretTypeDockerConfigJson,
 		Data:       map[string][]byte{corev1.DockerConfigJsonKey: content},
 	}
+}
+
+// Renew is the strategic merge patch that gives the Secret that is there the content of the other. It is there all the
+// time, so that no pull in between goes without.
+func Renew(left, wanted *corev1.Secret) ([]byte, error) {
+	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": left.UID}, "data": wanted.Data})
 }

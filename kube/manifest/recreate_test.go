@@ -56,6 +56,18 @@ var _ = Describe("A machine that is made again for each disk", func() {
 		Expect(equality.Semantic.DeepEqual(with, template())).To(BeTrue(), "%+v", with)
 	})
 
+	It("is bound to a node or not, whatever the cluster adds to its affinity", func() {
+		Expect(manifest.RequiredNode(manifest.Machine(template(), ""))).To(BeEmpty())
+		Expect(manifest.RequiredNode(&corev1.Pod{})).To(BeEmpty())
+		pod := manifest.Machine(template(), "node-1")
+		required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+		for i := range required.NodeSelectorTerms {
+			required.NodeSelectorTerms[i].MatchExpressions = append(required.NodeSelectorTerms[i].MatchExpressions,
+				corev1.NodeSelectorRequirement{Key: "added", Operator: corev1.NodeSelectorOpExists})
+		}
+		Expect(manifest.RequiredNode(pod)).To(Equal("node-1"))
+	})
+
 	It("has attachments that hold its disks, outside of any folder", func() {
 		golden("attachment-kept", withoutScripts(manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeBlock, VM: manifest.Machine(template(), "node-1"), Director: "d1",

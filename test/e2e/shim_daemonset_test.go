@@ -28,7 +28,7 @@ func (w *world) shimManifests(subnet string) shimManifests {
 	plugins, networks := filepath.Join(node.Dir, "plugins"), filepath.Join(node.Dir, "cni")
 	set := strings.NewReplacer(
 		"registry.example.org/bosh-cni-shim:1", os.Getenv("E2E_CNI_SHIM"),
-		"/opt/cni/bin", plugins, "/etc/cni/net.d", networks,
+		"-namespaces=bosh", "-namespaces="+w.namespace, "/opt/cni/bin", plugins, "/etc/cni/net.d", networks,
 		// The embedded cluster has no kube-proxy, by which a Pod's own variables would be right.
 		"            - -watch\n", "            - -watch\n            - -server="+w.embedded.ControlPlane.URL()+"\n",
 		"                - verify\n", "                - verify\n                - -server="+w.embedded.ControlPlane.URL()+"\n                - -subnets="+subnet+"\n",

@@ -59,6 +59,7 @@ var _ = Describe("Bad input", func() {
 		Entry("an unknown key inside a native structure", createVM(`{"affinity":{"nodeAfinity":{}}}`, `{}`), cpiError, `did you mean "nodeAffinity"?`),
 		Entry("memory in bytes, by a forgotten unit", createVM(`{"memory":"1024"}`, `{}`), cpiError, "cloud_properties.memory 1024 is less than 1 MiB"),
 		Entry("memory of a wrong type", createVM(`{"memory":[]}`, `{}`), cpiError, "memory [] is neither a whole number"),
+		Entry("shared memory of 0", createVM(`{"shared_memory":0}`, `{}`), cpiError, "cloud_properties.shared_memory must be greater than 0"),
 		Entry("memory below 0", createVM(`{"memory":-1}`, `{}`), cpiError, "memory must be greater than 0"),
 		Entry("an unknown way to attach", createDisk(`{"attach":"mount"}`), cpiError, `cloud_properties.attach "mount" is neither device nor bind`),
 		Entry("a Block claim as a directory", createDisk(`{"attach":"bind","volume_mode":"Block"}`), cpiError, "cloud_properties.volume_mode Block cannot be attached as a directory"),
@@ -177,5 +178,23 @@ var _ = Describe("A configuration", func() {
 		response, err := d.Raw(ctx, fmt.Appendf(nil, `{"method":"has_vm","arguments":["vm"],"context":{"director_uuid":"d","kubernetes":{"kubeconfig":%q}}}`, raw))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(BeNil())
+	})
+
+	It("runs no program for a kubeconfig of a cpi-config, unless cpi.json names it", func(ctx context.Context) {
+		ran := filepath.Join(GinkgoT().TempDir(), "ran")
+		kubeconfig := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
+			"contexts":[{"name":"c","context":{"cluster":"c","user":"u","namespace":"n"}}],"users":[{"name":"u","user":{"exec":{
+			"apiVersion":"client.authentication.k8s.io/v1","command":"touch","args":[%q],"interactiveMode":"Never"}}}]}`, ran)
+		request := fmt.Appendf(nil, `{"method":"has_vm","arguments":["vm"],"context":{"kubernetes":{"kubeconfig":%q}}}`, kubeconfig)
+		answer := func(allowed string) *director.Error {
+			response, err := config(`{"agent":{"mbus":"nats://a:1"},"timeouts":{"request":"100ms"}`+allowed+`}`).Raw(ctx, request)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(response.Error).NotTo(BeNil())
+			return response.Error
+		}
+		Expect(answer("")).To(HaveField("Message", ContainSubstring(`users[u].user.exec may not run "touch"`)))
+		Expect(ran).NotTo(BeAnExistingFile())
+		Expect(answer(`,"cpi_config":{"commands":["touch"]}`)).To(HaveField("Message", Not(ContainSubstring("may not run"))))
+		Expect(ran).To(BeAnExistingFile())
 	})
 })

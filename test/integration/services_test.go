@@ -121,6 +121,24 @@ var _ = Describe("A Service", func() {
 		Expect(w.service(ctx, "web").UID).NotTo(Equal(first.UID))
 	})
 
+	It("of a vip network with externalIPs becomes a load balancer's, in place, with the next machine", func(ctx context.Context) {
+		vip := func(agent string, properties map[string]any) *corev1.Service {
+			GinkgoHelper()
+			properties["ports"] = []any{443}
+			networks := onDynamic()
+			networks["public"] = map[string]any{"type": "vip", "ip": "192.0.2.9", "cloud_properties": properties}
+			w.must(ctx, "create_vm", agent, stemcellCID, map[string]any{}, networks, []string{}, map[string]any{})
+			return w.service(ctx, "vip-192-0-2-9")
+		}
+		before := vip("one", map[string]any{})
+		Expect(before.Spec.ExternalIPs).To(HaveExactElements("192.0.2.9"))
+		after := vip("two", map[string]any{"service_type": "LoadBalancer", "annotations": map[string]any{"metallb.io/loadBalancerIPs": "{{index .IPs 0}}"}})
+		Expect(after.UID).To(Equal(before.UID))
+		Expect(after.Spec.ClusterIP).To(Equal(before.Spec.ClusterIP))
+		Expect(after.Spec).To(And(HaveField("Type", corev1.ServiceTypeLoadBalancer), HaveField("ExternalIPs", BeEmpty()), HaveField("LoadBalancerIP", BeEmpty())))
+		Expect(after.Annotations).To(HaveKeyWithValue("metallb.io/loadBalancerIPs", "192.0.2.9"))
+	})
+
 	It("of a vip network follows from one machine to the next", func(ctx context.Context) {
 		networks := onDynamic()
 		networks["public"] = map[string]any{"type": "vip", "ip": "192.0.2.7", "cloud_properties": map[string]any{"ports": []any{443}}}

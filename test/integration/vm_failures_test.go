@@ -2,18 +2,11 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
-	"encoding/pem"
-	"fmt"
-	"io"
 	"maps"
-	"net/http"
-	"net/http/httptest"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admission "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -152,34 +145,7 @@ func restricted(ctx context.Context, w world) {
 
 // denyingWebhook lets an admission webhook deny every Pod of the namespace.
 func denyingWebhook(ctx context.Context, w world) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(answer http.ResponseWriter, request *http.Request) {
-		raw, _ := io.ReadAll(request.Body)
-		var review struct {
-			Request struct {
-				UID string `json:"uid"`
-			} `json:"request"`
-		}
-		_ = json.Unmarshal(raw, &review)
-		answer.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(answer, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":false,"status":{"message":"machines are not welcome"}}}`, review.Request.UID)
-	}))
-	DeferCleanup(server.Close)
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	none := admission.SideEffectClassNone
-	_, err := cluster.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admission.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
-		Webhooks: []admission.ValidatingWebhook{{
-			Name: "deny.integration.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: &none,
-			ClientConfig:      admission.WebhookClientConfig{URL: &server.URL, CABundle: authority},
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
-			Rules: []admission.RuleWithOperations{{Operations: []admission.OperationType{admission.Create},
-				Rule: admission.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}},
-		}},
-	}, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func(ctx context.Context) {
-		Expect(cluster.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, w.namespace, metav1.DeleteOptions{})).To(Succeed())
-	})
+	w.deniesPods(ctx, "machines are not welcome", func(*corev1.Pod) bool { return true })
 	tried(ctx, w, "not welcome")
 }
 

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -21,8 +22,8 @@ type step struct {
 }
 
 // steps are the shim's files in the order in which they are put: a network that names a plugin or a
-// kubeconfig comes after them.
-func (o Options) steps() []step {
+// kubeconfig comes after them. The node's token stays while more than this part of its life is left.
+func (o Options) steps(ctx context.Context, enough float64) []step {
 	made := func(build func() ([]byte, error)) func() (io.ReadSeeker, error) {
 		return func() (io.ReadSeeker, error) {
 			content, err := build()
@@ -31,7 +32,7 @@ func (o Options) steps() []step {
 	}
 	return []step{
 		{o.binary(), 0o755, func() (io.ReadSeeker, error) { return os.Open(o.Program) }},
-		{o.kubeconfig(), 0o600, made(o.credentials)},
+		{o.kubeconfig(), 0o600, made(func() ([]byte, error) { return o.credentials(ctx, enough) })},
 		{o.config(), 0o644, made(func() ([]byte, error) {
 			original, err := o.original()
 			if err != nil {
@@ -55,12 +56,14 @@ func (s step) each(with func(io.ReadSeeker) (bool, error)) (bool, error) {
 
 // Install puts the shim on the node, or brings what is there up to date, and returns the files that
 // it changed. What it has put stays when a later step fails: the order makes every state a good one.
-func (o Options) Install() ([]string, error) {
+func (o Options) Install(ctx context.Context) ([]string, error) { return o.install(ctx, 0.5) }
+
+func (o Options) install(ctx context.Context, enough float64) ([]string, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	var changed []string
-	for _, step := range o.steps() {
+	for _, step := range o.steps(ctx, enough) {
 		wrote, err := step.each(func(content io.ReadSeeker) (bool, error) { return put(step.path, step.mode, content) })
 		if err != nil {
 			return changed, err
@@ -72,12 +75,15 @@ func (o Options) Install() ([]string, error) {
 	return changed, nil
 }
 
-// Verify returns an error when Install would change something.
-func (o Options) Verify() error {
+// Verify returns an error when what is there is not, or not any more, what Install puts.
+func (o Options) Verify(ctx context.Context) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	for _, step := range o.steps() {
+	if o.TokenFor != "" && left(o.installedToken(), time.Now()) == 0 {
+		return fmt.Errorf("%s is not there, or its token is over", o.kubeconfig())
+	}
+	for _, step := range o.steps(ctx, 0) {
 		same, err := step.each(func(content io.ReadSeeker) (bool, error) { return holds(step.path, step.mode, content) })
 		if err != nil {
 			return err
@@ -123,7 +129,7 @@ func (o Options) removeConfig() error {
 	return remove(o.config())
 }
 
-// Watch installs, and goes on to follow changes until the context ends: a token that was renewed, a
+// Watch installs, and goes on to follow changes until the context ends: a token that is to be renewed, a
 // network that the cluster's own plugin wrote again, a file that someone removed. It leaves everything
 // in place, so that an upgrade finds the shim at work. A failure is logged when it is new, and tried
 // again.
@@ -137,8 +143,12 @@ func (o Options) Watch(ctx context.Context, interval time.Duration, log *slog.Lo
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	var last string
+	enough := 1.0 // a token that is there already may be of a service account that was made anew since
 	for {
-		changed, err := o.Install()
+		changed, err := o.install(ctx, enough)
+		if slices.Contains(changed, o.kubeconfig()) {
+			enough = 0.5
+		}
 		for _, path := range changed {
 			log.Info("installed", "file", path)
 		}

@@ -64,9 +64,11 @@ func (n node) kubeconfig() string { return filepath.Join(n.ConfigDir, "bosh-cni-
 func (n node) binary() string     { return filepath.Join(n.BinaryDir, "bosh-cni-shim") }
 
 func (n node) install() error {
-	_, err := n.Install()
+	_, err := n.Install(context.Background())
 	return err
 }
+
+func (n node) verify() error { return n.Verify(context.Background()) }
 
 func read(path string) string {
 	GinkgoHelper()
@@ -88,7 +90,7 @@ func names(dir string) []string {
 var _ = Describe("Install", func() {
 	It("stands in the place of the first plugin of the first network", func() {
 		n := newNode(map[string]string{"10-pods.conflist": bridge, "20-other.conflist": "{}", "05-note.txt": "no network"})
-		Expect(n.Install()).To(HaveExactElements(n.binary(), n.kubeconfig(), n.config()))
+		Expect(n.Install(context.Background())).To(HaveExactElements(n.binary(), n.kubeconfig(), n.config()))
 		Expect(read(n.config())).To(MatchJSON(`{"cniVersion":"1.0.0","name":"pods","disableCheck":true,"plugins":[
 			{"type":"bosh-cni-shim","capabilities":{"ips":true},"kubernetes":{"kubeconfig":"` + n.kubeconfig() + `"},
 			 "delegate":{"type":"bridge","capabilities":{"ips":true},"mtu":1400,"ipam":{"type":"host-local","subnet":"10.9.9.0/24"}}},
@@ -114,12 +116,13 @@ var _ = Describe("Install", func() {
 
 	It("writes the options that are given", func() {
 		n := newNode(map[string]string{"10-pods.conflist": bridge})
-		n.Annotation, n.Timeout, n.Subnets = "example.org/ip", 3*time.Second, []string{"10.9.9.0/24"}
+		n.Annotation, n.Timeout, n.Subnets, n.Namespaces = "example.org/ip", 3*time.Second, []string{"10.9.9.0/24"}, []string{"bosh"}
 		Expect(n.install()).To(Succeed())
 		var network struct{ Plugins []map[string]any }
 		Expect(json.Unmarshal([]byte(read(n.config())), &network)).To(Succeed())
 		Expect(network.Plugins[0]).To(SatisfyAll(
 			HaveKeyWithValue("annotation", "example.org/ip"), HaveKeyWithValue("subnets", ConsistOf("10.9.9.0/24")),
+			HaveKeyWithValue("namespaces", ConsistOf("bosh")),
 			HaveKeyWithValue("kubernetes", HaveKeyWithValue("timeout", "3s"))))
 	})
 
@@ -132,10 +135,10 @@ var _ = Describe("Install", func() {
 
 	It("changes nothing when it is repeated", func() {
 		n := newNode(map[string]string{"10-pods.conflist": bridge})
-		Expect(n.Verify()).NotTo(Succeed())
-		Expect(n.Install()).To(HaveLen(3))
-		Expect(n.Verify()).To(Succeed())
-		Expect(n.Install()).To(BeEmpty())
+		Expect(n.verify()).NotTo(Succeed())
+		Expect(n.Install(context.Background())).To(HaveLen(3))
+		Expect(n.verify()).To(Succeed())
+		Expect(n.Install(context.Background())).To(BeEmpty())
 	})
 
 	DescribeTable("refuses, and leaves the node's networks as they are", func(networks map[string]string, says string) {
@@ -164,6 +167,9 @@ var _ = Describe("Install", func() {
 	},
 		Entry("a relative folder", func(n *node) { n.BinaryDir = "bin" }),
 		Entry("a subnet that is none", func(n *node) { n.Subnets = []string{"10.0.0.0"} }),
+		Entry("a namespace that is none", func(n *node) { n.Namespaces = []string{"a/b"} }),
+		Entry("an account without a namespace", func(n *node) { n.TokenFor = "bosh-cni-shim" }),
+		Entry("an account with more of a path", func(n *node) { n.TokenFor = "a/b/../c" }),
 		Entry("no server", func(n *node) { n.Server = "" }),
 		Entry("no token", func(n *node) { n.ServiceAccount = "/does/not/exist" }),
 	)
@@ -212,28 +218,28 @@ var _ = Describe("Watch", func() {
 		Eventually(logged).Should(gbytes.Say("no network configuration"))
 		n.write(filepath.Join(n.ConfigDir, "tmp"), bridge)
 		Expect(os.Rename(filepath.Join(n.ConfigDir, "tmp"), filepath.Join(n.ConfigDir, "10-pods.conflist"))).To(Succeed())
-		Eventually(n.Verify).Should(Succeed())
+		Eventually(n.verify).Should(Succeed())
 		stop()
-		Expect(n.Verify()).To(Succeed())
+		Expect(n.verify()).To(Succeed())
 		Expect(strings.Count(string(logged.Contents()), "no network configuration")).To(Equal(1))
 		Expect(string(logged.Contents())).NotTo(ContainSubstring(token))
 	})
 
 	It("follows a renewed token, a changed network, and repairs what was removed", func() {
 		start(map[string]string{"10-pods.conflist": bridge})
-		Eventually(n.Verify).Should(Succeed())
+		Eventually(n.verify).Should(Succeed())
 		n.write(filepath.Join(n.ServiceAccount, "token"), "renewed")
 		Eventually(func() string { return read(n.kubeconfig()) }).Should(ContainSubstring(`"renewed"`))
 		n.write(filepath.Join(n.ConfigDir, "10-pods.conflist"), strings.ReplaceAll(bridge, "1400", "9000"))
 		Eventually(func() string { return read(n.config()) }).Should(ContainSubstring("9000"))
 		Expect(os.Remove(n.config())).To(Succeed())
 		Expect(os.Remove(n.binary())).To(Succeed())
-		Eventually(n.Verify).Should(Succeed())
+		Eventually(n.verify).Should(Succeed())
 	})
 
 	It("keeps the last good network while the node's own cannot be read", func() {
 		start(map[string]string{"10-pods.conflist": bridge})
-		Eventually(n.Verify).Should(Succeed())
+		Eventually(n.verify).Should(Succeed())
 		good := read(n.config())
 		n.write(filepath.Join(n.ConfigDir, "10-pods.conflist"), `{"half":`)
 		Eventually(logged).Should(gbytes.Say("not JSON"))

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -8,22 +9,20 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
-// credentials returns the kubeconfig for the node: a service account's token, which the kubelet renews
-// in the Pod that runs the installer, and which Watch copies from there.
-func (o Options) credentials() ([]byte, error) {
+// credentials returns the kubeconfig for the node, with a token of which more than this part of its life is left.
+func (o Options) credentials(ctx context.Context, enough float64) ([]byte, error) {
 	if o.Server == "" {
 		return nil, errors.New("the API server's address is not known: give -server, or run in a Pod")
 	}
-	token, err := os.ReadFile(filepath.Join(o.ServiceAccount, "token"))
+	token, err := o.token(ctx, enough)
 	if err != nil {
-		return nil, fmt.Errorf("read the service account's token: %w", err)
+		return nil, err
 	}
-	authority, err := os.ReadFile(filepath.Join(o.ServiceAccount, "ca.crt"))
+	authority, err := o.authority()
 	if err != nil {
-		return nil, fmt.Errorf("read the API server's certificate authority: %w", err)
+		return nil, err
 	}
 	type named map[string]any
 	const name = PluginType
@@ -32,13 +31,21 @@ func (o Options) credentials() ([]byte, error) {
 		"clusters": []named{{"name": name, "cluster": named{
 			"server": o.Server, "certificate-authority-data": base64.StdEncoding.EncodeToString(authority),
 		}}},
-		"users":    []named{{"name": name, "user": named{"token": strings.TrimSpace(string(token))}}},
+		"users":    []named{{"name": name, "user": named{"token": token}}},
 		"contexts": []named{{"name": name, "context": named{"cluster": name, "user": name}}},
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write the kubeconfig: %w", err)
 	}
 	return content, nil
+}
+
+func (o Options) authority() ([]byte, error) {
+	authority, err := os.ReadFile(filepath.Join(o.ServiceAccount, "ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("read the API server's certificate authority: %w", err)
+	}
+	return authority, nil
 }
 
 // ServerOfPod returns the API server's URL as a Pod is told it; empty outside a Pod.

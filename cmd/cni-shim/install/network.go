@@ -70,6 +70,9 @@ func (o Options) entry() map[string]any {
 	if o.Annotation != "" {
 		entry["annotation"] = o.Annotation
 	}
+	if len(o.Namespaces) > 0 {
+		entry["namespaces"] = o.Namespaces
+	}
 	if len(o.Subnets) > 0 {
 		entry["subnets"] = o.Subnets
 	}

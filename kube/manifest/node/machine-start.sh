@@ -41,6 +41,8 @@ configure_agent
 bring_directories
 # A node's directory may lie on a filesystem mounted nodev.
 ! hot_plugged || mount -o remount,bind,dev,rw "$devices"
+# A volume of the Pod is anybody's to remove files from; on a machine they are their owners'.
+[[ ! -d $root/dev/shm ]] || chmod 1777 "$root/dev/shm"
 mkdir -p "$root/var/vcap/store"
 restore_store
 start "$init"

@@ -74,6 +74,16 @@ var _ = Describe("A machine's start", func() {
 	var w world
 	BeforeEach(func() { w = stemcell() })
 
+	It("keeps files in shared memory for their owners, as on a machine, also when it is a volume of the Pod", func() {
+		w := stemcell()
+		w.folder("dev/shm")
+		Expect(os.Chmod(w.path("dev/shm"), 0o777)).To(Succeed())
+		w.boots()
+		info, err := os.Stat(w.path("dev/shm"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(info.Mode() & (os.ModeSticky | os.ModePerm)).To(Equal(os.ModeSticky | 0o777))
+	})
+
 	It("brings what is the machine's own, in this order, and becomes the init program", func() {
 		status, said := w.boot()
 		Expect(status).To(BeZero(), said)

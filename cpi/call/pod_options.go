@@ -1,0 +1,88 @@
+package call
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// PodOptions say what the CPI's Pods carry for others in the cluster.
+type PodOptions struct {
+	// Labels and Annotations are on every Pod, those of machines too.
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	// HelperLimits bound the Pods that do something for a machine or a disk: a quota of the namespace may ask that
+	// every Pod has limits.
+	HelperLimits corev1.ResourceList `json:"helper_limits"`
+}
+
+// DefaultPodOptions ask injectors of proxies to stay away. A machine is a whole operating system, whose connections a
+// proxy would redirect before its agent has reached the message bus; and what helps a machine uses the node's network,
+// and is to end when it is done.
+//
+// Helpers stay far below their limits, but for the check of a large filesystem, which keeps maps of all blocks and inodes.
+func DefaultPodOptions() PodOptions {
+	return PodOptions{
+		// https://istio.io/latest/docs/setup/additional-setup/sidecar-injection/: the label; the annotation before 1.11.
+		Labels: map[string]string{"sidecar.istio.io/inject": "false"},
+		Annotations: map[string]string{
+			"sidecar.istio.io/inject": "false",
+			// https://linkerd.io/2/reference/proxy-configuration/
+			"linkerd.io/inject": "disabled",
+		},
+		HelperLimits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")},
+	}
+}
+
+// Validate names the first that Kubernetes does not take, or that is the CPI's own.
+func (o PodOptions) Validate() error {
+	for _, name := range slices.Sorted(maps.Keys(o.HelperLimits)) {
+		if amount := o.HelperLimits[name]; amount.Sign() <= 0 {
+			return Invalid("pods.helper_limits.%s must be greater than 0", name)
+		}
+	}
+	return CheckLabels("pods", o.Labels, o.Annotations)
+}
+
+// Marked returns the labels and annotations of a Pod with those of the options added. A key that the Pod has, as a label or an
+// annotation, is left to it in both places: injectors read one or the other.
+func (o PodOptions) Marked(labels, annotations map[string]string) (map[string]string, map[string]string) {
+	unset := func(marks map[string]string) map[string]string {
+		left := map[string]string{}
+		for key, value := range marks {
+			_, label := labels[key]
+			if _, annotation := annotations[key]; !label && !annotation {
+				left[key] = value
+			}
+		}
+		return left
+	}
+	markedLabels, markedAnnotations := unset(o.Labels), unset(o.Annotations)
+	maps.Copy(markedLabels, labels)
+	maps.Copy(markedAnnotations, annotations)
+	return markedLabels, markedAnnotations
+}
+
+// limit bounds the helper's container, which asks for no more than it may have.
+func (o PodOptions) limit(helper *corev1.Container) {
+	if len(o.HelperLimits) == 0 {
+		return
+	}
+	helper.Resources.Limits = maps.Clone(o.HelperLimits)
+	for name, most := range o.HelperLimits {
+		if asked, asks := helper.Resources.Requests[name]; asks && asked.Cmp(most) > 0 {
+			helper.Resources.Requests[name] = most
+		}
+	}
+}
+
+// BringHelper is Pods.Bring for a Pod that does something for a machine or a disk.
+func (c *Call) BringHelper(wanted *corev1.Pod, settle func(left *corev1.Pod) (keep bool, err error)) (*corev1.Pod, bool, error) {
+	wanted.Labels, wanted.Annotations = c.PodOptions.Marked(wanted.Labels, wanted.Annotations)
+	c.PodOptions.limit(manifest.Own(wanted))
+	return c.Pods.Bring(c.Ctx, wanted, settle)
+}

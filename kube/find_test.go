@@ -1,0 +1,71 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+)
+
+var _ = Describe("Find", func() {
+	var (
+		asked []string // the continue of each request
+		gone  string   // the page whose place in history is lost, once
+	)
+	find := func(ctx context.Context, name string) (*corev1.Pod, bool, error) {
+		asked = nil
+		server := serve(func(w http.ResponseWriter, r *http.Request) { // three pages of one Pod each
+			query := r.URL.Query()
+			Expect(query.Get("limit")).To(Equal("250"))
+			Expect(query.Get("labelSelector")).To(Equal("a=b"))
+			from := query.Get("continue")
+			asked = append(asked, from)
+			if from != "" && from == gone {
+				gone = ""
+				status(http.StatusGone, "Expired")(w, r)
+				return
+			}
+			number, _ := strconv.Atoi(from)
+			next := ""
+			if number < 2 {
+				next = strconv.Itoa(number + 1)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			Expect(json.NewEncoder(w).Encode(map[string]any{"kind": "PodList", "apiVersion": "v1",
+				"metadata": map[string]any{"resourceVersion": "7", "continue": next},
+				"items":    []any{map[string]any{"metadata": map[string]any{"name": fmt.Sprint("pod-", number)}}}})).To(Succeed())
+		})
+		client, err := New(Options{Kubeconfig: fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: it, contexts: [{name: it, context: {cluster: it, namespace: bosh}}],
+			clusters: [{name: it, cluster: {server: %q, %s}}]}`, server.URL, trusting(server))}, 0)
+		Expect(err).NotTo(HaveOccurred())
+		return client.Pods.Find(ctx, Selection{Labels: "a=b"}, func(pod *corev1.Pod) bool { return pod.Name == name })
+	}
+
+	It("reads pages, and no further than it has to", func(ctx context.Context) {
+		found, ok, err := find(ctx, "pod-1")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(ok).To(BeTrue())
+		Expect(found.Name).To(Equal("pod-1"))
+		Expect(asked).To(HaveExactElements("", "1"))
+	})
+
+	It("tells when none fits", func(ctx context.Context) {
+		_, ok, err := find(ctx, "pod-9")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(ok).To(BeFalse())
+		Expect(asked).To(HaveExactElements("", "1", "2"))
+	})
+
+	It("begins again when it took so long that a page is history", func(ctx context.Context) {
+		gone = "2"
+		_, ok, err := find(ctx, "pod-2")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(ok).To(BeTrue())
+		Expect(asked).To(HaveExactElements("", "1", "2", "", "1", "2"))
+	})
+})

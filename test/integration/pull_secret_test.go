@@ -1,0 +1,29 @@
+package integration
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var _ = Describe("The Secret with which nodes pull", func() {
+	It("is the same one with new credentials, so that no pull goes without", func(ctx context.Context) {
+		w := newWorld(ctx)
+		create := func(agent, password string) *corev1.Secret {
+			GinkgoHelper()
+			w.Director = w.with("stemcell", map[string]any{"registry": map[string]any{"repository": "registry.example.com/stemcell",
+				"pull_secret": map[string]any{"name": "stemcells", "username": "nodes", "password": password}}})
+			w.createVM(ctx, agent)
+			secret, err := cluster.CoreV1().Secrets(w.namespace).Get(ctx, "stemcells", metav1.GetOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			return secret
+		}
+		first := create("one", "old")
+		renewed := create("two", "new")
+		Expect(renewed.UID).To(Equal(first.UID))
+		Expect(string(renewed.Data[corev1.DockerConfigJsonKey])).To(SatisfyAll(ContainSubstring("new"), Not(ContainSubstring("old"))))
+	})
+})

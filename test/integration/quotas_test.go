@@ -1,0 +1,69 @@
+package integration
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// bounded gives the namespace a quota, and waits until it holds.
+func (w world) bounded(ctx context.Context, hard corev1.ResourceList) {
+	GinkgoHelper()
+	quotas := cluster.CoreV1().ResourceQuotas(w.namespace)
+	_, err := quotas.Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	Eventually(func(g Gomega) {
+		found, err := quotas.Get(ctx, "small", metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(found.Status.Hard).NotTo(BeEmpty())
+		g.Expect(found.Status.Used).To(HaveLen(len(hard)))
+	}).WithContext(ctx).Should(Succeed())
+}
+
+var _ = Describe("A namespace with a quota", func() {
+	of := func(amounts ...string) corev1.ResourceList {
+		hard := corev1.ResourceList{}
+		for i := 0; i < len(amounts); i += 2 {
+			hard[corev1.ResourceName(amounts[i])] = resource.MustParse(amounts[i+1])
+		}
+		return hard
+	}
+
+	It("on requests and limits takes machines and what helps them", func(ctx context.Context) {
+		w := newWorld(ctx)
+		w.bounded(ctx, of("requests.cpu", "2", "requests.memory", "2Gi", "limits.cpu", "8", "limits.memory", "8Gi"))
+		vm, disk := w.createVM(ctx, "one"), w.createDisk(ctx)
+		w.must(ctx, "attach_disk", vm, disk)
+		w.must(ctx, "snapshot_disk", disk, map[string]any{}) // runs a Pod that flushes
+		w.must(ctx, "detach_disk", vm, disk)
+		w.must(ctx, "update_disk", disk, 64, map[string]any{"storage_class": "growing"})
+	})
+
+	DescribeTable("that has no room for it says so at once, and nothing is left",
+		func(ctx context.Context, hard corev1.ResourceList, words string) {
+			w, vm, disk := newWorldWithDisk(ctx)
+			before := w.objects(ctx)
+			w.bounded(ctx, hard)
+			started := time.Now()
+			Expect(w.fails(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring(words))
+			Expect(time.Since(started)).To(BeNumerically("<", 4*time.Second))
+			Expect(w.objects(ctx)).To(ConsistOf(before))
+		},
+		Entry("an attachment among too many Pods", of("pods", "1"), "exceeded quota: small"),
+		Entry("an attachment's limits", of("limits.memory", "512Mi"), "exceeded quota: small"),
+	)
+
+	It("that has no room for a disk's claim says so at once", func(ctx context.Context) {
+		w := newWorld(ctx)
+		w.bounded(ctx, of("persistentvolumeclaims", "0"))
+		started := time.Now()
+		Expect(w.fails(ctx, "create_disk", 64, map[string]any{}, nil).Message).To(ContainSubstring("exceeded quota: small"))
+		Expect(time.Since(started)).To(BeNumerically("<", 4*time.Second))
+		Expect(w.objects(ctx)).To(BeEmpty())
+	})
+})
