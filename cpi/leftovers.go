@@ -45,7 +45,12 @@ func (c Collector) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	session := &machine.Session{Call: &call.Call{Ctx: ctx, Client: cluster, Director: c.Director, Log: slog.New(slog.DiscardHandler)}}
+	session := &machine.Session{
+		Call: &call.Call{
+			Ctx: ctx, Client: cluster, Director: c.Director, Log: slog.New(slog.DiscardHandler), PodOptions: c.Config.Pods,
+		},
+		Options: machine.Options{Disk: c.Config.Disk},
+	}
 	var failed []error
 	left := found.leftOvers(time.Now(), cmp.Or(c.Grace, c.Config.Timeouts.longest()))
 	for _, each := range left {
