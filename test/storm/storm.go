@@ -50,12 +50,13 @@ type Storm struct {
 
 	mutex      sync.Mutex
 	violations []string
-	counts     map[string]int // calls and events, by name
+	counts     map[string]int    // calls and events, by name
+	machines   map[string]string // of each disk, as its director knows it
 }
 
 // Run lets the storm rage, and waits until each disk's machine works again. It returns what went wrong.
 func (s *Storm) Run(ctx context.Context) (violations []string) {
-	s.counts = map[string]int{}
+	s.counts, s.machines = map[string]int{}, map[string]string{}
 	raging, calm := context.WithTimeout(ctx, s.Duration)
 	defer calm()
 	var all sync.WaitGroup
@@ -84,6 +85,24 @@ func (s *Storm) count(name string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.counts[name]++
+}
+
+// moves notes which machine is the disk's.
+func (s *Storm) moves(disk, vm string) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.machines[disk] = vm
+}
+
+// another returns the machine of another disk, or "".
+func (s *Storm) another(disk string, chance *rand.Rand) string {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	other := s.Disks[chance.IntN(len(s.Disks))]
+	if other == disk {
+		return ""
+	}
+	return s.machines[other]
 }
 
 func (s *Storm) violated(format string, arguments ...any) {
@@ -227,6 +246,7 @@ func (d *disk) settle(ctx context.Context) bool {
 func (d *disk) make(ctx context.Context) bool {
 	cid, arguments := d.NewVM(d.cid)
 	d.vm = cid
+	d.moves(d.cid, cid)
 	if _, err := d.call(ctx, "create_vm", arguments...); err != nil {
 		d.remove(ctx)
 		return false
@@ -296,4 +316,20 @@ func (d *disk) misuse(ctx context.Context) {
 			d.violated("%s of disk %s succeeded while VM %s uses it", method, d.cid, d.vm)
 		}
 	}
+	if other := d.another(d.cid, d.chance); other != "" {
+		d.steal(ctx, other)
+	}
+}
+
+// steal attaches the disk to another machine, which succeeds only when this one is gone by then.
+func (d *disk) steal(ctx context.Context, other string) {
+	response, err := d.Call(ctx, "attach_disk", other, d.cid)
+	d.count("attach_disk of a disk in use elsewhere")
+	if err != nil || response.Error != nil {
+		return
+	}
+	if d.look(ctx) {
+		d.violated("disk %s was attached to VM %s while VM %s uses it", d.cid, other, d.vm)
+	}
+	_, _ = d.Call(ctx, "detach_disk", other, d.cid)
 }
