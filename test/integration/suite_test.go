@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/test/apiproxy"
 	"bosh-kubernetes-cpi/test/director"
 	"bosh-kubernetes-cpi/test/embedded"
@@ -111,28 +112,40 @@ func connect(shared string) {
 const resources = `
 apiVersion: v1
 kind: Node
-metadata: {name: node-a, labels: {kubernetes.io/os: linux, kubernetes.io/arch: amd64, topology.kubernetes.io/zone: a, test/name: node-a}}
+metadata: {name: node-a, labels: {kubernetes.io/hostname: node-a, kubernetes.io/os: linux, kubernetes.io/arch: amd64, topology.kubernetes.io/zone: a, test/name: node-a}}
 ---
 apiVersion: v1
 kind: Node
-metadata: {name: node-b, labels: {kubernetes.io/os: linux, kubernetes.io/arch: arm64, topology.kubernetes.io/zone: b, test/name: node-b}}
+metadata: {name: node-b, labels: {kubernetes.io/hostname: node-b, kubernetes.io/os: linux, kubernetes.io/arch: arm64, topology.kubernetes.io/zone: b, test/name: node-b}}
 `
 
 // endPods does what a kubelet does last with a deleted Pod: it reports how its containers ended, well unless it is
-// annotated test/killed, and removes exactly that one, unless it is annotated test/stays.
+// annotated test/killed, and removes exactly that one, unless it is annotated test/stays, or attaches a disk that its
+// machine has mounted.
 func endPods(ctx context.Context, cluster kubernetes.Interface) {
 	defer GinkgoRecover()
 	pods, err := cluster.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	defer pods.Stop()
 	for event := range pods.ResultChan() {
-		if pod, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Modified && pod.DeletionTimestamp != nil && pod.Annotations["test/stays"] == "" {
+		if pod, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Modified && pod.DeletionTimestamp != nil &&
+			pod.Annotations["test/stays"] == "" && !mounted(ctx, cluster, pod) {
 			reportEnd(ctx, cluster, pod)
 			_ = cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 				GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 			})
 		}
 	}
+}
+
+// mounted reports that the Pod attaches a disk that is in use: its machine is annotated test/mounted with it. What is
+// killed goes all the same.
+func mounted(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) bool {
+	if pod.Labels[manifest.LabelRole] != manifest.RoleAttachment || pod.Annotations["test/killed"] != "" {
+		return false
+	}
+	machine, err := cluster.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Labels[manifest.LabelVM], metav1.GetOptions{})
+	return err == nil && machine.Annotations["test/mounted"] == pod.Labels[manifest.LabelDisk]
 }
 
 func reportEnd(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) {

@@ -1,0 +1,146 @@
+package storm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	admission "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// Pods is where the weather of any cluster is made: a namespace.
+type Pods struct {
+	Cluster   kubernetes.Interface
+	Namespace string
+	// Killed is told of an attachment that is to be deleted with so short a grace that a kubelet kills it; may be nil.
+	Killed func(ctx context.Context, attachment *corev1.Pod) error
+}
+
+// Prepare makes what the weather needs in the cluster, and returns what takes it away.
+func (p Pods) Prepare(ctx context.Context) (remove func(context.Context) error, err error) {
+	classes := p.Cluster.SchedulingV1().PriorityClasses()
+	_, err = classes.Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: p.Namespace}, Value: 1000}, metav1.CreateOptions{})
+	return func(ctx context.Context) error { return classes.Delete(ctx, p.Namespace, metav1.DeleteOptions{}) }, err
+}
+
+// Weather is what any cluster does to Pods.
+func (p Pods) Weather() []Weather {
+	to := func(role string, do func(context.Context, *corev1.Pod) error) func(context.Context, *rand.Rand) error {
+		return func(ctx context.Context, chance *rand.Rand) error { return p.each(ctx, chance, role, do) }
+	}
+	return []Weather{
+		{"an attachment is deleted", 4, to(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error { return p.delete(ctx, pod, nil) })},
+		{"an attachment is deleted by force", 2, to(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error {
+			return p.delete(ctx, pod, new(int64(0)))
+		})},
+		{"an attachment is killed", 2, to(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error {
+			if p.Killed != nil {
+				if err := p.Killed(ctx, pod); err != nil {
+					return err
+				}
+			}
+			return p.delete(ctx, pod, new(int64(1)))
+		})},
+		{"an attachment is evicted", 4, to(manifest.RoleAttachment, p.evict)},
+		{"a machine is evicted", 2, to(manifest.RoleVM, p.evict)},
+		{"an attachment is preempted", 3, to(manifest.RoleAttachment, p.preempt)},
+		{"a machine is preempted", 2, to(manifest.RoleVM, p.preempt)},
+		{"a webhook denies all Pods for some seconds", 2, p.deny},
+	}
+}
+
+// each does something to one of the Pods with this role, if there is one.
+func (p Pods) each(ctx context.Context, chance *rand.Rand, role string, do func(context.Context, *corev1.Pod) error) error {
+	pods, err := p.Cluster.CoreV1().Pods(p.Namespace).List(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + role})
+	if err != nil || len(pods.Items) == 0 {
+		return err
+	}
+	err = do(ctx, &pods.Items[chance.IntN(len(pods.Items))])
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (p Pods) delete(ctx context.Context, pod *corev1.Pod, grace *int64) error {
+	return p.Cluster.CoreV1().Pods(p.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: grace})
+}
+
+func (p Pods) evict(ctx context.Context, pod *corev1.Pod) error {
+	return p.Cluster.PolicyV1().Evictions(p.Namespace).Evict(ctx, &policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: p.Namespace},
+	})
+}
+
+// preempt has the scheduler push the Pod off its node, by one that is more important and does not run beside it.
+func (p Pods) preempt(ctx context.Context, victim *corev1.Pod) error {
+	pods := p.Cluster.CoreV1().Pods(p.Namespace)
+	important := p.important(victim)
+	if _, err := pods.Create(ctx, important, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	told := false
+	for range 50 {
+		now, err := pods.Get(ctx, victim.Name, metav1.GetOptions{})
+		told = apierrors.IsNotFound(err) || err == nil && (now.UID != victim.UID || now.DeletionTimestamp != nil)
+		if told || !wait(ctx, 200*time.Millisecond) {
+			break
+		}
+	}
+	err := pods.Delete(context.WithoutCancel(ctx), important.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	if err == nil && !told && ctx.Err() == nil {
+		return fmt.Errorf("%s was not preempted", victim.Name)
+	}
+	return err
+}
+
+// important is a Pod that needs the victim's node for itself.
+func (p Pods) important(victim *corev1.Pod) *corev1.Pod {
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{
+		manifest.LabelRole: victim.Labels[manifest.LabelRole], manifest.LabelVM: victim.Labels[manifest.LabelVM],
+	}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "important-" + strconv.FormatInt(time.Now().UnixNano(), 36), Namespace: p.Namespace},
+		Spec: corev1.PodSpec{
+			PriorityClassName: p.Namespace,
+			NodeSelector:      map[string]string{corev1.LabelHostname: victim.Spec.NodeName},
+			Containers:        []corev1.Container{{Name: "c", Image: "registry.invalid/none", ImagePullPolicy: corev1.PullNever}},
+			Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{LabelSelector: selector, TopologyKey: corev1.LabelHostname}},
+			}},
+		},
+	}
+}
+
+// deny has all Pods of the namespace denied for a while, by a webhook that is not there.
+func (p Pods) deny(ctx context.Context, chance *rand.Rand) error {
+	hooks := p.Cluster.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	_, err := hooks.Create(ctx, &admission.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: p.Namespace},
+		Webhooks: []admission.ValidatingWebhook{{
+			Name: "none.storm.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admission.SideEffectClassNone),
+			ClientConfig:      admission.WebhookClientConfig{URL: new("https://127.0.0.1:1/none")},
+			FailurePolicy:     new(admission.Fail),
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: p.Namespace}},
+			Rules: []admission.RuleWithOperations{{
+				Operations: []admission.OperationType{admission.Create, admission.Update},
+				Rule:       admission.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods", "pods/ephemeralcontainers"}},
+			}},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	wait(ctx, time.Duration(2+chance.IntN(6))*time.Second)
+	return hooks.Delete(context.WithoutCancel(ctx), p.Namespace, metav1.DeleteOptions{})
+}
