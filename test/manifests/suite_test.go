@@ -103,15 +103,15 @@ func giveRights(ctx context.Context) {
 const nodes = `
 apiVersion: v1
 kind: Node
-metadata: {name: node-a, labels: {topology.kubernetes.io/zone: zone-a}}
+metadata: {name: node-a, labels: {kubernetes.io/os: linux, topology.kubernetes.io/zone: zone-a}}
 ---
 apiVersion: v1
 kind: Node
-metadata: {name: node-b, labels: {topology.kubernetes.io/zone: zone-b}}
+metadata: {name: node-b, labels: {kubernetes.io/os: linux, topology.kubernetes.io/zone: zone-b}}
 ---
 apiVersion: v1
 kind: Node
-metadata: {name: node-c, labels: {topology.kubernetes.io/zone: zone-c}}
+metadata: {name: node-c, labels: {kubernetes.io/os: linux, topology.kubernetes.io/zone: zone-c}}
 `
 
 // emptyNamespace removes what the specs have made, at once.

@@ -113,26 +113,46 @@ func (s *Storm) violated(format string, arguments ...any) {
 	s.violations = append(s.violations, said)
 }
 
-// rage makes weather until the context ends.
+// rage makes weather until the context ends. What takes its time does not keep the rest from happening, but itself
+// from happening twice at once.
 func (s *Storm) rage(ctx context.Context) {
 	chance := rand.New(rand.NewPCG(s.Seed, 0))
-	sum := 0
-	for _, each := range s.Weather {
-		sum += each.Weight
+	weights := make([]int, len(s.Weather))
+	for i, each := range s.Weather {
+		weights[i] = each.Weight
 	}
-	for wait(ctx, time.Duration(chance.Int64N(int64(2*s.Pause)))) {
-		drawn := chance.IntN(sum)
-		for _, each := range s.Weather {
-			if drawn -= each.Weight; drawn >= 0 {
-				continue
-			}
-			s.count("weather: " + each.Name)
-			if err := each.Happens(ctx, chance); err != nil && ctx.Err() == nil {
+	happening := make([]sync.Mutex, len(s.Weather))
+	var all sync.WaitGroup
+	defer all.Wait()
+	for n := uint64(0); wait(ctx, time.Duration(chance.Int64N(int64(2*s.Pause)))); n++ {
+		drawn := draw(chance, weights)
+		if !happening[drawn].TryLock() {
+			continue
+		}
+		each := s.Weather[drawn]
+		s.count("weather: " + each.Name)
+		all.Go(func() {
+			defer happening[drawn].Unlock()
+			if err := each.Happens(ctx, rand.New(rand.NewPCG(^s.Seed, n))); err != nil && ctx.Err() == nil {
 				s.Log("%s: %v", each.Name, err)
 			}
-			break
+		})
+	}
+}
+
+// draw returns an index, each as often as its weight says.
+func draw(chance *rand.Rand, weights []int) int {
+	sum := 0
+	for _, weight := range weights {
+		sum += weight
+	}
+	drawn := chance.IntN(sum)
+	for i, weight := range weights {
+		if drawn -= weight; drawn < 0 {
+			return i
 		}
 	}
+	panic("no weights")
 }
 
 // wait reports whether there is time left after this much of it.
@@ -180,24 +200,16 @@ func (d *disk) call(ctx context.Context, method string, arguments ...any) (direc
 
 // live goes on until the storm is over.
 func (d *disk) live(ctx context.Context) {
+	weights := []int{30, 20, 8, 6, 12, 4, 20}
+	calls := []func(context.Context){d.idle, d.reattach, d.move, d.abandon, d.ask, d.reboot, d.misuse}
 	for ctx.Err() == nil {
-		if !d.settle(ctx) {
-			continue
-		}
-		for _, each := range []struct {
-			weight int
-			do     func(context.Context)
-		}{
-			{40, func(ctx context.Context) { wait(ctx, time.Duration(d.chance.IntN(4000))*time.Millisecond) }},
-			{20, d.reattach}, {10, d.move}, {8, d.abandon}, {8, d.ask}, {4, d.reboot}, {6, d.misuse},
-		} {
-			if d.chance.IntN(100) < each.weight {
-				each.do(ctx)
-				break
-			}
+		if d.settle(ctx) {
+			calls[draw(d.chance, weights)](ctx)
 		}
 	}
 }
+
+func (d *disk) idle(ctx context.Context) { wait(ctx, time.Duration(d.chance.Int64N(int64(2*d.Pause)))) }
 
 // survive works again once the storm is over: each call succeeds.
 func (d *disk) survive(ctx context.Context) {
