@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"bosh-kubernetes-cpi/kube"
@@ -130,11 +131,15 @@ func (s *simulation) unmountEnded(ctx context.Context) {
 
 // wake has an attachment that was told to end look again whether it can leave, if it is there.
 func (s *simulation) wake(ctx context.Context, disk string) error {
-	err := s.annotate(ctx, disk+"-attachment", "test/wakes", new(strconv.FormatInt(time.Now().UnixNano(), 36)))
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return s.insist(ctx, disk+"-attachment", "test/wakes", new(strconv.FormatInt(time.Now().UnixNano(), 36)))
+}
+
+// insist annotates a Pod, if it is there, once no webhook denies that.
+func (s *simulation) insist(ctx context.Context, pod, key string, value *string) error {
+	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		err := s.annotate(ctx, pod, key, value)
+		return err == nil || apierrors.IsNotFound(err), nil
+	})
 }
 
 func (s *simulation) NewVM(disk string) (cid string, arguments []any) {
@@ -170,7 +175,7 @@ func (s *simulation) Count(ctx context.Context, vm, disk string) error {
 	}
 	attachment, err := cluster.CoreV1().Pods(s.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 	if err != nil || attachment.Labels[manifest.LabelVM] != vm || !kube.Ready(attachment) || attachment.DeletionTimestamp != nil {
-		return errors.Join(fmt.Errorf("disk %s is not there", disk), err, s.annotate(ctx, vm, "test/mounted", nil), s.wake(ctx, disk))
+		return errors.Join(fmt.Errorf("disk %s is not there", disk), err, s.insist(ctx, vm, "test/mounted", nil), s.wake(ctx, disk))
 	}
 	if at.vm != "" {
 		if other, err := s.running(ctx, at.vm); err == nil && other.UID == at.uid {
@@ -202,7 +207,7 @@ func (s *simulation) Stop(ctx context.Context, vm, disk string) error {
 		return nil
 	}
 	delete(s.mounted, disk)
-	return errors.Join(s.annotate(ctx, vm, "test/mounted", nil), s.wake(ctx, disk))
+	return errors.Join(s.insist(ctx, vm, "test/mounted", nil), s.wake(ctx, disk))
 }
 
 func (s *simulation) Violations() []string {
