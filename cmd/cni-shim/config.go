@@ -41,15 +41,19 @@ type config struct {
 func parseConfig(entry object) (config, error) {
 	c := config{Annotation: install.DefaultAnnotation}
 	c.Kubernetes.Timeout.Duration = defaultTimeout
-	for key, into := range map[string]any{"kubernetes": &c.Kubernetes, "annotation": &c.Annotation,
-		"namespaces": &c.Namespaces, "subnets": &c.Subnets} {
-		if entry[key] == nil {
+	for _, part := range []struct {
+		key  string
+		into any
+	}{
+		{"kubernetes", &c.Kubernetes}, {"annotation", &c.Annotation}, {"namespaces", &c.Namespaces}, {"subnets", &c.Subnets},
+	} {
+		if entry[part.key] == nil {
 			continue
 		}
-		decoder := json.NewDecoder(bytes.NewReader(entry[key]))
+		decoder := json.NewDecoder(bytes.NewReader(entry[part.key]))
 		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(into); err != nil {
-			return c, failure(types.ErrInvalidNetworkConfig, "%s of %s's configuration: %v", key, install.PluginType, err)
+		if err := decoder.Decode(part.into); err != nil {
+			return c, failure(types.ErrInvalidNetworkConfig, "%s of %s's configuration: %v", part.key, install.PluginType, err)
 		}
 	}
 	switch {
