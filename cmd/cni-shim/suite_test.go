@@ -44,6 +44,8 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(plane.Start(ctx)).To(Succeed())
 	Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`)).To(Succeed())
 	Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default","namespace":"`+namespace+`"}}`)).To(Succeed())
+	// Pods on a node that is not there are taken away after a while, and the tokens that are bound to them end.
+	Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"nowhere"}}`)).To(Succeed())
 	applyDaemonSet(ctx)
 	account = GinkgoT().TempDir()
 	writeAccount(ctx)
