@@ -4,12 +4,9 @@ package e2e
 
 import (
 	"context"
-	"path/filepath"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-
-	"bosh-kubernetes-cpi/test/director"
 )
 
 // subject is a disk with a large file, attached to a machine: one for many scenarios, each of which has
@@ -46,13 +43,4 @@ func (s *subject) intact(ctx context.Context) {
 	s.m.detach(ctx, s.disk)
 	s.m.attach(ctx, s.disk)
 	Expect(s.m.run(ctx, "cat /var/vcap/store/mark")).To(Equal(s.disk))
-}
-
-// impatient is a director that does not wait for an attachment for long.
-func (s *subject) impatient() *director.Director {
-	GinkgoHelper()
-	d := *s.Director
-	d.Config = filepath.Join(GinkgoT().TempDir(), "impatient.json")
-	Expect(director.WriteConfig(d.Config, s.kubeconfig, s.namespace, map[string]any{"timeouts": map[string]any{"attach_disk": "3s"}})).To(Succeed())
-	return &d
 }
