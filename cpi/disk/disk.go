@@ -79,14 +79,16 @@ func (s *Session) Has(cid string) (bool, error) {
 }
 
 // Delete removes a disk that no VM uses, and waits until its claim is gone. The claim is deleted only as it was when
-// that was found out: attach_disk changes it.
+// that was found out: attach_disk changes it. So does the deletion itself, whose answer may have been lost.
 func (s *Session) Delete(cid string) error {
-	for {
+	for asked := false; ; asked = true {
 		claim, err := s.Claims.Get(s.Ctx, cid)
-		if errors.Is(err, kube.ErrNotFound) || err == nil && !isDisk(claim) {
+		switch {
+		case asked && errors.Is(err, kube.ErrNotFound):
+			return nil
+		case errors.Is(err, kube.ErrNotFound) || err == nil && !isDisk(claim):
 			return call.NoDisk(cid)
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		if err := s.unattached(claim); err != nil {

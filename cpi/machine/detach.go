@@ -77,16 +77,14 @@ func (p hotPlug) take(vm string, attachment *corev1.Pod) error {
 		free, err := p.release(attachment)
 		if err == nil && !free {
 			if free, err = p.over(vm); free {
-				err = p.End(attachment)
+				err = errors.Join(p.End(attachment), p.disks().Free(cid))
 			}
 		}
 		switch {
 		case errors.Is(err, call.ErrNeverStarts):
 			continue
-		case err != nil:
+		case err != nil || free:
 			return err
-		case free:
-			return p.disks().Free(cid)
 		}
 		if attachment, err = p.regained(vm, cid); err != nil {
 			return err
@@ -107,7 +105,8 @@ func (p hotPlug) over(vm string) (bool, error) {
 // etcd takes no more than 1.5 MiB. The next detach_disk has the attachment leave as soon as the disk is free.
 const mostProofs = 40
 
-// release ends the attachment once the disk is free, and reports whether that is so. It keeps the Pod up to date.
+// release ends the attachment once the disk is free, which it notes, and reports whether that is so. It keeps the Pod
+// up to date.
 func (p hotPlug) release(attachment *corev1.Pod) (free bool, err error) {
 	if kube.Finished(attachment) {
 		return false, nil
@@ -123,10 +122,7 @@ func (p hotPlug) release(attachment *corev1.Pod) (free bool, err error) {
 		return p.awaitLeave(attachment)
 	}
 	if len(attachment.Spec.EphemeralContainers) >= mostProofs {
-		if err := p.Pods.Delete(p.Ctx, attachment); err != nil {
-			return false, err
-		}
-		return p.awaitLeave(attachment)
+		return p.leave(attachment)
 	}
 	proof, err := p.beginProof(attachment)
 	if err != nil {
@@ -157,47 +153,53 @@ func (p hotPlug) beginProof(attachment *corev1.Pod) (string, error) {
 // A proof whose image cannot be had, as where each start of a container asks the registry (AlwaysPullImages), is given
 // up: the attachment is deleted, and proves the disk free by leaving.
 func (p hotPlug) awaitRelease(attachment *corev1.Pod, proof string) (free bool, err error) {
-	free = proof == ""
-	asked := free && attachment.DeletionTimestamp != nil
+	unpulled, asked := false, false
 	depends := p.NodeFails(attachment.Spec.NodeName)
 	if proof != "" {
 		depends = append(depends, p.Starts(attachment.Name, proof))
 	}
 	err = p.Follow(depends, attachment, func(now *corev1.Pod) (bool, error) {
 		if now == nil || asked {
-			free = free || leaves(attachment)
 			return now == nil, nil
 		}
-		if proof != "" && kube.EphemeralUnpulled(attachment, proof) {
-			asked = true
-			return false, p.Pods.Delete(p.Ctx, attachment)
+		if unpulled = kube.EphemeralUnpulled(attachment, proof); unpulled {
+			return true, nil
 		}
 		if ended, err := proven(attachment, proof); !ended || err != nil {
 			return false, err
 		}
-		asked, free = true, true
+		asked = true
 		if err := p.disks().Free(attachment.Labels[manifest.LabelDisk]); err != nil {
 			return false, err
 		}
 		return false, p.Pods.Delete(p.Ctx, attachment)
 	})
-	return free, p.explainRelease(attachment, err)
+	if unpulled && err == nil {
+		return p.leave(attachment)
+	}
+	return asked, p.explainRelease(attachment, err)
+}
+
+// leave has the attachment end when its device is free.
+func (p hotPlug) leave(attachment *corev1.Pod) (left bool, err error) {
+	if err := p.Pods.Delete(p.Ctx, attachment); err != nil {
+		return false, err
+	}
+	return p.awaitLeave(attachment)
 }
 
 // awaitLeave waits for an attachment that was told to end, and leaves by itself when its device is free: it reports
 // whether it did, or was killed.
 func (p hotPlug) awaitLeave(attachment *corev1.Pod) (left bool, err error) {
 	err = p.Follow(p.NodeFails(attachment.Spec.NodeName), attachment, func(now *corev1.Pod) (bool, error) {
-		left = leaves(attachment)
+		ended := manifest.OwnStatus(attachment).State.Terminated
+		left = ended != nil && ended.ExitCode == 0 // its device is free then, and only then
 		return now == nil, nil
 	})
+	if left && err == nil {
+		err = p.disks().Free(attachment.Labels[manifest.LabelDisk])
+	}
 	return left, p.explainRelease(attachment, err)
-}
-
-// leaves reports that the attachment has ended by itself, as it does only when its device is free.
-func leaves(attachment *corev1.Pod) bool {
-	ended := manifest.OwnStatus(attachment).State.Terminated
-	return ended != nil && ended.ExitCode == 0
 }
 
 func (p hotPlug) explainRelease(attachment *corev1.Pod, err error) error {
