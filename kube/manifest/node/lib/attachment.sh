@@ -16,9 +16,12 @@ attach() {
   trap 'ending=yes' "${end_signals[@]}"
   "$1"
   # shellcheck disable=SC2064 # the function that is meant now
-  trap "$2" "${end_signals[@]}"
+  trap "ending=yes; $2" "${end_signals[@]}"
   [[ $ending == no ]] || "$2"
   exec 9>"$lock"
   flock 9
-  while :; do pause 1; done
+  # Bash gives up a trap that runs while it reads, as in a pause, when the time of that is over: on a busy node before
+  # the trap is done. So it is begun again.
+  while [[ $ending == no ]]; do pause 1; done
+  "$2"
 }
