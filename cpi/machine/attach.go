@@ -158,9 +158,13 @@ func (s *Session) stillHolds(attachment *corev1.Pod) (bool, error) {
 	case !kube.Ready(now):
 		return false, s.AwaitGone(now)
 	}
+	s.warnOfEnd(now)
+	return true, nil
+}
+
+func (s *Session) warnOfEnd(attachment *corev1.Pod) {
 	s.Log.Warn("somebody has told the attachment of a disk to end: it stays until the disk is free",
 		"disk", attachment.Labels[manifest.LabelDisk], "vm", attachment.Labels[manifest.LabelVM])
-	return true, nil
 }
 
 // attachmentOf reads from the claim what create_disk wrote there.

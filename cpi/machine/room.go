@@ -23,6 +23,7 @@ const (
 // nodeComes is the sentinel for a machine that no node takes: it fails when an autoscaler says that it does not bring
 // one, and when none says anything and no node is large enough.
 func (s *Session) nodeComes(pod *corev1.Pod) call.Sentinel {
+	pod = pod.DeepCopy() // the wait beside the sentinel keeps its own up to date
 	return func(ctx context.Context) error {
 		var scaler kube.Autoscaler
 		heard := func(events []*corev1.Event) (bool, error) {
@@ -85,7 +86,7 @@ func (s *Session) findsRoom(attachment *corev1.Pod) call.Sentinel {
 			cancel()
 			switch {
 			case errors.Is(err, kube.ErrTimeout) && ctx.Err() == nil:
-				return call.CloudError.Errorf("Pod %s, which attaches the disk, finds no room on the VM's node: %s", attachment.Name, full)
+				return call.CloudError.Errorf("Pod %s, which attaches the disk, finds no room on the VM's node: %s", which.Name, full)
 			case err != nil:
 				return err
 			}

@@ -52,8 +52,7 @@ func (s *Session) Disks(vm string) ([]string, error) {
 	}
 	for _, attachment := range attachments {
 		if attachment.DeletionTimestamp != nil && machine.DeletionTimestamp == nil {
-			s.Log.Warn("somebody has told the attachment of a disk to end: it stays until the disk is free",
-				"disk", attachment.Labels[manifest.LabelDisk], "vm", vm)
+			s.warnOfEnd(attachment)
 		}
 	}
 	return s.strategyOf(machine).held(machine, attachments)
