@@ -108,7 +108,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 			_, err := w.Call(calling, "update_disk", disk, 1536, map[string]any{"storage_class": embedded.CSIClass})
 			ended <- err
 		}()
-		w.copies(ctx, disk)
+		w.freezeCopy(ctx, disk)
 		cancel()
 		Expect(<-ended).To(HaveOccurred())
 		Expect(w.fails(ctx, "attach_disk", m.cid, disk).Message).To(ContainSubstring("is being copied to disk"))
@@ -148,11 +148,10 @@ func (w *world) copying(ctx context.Context, disk string) []string {
 	return strings.Fields(out)
 }
 
-// copies waits until data is being copied.
-func (w *world) copies(ctx context.Context, disk string) {
+// freezeCopy stops the copy of this disk as soon as data is being copied, so that it does not end before the test goes on.
+func (w *world) freezeCopy(ctx context.Context, disk string) {
 	GinkgoHelper()
-	Eventually(func() (string, error) {
-		return embedded.Run(ctx, "bash", "-c", fmt.Sprintf(`for p in /proc/[0-9]*; do
-			[[ $(cat "$p/comm" 2>/dev/null) == cp ]] && tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -x "OLD=%s"; done; true`, disk))
-	}).WithContext(ctx).ShouldNot(BeEmpty())
+	_, err := embedded.Run(ctx, "bash", "-c", fmt.Sprintf(`while true; do for p in $(pgrep -x cp); do
+		grep -qzx "OLD=%s" "/proc/$p/environ" 2>/dev/null && kill -STOP "$p" && exit; done; sleep 0.02; done`, disk))
+	Expect(err).NotTo(HaveOccurred())
 }
