@@ -1,15 +1,63 @@
 package kube
 
 import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 )
 
 // StorageClasses are the cluster's. Few calls need them, so that their client is made when asked for.
 func (c *Client) StorageClasses() (*Resource[*storagev1.StorageClass, *storagev1.StorageClassList], error) {
-	via, err := c.connect("/apis", storagev1.SchemeGroupVersion, storagev1.AddToScheme)
+	via, err := c.storage()
 	if err != nil {
 		return nil, err
 	}
-	via.namespace = "" // they belong to the cluster
 	return resource(via, "StorageClass", "storageclasses", newOf[storagev1.StorageClass], newOf[storagev1.StorageClassList]), nil
+}
+
+// CSINodes say what the CSI drivers on each node can do there. They are the cluster's too.
+func (c *Client) CSINodes() (*Resource[*storagev1.CSINode, *storagev1.CSINodeList], error) {
+	via, err := c.storage()
+	if err != nil {
+		return nil, err
+	}
+	return resource(via, "CSINode", "csinodes", newOf[storagev1.CSINode], newOf[storagev1.CSINodeList]), nil
+}
+
+func (c *Client) storage() (connection, error) {
+	via, err := c.connect("/apis", storagev1.SchemeGroupVersion, storagev1.AddToScheme)
+	via.namespace = "" // what is asked for belongs to the cluster
+	return via, err
+}
+
+// CannotAttach says why the node cannot have these volumes, of CSI drivers, beside those that it has; "" when it can. It
+// goes by what the drivers say of the node, and by what is attached there.
+func CannotAttach(node *corev1.Node, limits *storagev1.CSINode, volumes []*corev1.PersistentVolume) string {
+	attached := map[string]bool{}
+	for _, volume := range node.Status.VolumesAttached {
+		attached[string(volume.Name)] = true
+	}
+	for _, driver := range limits.Spec.Drivers {
+		if driver.Allocatable == nil || driver.Allocatable.Count == nil {
+			continue
+		}
+		// The name is the attach-detach controller's: pkg/volume/util, GetUniqueVolumeName.
+		prefix, has, more := "kubernetes.io/csi/"+driver.Name+"^", 0, 0
+		for name := range attached {
+			if strings.HasPrefix(name, prefix) {
+				has++
+			}
+		}
+		for _, volume := range volumes {
+			if volume.Spec.CSI.Driver == driver.Name && !attached[prefix+volume.Spec.CSI.VolumeHandle] {
+				more++
+			}
+		}
+		if most := int(*driver.Allocatable.Count); more > 0 && has+more > most {
+			return fmt.Sprintf("%d more of driver %s, of which it can attach %d and has %d", more, driver.Name, most, has)
+		}
+	}
+	return ""
 }

@@ -37,13 +37,14 @@ func (s *Session) Create(wanted Request) (cid string, err error) {
 	if err := s.bringPullSecret(vm.Image); err != nil {
 		return "", creationFailed(err)
 	}
-	if err := s.placeNear(&vm, wanted.Disks); err != nil {
+	near, err := s.placeNear(&vm, wanted.Disks)
+	if err != nil {
 		return "", creationFailed(err)
 	}
 	if err := s.freeAddresses(vm); err != nil {
 		return "", creationFailed(err)
 	}
-	pod, err := s.bring(vm, settings)
+	pod, err := near.bring(vm, settings)
 	if err == nil {
 		err = s.bringUp(vm, pod, wanted.Networks)
 	}
@@ -51,10 +52,10 @@ func (s *Session) Create(wanted Request) (cid string, err error) {
 	case err == nil:
 		return vm.Name, nil
 	case pod == nil:
-		return "", creationFailed(err)
+		return "", creationFailed(near.explain(err))
 	}
 	// The cause comes first: its type is the answer's, whatever becomes of the undo.
-	return "", errors.Join(creationFailed(s.explainAddresses(pod, wanted.Networks, err)), s.undo(pod))
+	return "", errors.Join(creationFailed(s.explainAddresses(pod, wanted.Networks, near.explain(err))), s.undo(pod))
 }
 
 // bringUp gives the machine's Pod what is around it, and waits until the machine is up.
@@ -148,28 +149,6 @@ func digest(vm manifest.VM, settings agentsettings.Files) (string, error) {
 	}
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:]), nil
-}
-
-// placeNear makes the machine run where the disks that it is to get can be used. They are a hint: one
-// that has no volume yet gets it where the machine is, and one that is gone is attach_disk's to report.
-func (s *Session) placeNear(vm *manifest.VM, disks []string) error {
-	var volumes []*corev1.PersistentVolume
-	for _, disk := range disks {
-		claim, err := s.Claims.Get(s.Ctx, disk)
-		if errors.Is(err, kube.ErrNotFound) || (err == nil && !kube.Bound(claim)) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		volume, err := s.Volumes.Get(s.Ctx, claim.Spec.VolumeName)
-		if err != nil {
-			return err
-		}
-		volumes = append(volumes, volume)
-	}
-	vm.Near(volumes...)
-	return nil
 }
 
 // bring makes the Pod, and then the Secret that belongs to it: the kubelet waits for the Secret, and the

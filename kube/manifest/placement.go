@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Near makes the machine run only where these volumes can be used, besides what is required of its
@@ -14,6 +15,13 @@ func (vm *VM) Near(volumes ...*corev1.PersistentVolume) {
 			vm.Affinity = limit(vm.Affinity, volume.Spec.NodeAffinity.Required.NodeSelectorTerms)
 		}
 	}
+}
+
+// Avoid keeps the machine from a node.
+func (vm *VM) Avoid(node string) {
+	vm.Affinity = limit(vm.Affinity, []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+		{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}},
+	}}})
 }
 
 // RunsOn makes the machine run only on nodes that can run its image, besides what is required of its node already:

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -52,6 +53,8 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
+var volumeSnapshots = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
+
 // serveStorage simulates the provisioner, the resizer and the snapshot controller until the context
 // ends.
 func serveStorage(ctx context.Context, cluster kubernetes.Interface, extensions dynamic.Interface) {
@@ -59,8 +62,7 @@ func serveStorage(ctx context.Context, cluster kubernetes.Interface, extensions 
 	claims, err := cluster.CoreV1().PersistentVolumeClaims("").Watch(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	defer claims.Stop()
-	resource := schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
-	snapshots, err := extensions.Resource(resource).Watch(ctx, metav1.ListOptions{})
+	snapshots, err := extensions.Resource(volumeSnapshots).Watch(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	defer snapshots.Stop()
 	for {
@@ -76,7 +78,7 @@ func serveStorage(ctx context.Context, cluster kubernetes.Interface, extensions 
 			if ok && snapshot.GetAnnotations()["bosh.cloudfoundry.org/fails"] == "" {
 				status, err := json.Marshal(map[string]any{"status": snapshotStatus(event.Object)})
 				Expect(err).NotTo(HaveOccurred())
-				_, _ = extensions.Resource(resource).Namespace(snapshot.GetNamespace()).Patch(ctx, snapshot.GetName(), types.MergePatchType,
+				_, _ = extensions.Resource(volumeSnapshots).Namespace(snapshot.GetNamespace()).Patch(ctx, snapshot.GetName(), types.MergePatchType,
 					status, metav1.PatchOptions{}, "status")
 			}
 		}
@@ -128,12 +130,21 @@ func expansion(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) ma
 	return map[string]any{"capacity": size, "allocatedResources": size, "allocatedResourceStatuses": nil, "conditions": nil}
 }
 
-// volumeFor is a volume that can be reached from the node that the scheduler chose.
-// No CSI driver has made that of a claim with the annotation test/local.
+// volumeFor is a volume that can be reached from the node that the scheduler chose; from any, when the claim's
+// annotation test/driver names its driver. No CSI driver has made that of a claim with the annotation test/local.
 func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	driver := claim.Annotations["test/driver"]
 	source := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-		Driver: "integration.test", VolumeHandle: string(claim.UID),
+		Driver: cmp.Or(driver, "integration.test"), VolumeHandle: string(claim.UID),
 	}}
+	reachable := &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{
+			Key: "test/name", Operator: corev1.NodeSelectorOpIn, Values: []string{claim.Annotations["volume.kubernetes.io/selected-node"]},
+		}},
+	}}}}
+	if driver != "" {
+		reachable = nil
+	}
 	if claim.Annotations["test/local"] != "" {
 		source = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/volumes/" + claim.Name}}
 	}
@@ -148,11 +159,7 @@ func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 				Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 			},
 			PersistentVolumeSource: source,
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{
-					Key: "test/name", Operator: corev1.NodeSelectorOpIn, Values: []string{claim.Annotations["volume.kubernetes.io/selected-node"]},
-				}},
-			}}}},
+			NodeAffinity:           reachable,
 		},
 	}
 }
