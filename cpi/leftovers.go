@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/machine"
 	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/extension"
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
@@ -77,50 +77,6 @@ func (c Collector) Run(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// survey is all that a director has in the namespace, but for its disks.
-type survey struct {
-	pods     []*corev1.Pod
-	services []*corev1.Service
-	budgets  []*policyv1.PodDisruptionBudget
-	// templates are those of machines that are made again for each disk
-	templates []*corev1.PodTemplate
-	copies    []*corev1.PersistentVolumeClaim // for disks that update_disk copies, as long as they are not proven
-	used      []*corev1.PersistentVolumeClaim // disks that machines use
-}
-
-// survey lists the Pods after what is there for them, which was made after them; and likewise what the
-// Pods themselves were made from.
-func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, error) {
-	which := kube.Selection{Labels: manifest.OfDirector(c.Director)}
-	services, err := cluster.Services.List(ctx, which)
-	if err != nil {
-		return survey{}, err
-	}
-	client, err := cluster.Budgets()
-	if err != nil {
-		return survey{}, err
-	}
-	budgets, err := client.List(ctx, which)
-	if err != nil {
-		return survey{}, err
-	}
-	copies, err := cluster.Claims.List(ctx, kube.Selection{Labels: which.Labels + "," + manifest.LabelCopy + "=" + manifest.CopyUnproven})
-	if err != nil {
-		return survey{}, err
-	}
-	inUse := which.Labels + "," + manifest.LabelVM + "," + manifest.LabelRole + "=" + manifest.RoleDisk
-	used, err := cluster.Claims.List(ctx, kube.Selection{Labels: inUse})
-	if err != nil {
-		return survey{}, err
-	}
-	pods, err := cluster.Pods.List(ctx, which)
-	if err != nil {
-		return survey{}, err
-	}
-	templates, err := cluster.Templates.List(ctx, which)
-	return survey{pods.Items, services.Items, budgets.Items, templates.Items, copies.Items, used.Items}, err
-}
-
 // leftOver is an object that no call needs any more, or a budget that is too big for its group.
 type leftOver struct {
 	object metav1.Object
@@ -137,37 +93,66 @@ const (
 	attachedAgain = "attached again"
 )
 
-// leftOvers returns what is not needed. What is younger than patience may belong to a call that still
-// runs. What is being deleted already is not named again.
-func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
-	var found []leftOver
-	add := func(kind string, object metav1.Object, why, remedy string, patch []byte) {
-		if object.GetDeletionTimestamp() == nil {
-			age := now.Sub(object.GetCreationTimestamp().Time)
-			found = append(found, leftOver{object: object, kind: kind, why: why, age: age, remedy: remedy, patch: patch})
-		}
+// findings are the left-overs that were found at a time. What is younger than patience may belong to a call that still
+// runs.
+type findings struct {
+	now      time.Time
+	patience time.Duration
+	found    []leftOver
+}
+
+func (f *findings) age(object metav1.Object) time.Duration {
+	return f.now.Sub(object.GetCreationTimestamp().Time)
+}
+
+func (f *findings) old(object metav1.Object) bool { return f.age(object) > f.patience }
+
+// add notes an object, unless it is being deleted already.
+func (f *findings) add(kind string, object metav1.Object, why, remedy string, patch []byte) {
+	if object.GetDeletionTimestamp() == nil {
+		f.found = append(f.found, leftOver{object: object, kind: kind, why: why, age: f.age(object), remedy: remedy, patch: patch})
 	}
+}
+
+// leftOvers returns what is not needed.
+func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
+	f := &findings{now: now, patience: patience}
+	s.ofMachines(f)
+	s.ofDisks(f)
+	s.ofGroups(f)
+	return f.found
+}
+
+func (s survey) ofMachines(f *findings) {
 	for _, pod := range s.pods {
-		if why := s.needless(pod, now.Sub(pod.CreationTimestamp.Time) > patience); why != "" {
-			add("Pod", pod, why, deleted, nil)
+		if why := s.needless(pod, f.old(pod)); why != "" {
+			f.add("Pod", pod, why, deleted, nil)
 		} else if why := s.needless(pod, true); why != "" && pod.Labels[manifest.LabelRole] == manifest.RoleVM {
-			add("Pod", pod, "if no call is at it any more, "+why, "", nil)
+			f.add("Pod", pod, "if no call is at it any more, "+why, "", nil)
 		}
 	}
 	for _, template := range s.templates {
-		if now.Sub(template.CreationTimestamp.Time) > patience && !manifest.Named(template.Template.Annotations) && !s.namedPod(template) {
-			add("PodTemplate", template, neverNamed, deleted, nil)
+		if f.old(template) && !manifest.Named(template.Template.Annotations) && !s.namedPod(template) {
+			f.add("PodTemplate", template, neverNamed, deleted, nil)
 		}
 	}
 	for _, service := range s.services {
 		if !manifest.Kept(service) && !s.anyBehind(service.Name) {
-			add("Service", service, "no VM is behind it", deleted, nil)
+			f.add("Service", service, "no VM is behind it", deleted, nil)
 		}
 	}
+}
+
+func (s survey) ofDisks(f *findings) {
 	for _, claim := range s.copies {
-		if now.Sub(claim.CreationTimestamp.Time) > patience {
+		if f.old(claim) {
 			why := "an update_disk that was cut short has left it: it is no whole copy of disk " + claim.Annotations[manifest.AnnotationCopyOf]
-			add("PersistentVolumeClaim", claim, why, deleted, nil)
+			f.add("PersistentVolumeClaim", claim, why, deleted, nil)
+		}
+	}
+	for _, snapshot := range s.unfinished {
+		if f.old(snapshot) {
+			f.add("VolumeSnapshot", snapshot, "a snapshot_disk that was cut short has left it: no director knows it", deleted, nil)
 		}
 	}
 	for _, claim := range s.used {
@@ -175,16 +160,19 @@ func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
 		switch {
 		case vm == nil || !kube.Runs(vm) || manifest.Recreated(vm):
 		case attachment == nil:
-			add("PersistentVolumeClaim", claim, "VM "+vm.Name+" uses the disk, but somebody has taken its attachment away", attachedAgain, nil)
+			f.add("PersistentVolumeClaim", claim, "VM "+vm.Name+" uses the disk, but somebody has taken its attachment away", attachedAgain, nil)
 		case attachment.DeletionTimestamp != nil:
-			add("PersistentVolumeClaim", claim, "somebody has told the attachment to end of the disk that VM "+vm.Name+
+			f.add("PersistentVolumeClaim", claim, "somebody has told the attachment to end of the disk that VM "+vm.Name+
 				" uses: it stays until the disk is free", "", nil)
 		}
 	}
+}
+
+func (s survey) ofGroups(f *findings) {
 	for _, budget := range s.budgets {
 		members := s.members(budget.Labels[manifest.LabelGroup])
 		if len(members) == 0 {
-			add("PodDisruptionBudget", budget, "its instance group has no VM", deleted, nil)
+			f.add("PodDisruptionBudget", budget, "its instance group has no VM", deleted, nil)
 			continue
 		}
 		rule, machines := manifest.BudgetOf(budget), len(kube.Running(members))
@@ -192,11 +180,10 @@ func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
 			continue
 		}
 		if patch, err := manifest.Recount(budget, machines); err == nil && patch != nil {
-			add("PodDisruptionBudget", budget, fmt.Sprintf("%d VMs must stay, but the group has only %d (right while BOSH replaces one)",
+			f.add("PodDisruptionBudget", budget, fmt.Sprintf("%d VMs must stay, but the group has only %d (right while BOSH replaces one)",
 				budget.Spec.MinAvailable.IntVal, machines), fmt.Sprintf("set to %d", rule.Of(machines)), patch)
 		}
 	}
-	return found
 }
 
 // needless says why a Pod is not needed; "" for one that is, or may be.
@@ -228,61 +215,6 @@ func (s survey) needless(pod *corev1.Pod, old bool) string {
 
 const neverNamed = "a create_vm that was cut short has left it: set_vm_metadata was never called for it"
 
-// namedPod reports that a set_vm_metadata has named the Pod, and not yet what it was made from.
-func (s survey) namedPod(template *corev1.PodTemplate) bool {
-	return slices.ContainsFunc(s.pods, func(pod *corev1.Pod) bool {
-		return kube.OwnedBy(pod, template.UID) && manifest.Named(pod.Annotations)
-	})
-}
-
-// machines are the Pods of all VMs, those that are about to be made again included.
-func (s survey) machines() []*corev1.Pod {
-	machines := call.Machines(s.pods)
-	for _, template := range s.templates {
-		if !slices.ContainsFunc(machines, func(pod *corev1.Pod) bool { return kube.OwnedBy(pod, template.UID) }) {
-			machines = append(machines, manifest.Machine(template, ""))
-		}
-	}
-	return machines
-}
-
-// pod returns the Pod of this name, or nil.
-func (s survey) pod(name string) *corev1.Pod {
-	for _, pod := range s.pods {
-		if pod.Name == name {
-			return pod
-		}
-	}
-	return nil
-}
-
-func (s survey) hasOwner(pod *corev1.Pod) bool {
-	for _, other := range s.pods {
-		if kube.OwnedBy(pod, other.UID) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(s.templates, func(template *corev1.PodTemplate) bool { return kube.OwnedBy(pod, template.UID) })
-}
-
-func (s survey) anyBehind(service string) bool {
-	for _, pod := range s.machines() {
-		if manifest.Behind(service, pod) {
-			return true
-		}
-	}
-	return false
-}
-
-func (s survey) members(group string) (members []*corev1.Pod) {
-	for _, pod := range s.machines() {
-		if pod.Labels[manifest.LabelGroup] == group {
-			members = append(members, pod)
-		}
-	}
-	return members
-}
-
 // settle does what is to be done about the left-over, unless it has changed since it was seen.
 func settle(s *machine.Session, left leftOver) error {
 	if left.remedy == attachedAgain {
@@ -298,6 +230,12 @@ func settle(s *machine.Session, left leftOver) error {
 		return s.Services.DeleteUnchanged(s.Ctx, object)
 	case *corev1.PersistentVolumeClaim:
 		return s.Claims.DeleteUnchanged(s.Ctx, object)
+	case *extension.VolumeSnapshot:
+		snapshots, err := s.Snapshots()
+		if err != nil {
+			return err
+		}
+		return snapshots.DeleteUnchanged(s.Ctx, object)
 	case *policyv1.PodDisruptionBudget:
 		budgets, err := s.Budgets()
 		if err != nil {

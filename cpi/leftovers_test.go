@@ -10,6 +10,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"bosh-kubernetes-cpi/kube/extension"
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
@@ -56,6 +57,15 @@ var _ = Describe("What is left over", func() {
 		Expect(collected(survey{pods: []*corev1.Pod{copied}, copies: []*corev1.PersistentVolumeClaim{young, left}})).To(Equal(map[string]string{
 			"Pod/disk-1-attachment":        "an update_disk that was cut short has left it: deleted",
 			"PersistentVolumeClaim/disk-3": "an update_disk that was cut short has left it: it is no whole copy of disk disk-1: deleted",
+		}))
+	})
+
+	It("is a snapshot that no call has answered with, once none can be at it any more", func() {
+		disk := manifest.Disk{Name: "disk-1", Director: "d"}.Claim()
+		young, left := manifest.Snapshot("snapshot-1", "d", disk, manifest.Metadata{}), manifest.Snapshot("snapshot-2", "d", disk, manifest.Metadata{})
+		young.CreationTimestamp, left.CreationTimestamp = metav1.NewTime(now), metav1.NewTime(now.Add(-time.Hour))
+		Expect(collected(survey{unfinished: []*extension.VolumeSnapshot{young, left}})).To(Equal(map[string]string{
+			"VolumeSnapshot/snapshot-2": "a snapshot_disk that was cut short has left it: no director knows it: deleted",
 		}))
 	})
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"bosh-kubernetes-cpi/kube/extension"
@@ -74,7 +75,8 @@ func (c *Client) Budgets() (*Resource[*policyv1.PodDisruptionBudget, *policyv1.P
 		newOf[policyv1.PodDisruptionBudget], newOf[policyv1.PodDisruptionBudgetList]), nil
 }
 
-// connect makes a connection for the kinds of one API group. Built-in kinds travel as protobuf.
+// connect makes a connection for the kinds of one API group. Built-in kinds travel as protobuf, and know strategic
+// merge patches.
 func (c *Client) connect(path string, group schema.GroupVersion, register func(*runtime.Scheme) error) (connection, error) {
 	scheme := runtime.NewScheme()
 	if err := register(scheme); err != nil {
@@ -85,12 +87,15 @@ func (c *Client) connect(path string, group schema.GroupVersion, register func(*
 	config.APIPath, config.GroupVersion = path, &group
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	via := connection{codec: runtime.NewParameterCodec(scheme), namespace: c.Namespace, patience: c.patience, patches: types.MergePatchType}
 	if group != extension.SnapshotGroup && group != extension.CalicoGroup {
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+		via.patches = types.StrategicMergePatchType
 	}
-	client, err := rest.RESTClientFor(config)
-	return connection{client: client, codec: runtime.NewParameterCodec(scheme), namespace: c.Namespace, patience: c.patience}, err
+	var err error
+	via.client, err = rest.RESTClientFor(config)
+	return via, err
 }
 
 type connection struct {
@@ -98,6 +103,7 @@ type connection struct {
 	codec     runtime.ParameterCodec
 	namespace string
 	patience  time.Duration
+	patches   types.PatchType
 }
 
 func newOf[T any]() *T { return new(T) }

@@ -87,7 +87,8 @@ func (r *Resource[T, L]) delete(ctx context.Context, doomed T, when metav1.Preco
 	return translate(r.action("delete", doomed.GetName()), err)
 }
 
-// Patch applies the strategic merge patch to the object (or its subresource) and returns the result. An
+// Patch applies the patch to the object (or its subresource) and returns the result. It is a strategic merge patch, and
+// for a kind that the API server does not know itself a JSON merge patch. An
 // object that is gone is ErrNotFound; one that is not the patch's any more (its uid or resourceVersion is
 // another) is ErrConflict.
 func (r *Resource[T, L]) Patch(ctx context.Context, name string, patch []byte, subresources ...string) (T, error) {

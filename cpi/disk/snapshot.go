@@ -36,21 +36,36 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	}
 	wanted := manifest.Snapshot(manifest.SnapshotName(uuid.NewString()), s.Director, claim, described)
 	snapshot, err := snapshots.Create(s.Ctx, wanted)
+	if errors.Is(err, kube.ErrExists) { // this call's own: the name is new
+		snapshot, err = snapshots.Get(s.Ctx, wanted.Name)
+	}
 	switch {
-	case errors.Is(err, kube.ErrExists): // this call's own: the name is new
-		snapshot = wanted
 	case errors.Is(err, kube.ErrNotServed):
 		return "", call.NotImplemented.Errorf("the cluster has no VolumeSnapshots (snapshot.storage.k8s.io/v1): "+
 			"install a CSI driver with snapshots and the snapshot controller, or disable the director's snapshots: %w", err)
 	case err != nil:
 		return "", err
 	}
-	if err := s.awaitSnapshot(snapshots, snapshot); err != nil {
+	if err := s.finishSnapshot(snapshots, snapshot); err != nil {
 		detached, cancel := s.Detached(call.CleanupTime)
 		defer cancel()
 		return "", errors.Join(err, snapshots.Delete(detached.Ctx, snapshot))
 	}
 	return snapshot.Name, nil
+}
+
+// finishSnapshot waits until the snapshot can be used. From then on it is the director's: one that a call which was cut
+// short has left is told from it by its label.
+func (s *Session) finishSnapshot(among *snapshots, wanted *extension.VolumeSnapshot) error {
+	if err := s.awaitSnapshot(among, wanted); err != nil {
+		return err
+	}
+	patch, err := manifest.FinishSnapshot()
+	if err != nil {
+		return err
+	}
+	_, err = among.Patch(s.Ctx, wanted.Name, patch)
+	return err
 }
 
 // snapshottable refuses a disk whose volume takes no snapshots. What the storage cannot do is NotImplemented, the one
@@ -75,7 +90,7 @@ type snapshots = kube.Resource[*extension.VolumeSnapshot, *extension.List[extens
 
 func (s *Session) awaitSnapshot(among *snapshots, wanted *extension.VolumeSnapshot) error {
 	last := "the snapshot controller has not reported anything: is it running?"
-	err := among.Await(s.Ctx, kube.Selection{Name: wanted.Name}, nil, func(present []*extension.VolumeSnapshot) (bool, error) {
+	err := among.Await(s.Ctx, kube.Selection{Name: wanted.Name}, kube.At(wanted), func(present []*extension.VolumeSnapshot) (bool, error) {
 		if len(present) == 0 {
 			return false, call.CloudError.Errorf("snapshot %s was deleted while it was being taken", wanted.Name)
 		}

@@ -34,6 +34,8 @@ const (
 	// LabelCopy is on a disk that update_disk makes to take another one's place, until it has: its value
 	// tells how far that is, CopyUnproven or CopyProven.
 	LabelCopy = Prefix + "copy"
+	// LabelUnfinished is on a snapshot until the call that takes it answers.
+	LabelUnfinished = Prefix + "unfinished"
 )
 
 // Roles, the values of LabelRole: what an object is for.
@@ -124,7 +126,7 @@ const (
 // reserved are the labels and annotations that the CPI itself works with. names_test.go proves that none is
 // missing: one that is would be the operator's to set, and a VM's metadata could overwrite it.
 var reserved = []string{
-	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelAddress, LabelCopy,
+	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelAddress, LabelCopy, LabelUnfinished,
 	AnnotationDigest, AnnotationStemcell, AnnotationAddress, AnnotationBudget, AnnotationAddresses, AnnotationMetadata,
 	AnnotationSize, AnnotationFilesystem, AnnotationFormatted, AnnotationReserve, AnnotationSnapshotClass, AnnotationAttach,
 	AnnotationCopyOf, AnnotationCopiedTo, AnnotationKeep, AnnotationCall,

@@ -9,10 +9,11 @@ import (
 // SnapshotName is the name of a snapshot, and its CID.
 func SnapshotName(uuid string) string { return "snapshot-" + uuid }
 
-// Snapshot is a snapshot of the disk's volume, with the director's metadata on it, as on VMs and disks.
+// Snapshot is a snapshot of the disk's volume, with the director's metadata on it, as on VMs and disks. Until
+// FinishSnapshot it is no director's.
 func Snapshot(name, director string, disk *corev1.PersistentVolumeClaim, metadata Metadata) *extension.VolumeSnapshot {
 	snapshot := &extension.VolumeSnapshot{ObjectMeta: owned(name, disk.Namespace, director, RoleSnapshot)}
-	snapshot.Labels[LabelDisk] = disk.Name
+	snapshot.Labels[LabelDisk], snapshot.Labels[LabelUnfinished] = disk.Name, "true"
 	snapshot.Annotations = map[string]string{}
 	metadata.putOn(snapshot.Labels, snapshot.Annotations)
 	snapshot.Spec.Source.PersistentVolumeClaimName = &disk.Name
@@ -21,3 +22,6 @@ func Snapshot(name, director string, disk *corev1.PersistentVolumeClaim, metadat
 	}
 	return snapshot
 }
+
+// FinishSnapshot is the patch for a snapshot whose name the director is about to get.
+func FinishSnapshot() ([]byte, error) { return SetLabel(LabelUnfinished, nil) }

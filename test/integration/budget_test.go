@@ -55,6 +55,12 @@ var _ = Describe("The number of requests", func() {
 		counts(ctx, 2, "resize_disk", disk, 128)
 	})
 
+	It("stays within the budget for a snapshot, and for a VM that is to get a disk", func(ctx context.Context) {
+		disk := w.usedDisk(ctx, w.createVM(ctx, "one"), map[string]any{})
+		counts(ctx, 6, "snapshot_disk", disk, map[string]any{})
+		counts(ctx, 3+1+2+3, "create_vm", "near", stemcellCID, map[string]any{}, onDynamic(), []string{disk}, map[string]any{})
+	})
+
 	It("grows by one for each Service of a machine, and by two for one that is shared", func(ctx context.Context) {
 		own, shared := behind(map[string]any{"ports": []any{80}}), behind(fixed(nil))
 		const keep = 1 // the address of a dynamic network

@@ -93,6 +93,19 @@ var _ = Describe("Left-overs", func() {
 			And(ContainSubstring("/agent-killed ("), ContainSubstring("would be deleted"))))
 	})
 
+	It("are snapshots that no call has answered with", func(ctx context.Context) {
+		disk := w.usedDisk(ctx, "agent-named", map[string]any{})
+		known := w.must(ctx, "snapshot_disk", disk, map[string]any{}).Text()
+		const untilTaken = 5 // the claim, its volume, whether it is attached, the snapshot, and the wait
+		for n := 4; n <= untilTaken; n++ {
+			Expect(w.killed(ctx, n, true, "snapshot_disk", disk, map[string]any{})).To(BeTrue())
+		}
+		left := ContainSubstring("VolumeSnapshot " + w.namespace + "/snapshot-")
+		Eventually(w.collect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(left, left, ContainSubstring("-confirm")))
+		w.collect(ctx, director.UUID, "-confirm")
+		Expect(w.snapshots(ctx)).To(Equal([]string{known}))
+	})
+
 	It("are budgets without machines, and those that block every drain", func(ctx context.Context) {
 		for _, agent := range []string{"one", "two"} {
 			w.must(ctx, "set_vm_metadata", w.create(ctx, agent, oneAway(), inGroup("shrunk")), map[string]any{"job": "web"})

@@ -5,9 +5,22 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const notImplementedError = "Bosh::Clouds::NotImplemented"
+
+// snapshots are the names of all VolumeSnapshots.
+func (w world) snapshots(ctx context.Context) []string {
+	GinkgoHelper()
+	found, err := objects.Resource(volumeSnapshots).Namespace(w.namespace).List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	names := []string{}
+	for _, each := range found.Items {
+		names = append(names, each.GetName())
+	}
+	return names
+}
 
 // The director passes over NotImplemented alone: with any other error a deploy fails, after its jobs were stopped.
 var _ = Describe("snapshot_disk where the storage takes none is NotImplemented, at once:", func() {
