@@ -16,7 +16,8 @@ import (
 type Options struct {
 	// Mbus is the URL of the message bus: nats://… for a director's VMs, https://… for create-env's.
 	Mbus string `json:"mbus"`
-	// NTP are the time servers; a machine in a container has its node's clock and ignores them.
+	// NTP are the time servers. No agent is told of them: at each boot it would run sync-time, which waits for chronyd, and
+	// none runs in a container, which has its node's clock. They are accepted because bosh-deployment names some everywhere.
 	NTP []string `json:"ntp"`
 	// Blobstore is where the agent gets jobs and packages.
 	Blobstore Blobstore `json:"blobstore"`
@@ -97,15 +98,11 @@ func (o Options) JSON(machine Machine) ([]byte, error) {
 		network.Preconfigured = true
 		networks[name] = network
 	}
-	ntp := o.NTP
-	if ntp == nil {
-		ntp = []string{}
-	}
 	content, err := json.Marshal(settings{
 		AgentID:   machine.AgentID,
 		VM:        vm{Name: machine.Name, ID: machine.Name},
 		Mbus:      o.Mbus,
-		NTP:       ntp,
+		NTP:       []string{}, // see Options.NTP
 		Blobstore: o.Blobstore,
 		Disks:     disks{Persistent: map[string]string{}},
 		Networks:  networks,

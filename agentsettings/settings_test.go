@@ -37,6 +37,14 @@ var _ = Describe("An agent's settings", func() {
 			"env": {"bosh": {"group": "g"}}}`))
 	})
 
+	It("name no time servers, for which the agent would wait at each boot", func() {
+		timed := options
+		timed.NTP = []string{"time.example.com"}
+		raw, err := timed.JSON(agentsettings.Machine{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(raw)).To(ContainSubstring(`"ntp":[]`))
+	})
+
 	It("have an environment even when the director sends none", func() {
 		for _, env := range []string{"", "null"} {
 			raw, err := options.JSON(agentsettings.Machine{Env: json.RawMessage(env)})

@@ -15,8 +15,8 @@ import (
 
 // Where a machine finds what its Pod gives it.
 const (
-	machineVolume  = "/var/lib/bosh-machine"
-	machineSecret  = "/var/lib/bosh-settings"
+	machineVolume  = "/bosh/machine"
+	machineSecret  = "/bosh/settings"
 	machineDevices = "/dev/bosh"
 
 	// NodeDirectory holds a folder per VM on the node, in which its disks' device nodes appear.

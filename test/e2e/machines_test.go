@@ -35,8 +35,20 @@ func (m *machine) state(ctx context.Context) map[string]string {
 		"trusted":  m.run(ctx, "cat /usr/local/share/ca-certificates/* 2>/dev/null | wc -c"),
 		"disk":     m.run(ctx, "findmnt --noheadings --output SOURCE,MAJ:MIN /var/vcap/store"),
 		"file":     m.run(ctx, "cat /var/vcap/store/file"),
+		"changes":  m.run(ctx, changed),
+		"keys":     m.run(ctx, "cat /etc/ssh/ssh_host_*_key.pub | sha256sum"),
 	}
 }
+
+// change is what jobs and operators do to a machine outside of /var/vcap; changed prints it.
+const (
+	change = `useradd --create-home --shell /bin/bash jumpbox && install -d -o jumpbox -m 0700 ~jumpbox/.ssh && echo key >~jumpbox/.ssh/authorized_keys
+		echo 'vm.swappiness = 10' >/etc/sysctl.d/99-job.conf; echo '10.0.0.9 db' >>/etc/hosts; echo '@reboot root true' >/etc/cron.d/job; rm /etc/motd
+		mkdir -p /var/lib/database /opt/product /srv/www && echo rows >/var/lib/database/table && echo program >/opt/product/bin && echo page >/srv/www/index
+		echo tool >/usr/local/bin/tool; echo note >/root/note; chmod 0710 /root`
+	changed = `getent passwd jumpbox; stat -c '%U %a' ~jumpbox/.ssh /root; cat ~jumpbox/.ssh/authorized_keys /etc/sysctl.d/99-job.conf /etc/cron.d/job \
+		/var/lib/database/table /opt/product/bin /srv/www/index /usr/local/bin/tool /root/note; grep -c '10.0.0.9 db' /etc/hosts; ls /etc/motd 2>&1 || true`
+)
 
 // restarts returns how often the machine's container has restarted.
 func (m *machine) restarts(ctx context.Context) int32 {
@@ -101,6 +113,7 @@ var _ = Describe("A machine that restarts", Label("machines"), func() {
 			disk := w.createDisk(ctx, 64, map[string]any{})
 			m.attach(ctx, disk)
 			m.run(ctx, "echo kept >/var/vcap/store/file; echo kept >/var/vcap/data/marker")
+			m.run(ctx, change)
 			m.rotate(ctx, "rotated")
 			m.run(ctx, keeper)
 			m.awaitJob(ctx)

@@ -10,15 +10,17 @@
 . lib/lock.sh
 . lib/json.sh
 . lib/etc.sh
+. lib/mounts.sh
 . lib/state.sh
 . lib/agent.sh
 . lib/bind-mounts.sh
 . lib/store.sh
 . lib/memory.sh
+. lib/limits.sh
 . lib/init.sh
 
-volume=$root/var/lib/bosh-machine # the Pod's volume
-given=$root/var/lib/bosh-settings # the Secret that the CPI made
+volume=$root/bosh/machine # the Pod's volume
+given=$root/bosh/settings # the Secret that the CPI made
 devices=$root/dev/bosh
 bosh=$root/var/vcap/bosh
 
@@ -32,8 +34,10 @@ init=$(find_init "${1:-}")
 [[ -f $bosh/agent.json ]] || { say "the image is no BOSH stemcell: it has no $bosh/agent.json"; exit 1; }
 
 let_one_end
+raise_limits
 release_etc
 keep_name_servers
+keep_changes
 bring_vcap
 bring_certificates
 bring_monit_state

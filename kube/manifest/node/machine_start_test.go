@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -21,7 +22,7 @@ func stemcell() world {
 	w := newWorld()
 	root, err := user.LookupId("0")
 	Expect(err).NotTo(HaveOccurred())
-	for _, folder := range []string{root.HomeDir, "run", "dev/bosh", "var/lib/bosh-machine", "var/vcap/store", "var/vcap/data/sys/run/monit", "bin"} {
+	for _, folder := range []string{root.HomeDir, "run", "dev/bosh", "bosh/machine", "var/vcap/store", "var/vcap/data/sys/run/monit", "bin"} {
 		w.folder(folder)
 	}
 	for name, content := range map[string]string{
@@ -37,10 +38,13 @@ func stemcell() world {
 	files, err := agentsettings.Options{Mbus: "nats://nats:pw@10.0.0.6:4222"}.Files(agentsettings.Machine{AgentID: "a"})
 	Expect(err).NotTo(HaveOccurred())
 	for name, content := range files {
-		w.write("var/lib/bosh-settings/"+name, string(content))
+		w.write("bosh/settings/"+name, string(content))
 	}
 	return w
 }
+
+// layers is how many calls it takes to lay changes over the directories that a stemcell of these tests has.
+const layers = 3 * 3
 
 // mounted says that something is mounted there.
 func (w world) mounted(place string) {
@@ -50,11 +54,14 @@ func (w world) mounted(place string) {
 	w.know("mounts", string(mounts)+w.path(place)+" - -\n")
 }
 
-// boot runs the start script until it is the init program.
-func (w world) boot(init ...string) (int, string) {
+// boot runs the start script until it is the init program. What it says of open files depends on where the tests run.
+func (w world) boot(init ...string) (status int, said string) {
 	GinkgoHelper()
-	return w.run(append(node.MachineStart(), init...), "TMPDIR="+w.path("tmp"))
+	status, said = w.run(append(node.MachineStart(), init...), "TMPDIR="+w.path("tmp"))
+	return status, ofLimits.ReplaceAllString(said, "")
 }
+
+var ofLimits = regexp.MustCompile(`machine-start: a program can have .* open files .*\n`)
 
 // boots is boot of a machine that has nothing to complain of.
 func (w world) boots(init ...string) {
@@ -88,15 +95,50 @@ var _ = Describe("A machine's start", func() {
 		status, said := w.boot()
 		Expect(status).To(BeZero(), said)
 		Expect(said).To(Equal("machine-start: first start: copying /var/vcap from the stemcell\n"))
-		Expect(w.calls()).To(Equal([]string{
-			"umount /etc/resolv.conf", "umount /etc/hosts", "umount /etc/hostname",
-			"cp -a /var/vcap /var/lib/bosh-machine/vcap.new",
-			"mount --bind /var/lib/bosh-machine/vcap /var/vcap",
-			"cp -a /usr/local/share/ca-certificates /var/lib/bosh-machine/ca-certificates.new",
-			"mount --bind /var/lib/bosh-machine/ca-certificates /usr/local/share/ca-certificates",
+		calls := w.calls()
+		Expect(calls[:3]).To(Equal([]string{"umount /etc/resolv.conf", "umount /etc/hosts", "umount /etc/hostname"}))
+		Expect(calls[3+layers:]).To(Equal([]string{
+			"cp -a /var/vcap /bosh/machine/vcap.new",
+			"mount --bind /bosh/machine/vcap /var/vcap",
+			"cp -a /usr/local/share/ca-certificates /bosh/machine/ca-certificates.new",
+			"mount --bind /bosh/machine/ca-certificates /usr/local/share/ca-certificates",
 			"mount -o remount,bind,dev,rw /dev/bosh",
 			"init in kubernetes",
 		}))
+	})
+
+	It("lays over directories what is changed in them, beneath the Pod's own mounts", func() {
+		w.write("etc/podinfo/labels", "of the Pod")
+		w.write("proc/self/mountinfo", "40 1 0:60 / "+w.path("etc/podinfo/labels")+" ro\n")
+		w.boots()
+		Expect(w.calls()[3:9]).To(HaveExactElements(
+			MatchRegexp(`^mount -t overlay -o lowerdir=/etc,upperdir=/bosh/machine/changes/etc/upper,workdir=/bosh/machine/changes/etc/work,index=off overlay /tmp/tmp\.\w+$`),
+			MatchRegexp(`^mount --bind /etc/podinfo/labels /tmp/tmp\.\w+/podinfo/labels$`),
+			MatchRegexp(`^mount --rbind /tmp/tmp\.\w+ /etc$`),
+			MatchRegexp(`^umount --lazy /tmp/tmp\.\w+$`),
+			MatchRegexp(`^mount -t overlay -o lowerdir=/root,`), ContainSubstring("--rbind"),
+		))
+		Expect(os.ReadDir(w.path("tmp"))).To(BeEmpty())
+	})
+
+	It("has the changes belong to whom the directory belongs", func() {
+		Expect(os.Chmod(w.path("usr/local"), 0o750)).To(Succeed())
+		w.boots()
+		info, err := os.Stat(w.path("bosh/machine/changes/usr/local/upper"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(info.Mode().Perm()).To(BeEquivalentTo(0o750))
+	})
+
+	It("goes on where it may not mount an overlay, and says what that means, once", func() {
+		status, said := w.call("mounts", `
+			. `+filepath.Join("lib", "state.sh")+`
+			say() { printf '%s\n' "$*"; }
+			mount() { echo "permission denied"; return 1; }
+			mkdir -p "$root/opt"
+			volume=$root/bosh/machine keep_changes`)
+		Expect(status).To(BeZero(), said)
+		Expect(said).To(Equal("a restart undoes what is changed outside of /var/vcap: permission denied\n"))
+		Expect(os.ReadDir(w.path("tmp"))).To(BeEmpty())
 	})
 
 	It("keeps what the kubelet wrote into files in /etc, and leaves those that it did not mount", func() {
@@ -113,12 +155,12 @@ var _ = Describe("A machine's start", func() {
 
 	It("gives the agent its settings and its configuration, on the machine's volume", func() {
 		w.boots()
-		const bosh = "var/lib/bosh-machine/vcap/bosh/"
+		const bosh = "bosh/machine/vcap/bosh/"
 		Expect(w.read(bosh + "agent.json")).To(And(ContainSubstring(`"ServiceManager": "systemd"`), ContainSubstring(`"SkipDiskSetup": true`)))
 		Expect(w.exists(bosh + "agent.json.new")).To(BeFalse())
 		// Where the agent looks is where they are.
 		Expect(agentsettings.Config).To(ContainSubstring(`"/var/vcap/bosh/warden-cpi-agent-env.json"`))
-		Expect(w.read("var/vcap/bosh/warden-cpi-agent-env.json")).To(Equal(w.read("var/lib/bosh-settings/settings.json")))
+		Expect(w.read("var/vcap/bosh/warden-cpi-agent-env.json")).To(Equal(w.read("bosh/settings/settings.json")))
 		info, err := os.Stat(w.path("var/vcap/bosh/warden-cpi-agent-env.json"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(info.Mode().Perm()).To(BeEquivalentTo(0o600), "they hold credentials")
@@ -135,23 +177,31 @@ var _ = Describe("A machine's start", func() {
 
 	It("finds the machine as it was, but for what a boot empties", func() {
 		w.boots()
-		w.write("var/lib/bosh-machine/vcap/jobs", "deployed")
-		w.write("var/lib/bosh-machine/vcap/data/sys/run/monit/pid", "17")
-		w.write("var/lib/bosh-machine/ca-certificates/trusted.crt", "trusted")
+		w.write("bosh/machine/vcap/jobs", "deployed")
+		w.write("bosh/machine/vcap/data/sys/run/monit/pid", "17")
+		w.write("bosh/machine/ca-certificates/trusted.crt", "trusted")
+		w.write("etc/passwd", "jumpbox")
+		w.write("etc/ssh/host_key", "its own")
 
+		// Its mounts end with the container.
+		const trusted = "bosh/machine/changes/usr/local/upper/share/ca-certificates"
+		w.remove(trusted)
+		Expect(os.Rename(w.path(trusted+".hidden"), w.path(trusted))).To(Succeed())
 		// Another container of the same image, with the same volume.
 		again := stemcell()
-		Expect(os.Remove(again.path("var/lib/bosh-machine"))).To(Succeed())
-		Expect(os.Rename(w.path("var/lib/bosh-machine"), again.path("var/lib/bosh-machine"))).To(Succeed())
+		Expect(os.Remove(again.path("bosh/machine"))).To(Succeed())
+		Expect(os.Rename(w.path("bosh/machine"), again.path("bosh/machine"))).To(Succeed())
 		status, said := again.boot()
 		Expect(status).To(BeZero())
 		Expect(said).To(BeEmpty())
-		Expect(again.calls()[3:6]).To(Equal([]string{
-			"mount --bind /var/lib/bosh-machine/vcap /var/vcap",
-			"mount --bind /var/lib/bosh-machine/ca-certificates /usr/local/share/ca-certificates",
+		Expect(again.calls()[3+layers:][:3]).To(Equal([]string{
+			"mount --bind /bosh/machine/vcap /var/vcap",
+			"mount --bind /bosh/machine/ca-certificates /usr/local/share/ca-certificates",
 			"update-ca-certificates ",
 		}))
 		Expect(again.read("var/vcap/jobs")).To(Equal("deployed"))
+		Expect(again.read("etc/passwd")).To(Equal("jumpbox"))
+		Expect(again.read("etc/ssh/host_key")).To(Equal("its own"))
 		Expect(again.exists("var/vcap/data/sys/run")).To(BeFalse())
 		Expect(again.exists("var/vcap/data")).To(BeTrue())
 		Expect(again.read("usr/local/share/ca-certificates/trusted.crt")).To(Equal("trusted"))
@@ -159,19 +209,19 @@ var _ = Describe("A machine's start", func() {
 
 	It("begins a first start anew that was cut short", func() {
 		for _, name := range []string{"vcap.new", "ca-certificates.new"} {
-			w.write("var/lib/bosh-machine/"+name+"/half", "")
+			w.write("bosh/machine/"+name+"/half", "")
 		}
 		w.boots()
-		Expect(os.ReadDir(w.path("var/lib/bosh-machine"))).To(HaveLen(2))
+		Expect(os.ReadDir(w.path("bosh/machine"))).To(HaveLen(3))
 		Expect(w.exists("var/vcap/half")).To(BeFalse())
 		Expect(w.exists("usr/local/share/ca-certificates/half")).To(BeFalse())
 	})
 
 	It("gives the agent on the volume what a start that was cut short has not", func() {
-		w.write("var/lib/bosh-machine/vcap/bosh/agent.json", "{}")
+		w.write("bosh/machine/vcap/bosh/agent.json", "{}")
 		w.boots()
-		Expect(w.read("var/lib/bosh-machine/vcap/bosh/agent.json")).To(ContainSubstring(`"SkipDiskSetup": true`))
-		Expect(w.exists("var/lib/bosh-machine/vcap/bosh/warden-cpi-agent-env.json")).To(BeTrue())
+		Expect(w.read("bosh/machine/vcap/bosh/agent.json")).To(ContainSubstring(`"SkipDiskSetup": true`))
+		Expect(w.exists("bosh/machine/vcap/bosh/warden-cpi-agent-env.json")).To(BeTrue())
 	})
 
 	DescribeTable("has one process end, and not the machine, when its memory is used up", func(its, group string) {
@@ -195,11 +245,32 @@ var _ = Describe("A machine's start", func() {
 		Expect(said).To(Equal("its cgroup cannot be written: when its memory is used up, the whole machine restarts (memory.oom.group)\n"))
 	})
 
+	DescribeTable("has programs open as many files as on a VM", func(has, allowed, asked, said string) {
+		w.write("raised", "")
+		status, out := w.call("limits", `
+			say() { printf '%s\n' "$*"; }
+			ulimit() {
+				case $* in
+					-Hn) echo `+has+` ;;
+					"-Hn "*) echo "$2" >>"$root/raised"; `+allowed+` ;;
+				esac
+			}
+			raise_limits`)
+		Expect(status).To(BeZero(), out)
+		Expect(w.read("raised")).To(Equal(asked))
+		Expect(out).To(ContainSubstring(said))
+	},
+		Entry("where the runtime gives fewer", "20000", "true", "524288\n", ""),
+		Entry("and leaves it at more", "1048576", "true", "", ""),
+		Entry("and leaves it unlimited", "unlimited", "true", "", ""),
+		Entry("or says how many it has, where it may not", "20000", "false", "524288\n", "20000 open files and not 524288"),
+	)
+
 	It("keeps monit's record of what was stopped", func() {
 		w.boots()
 		root, err := user.LookupId("0")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(os.Readlink(w.path(filepath.Join(root.HomeDir, ".monit.state")))).To(Equal(w.path("var/lib/bosh-machine/monit.state")))
+		Expect(os.Readlink(w.path(filepath.Join(root.HomeDir, ".monit.state")))).To(Equal(w.path("bosh/machine/monit.state")))
 	})
 
 	Describe("with resolvconf", func() {
@@ -216,7 +287,7 @@ var _ = Describe("A machine's start", func() {
 		})
 
 		It("leaves it to the agent where they do", func() {
-			w.write("var/lib/bosh-settings/name-servers", "10.0.0.2")
+			w.write("bosh/settings/name-servers", "10.0.0.2")
 			w.boots()
 			Expect(w.exists(tail)).To(BeFalse())
 			Expect(w.exists("run/resolvconf/interface/eth0")).To(BeFalse())
@@ -275,7 +346,7 @@ var _ = Describe("A machine's start with systemd", func() {
 		status, said := w.boot()
 		Expect(status).To(BeZero(), said)
 		calls := w.calls()
-		Expect(calls[8:]).To(HaveExactElements(
+		Expect(calls[8+layers:]).To(HaveExactElements(
 			MatchRegexp(`^mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs /tmp/tmp\.\w+$`),
 			MatchRegexp(`^mount --bind /run/secrets/token /tmp/tmp\.\w+/secrets/token$`),
 			MatchRegexp(`^mount --rbind /tmp/tmp\.\w+ /run$`),
@@ -293,7 +364,7 @@ var _ = Describe("A machine's start with systemd", func() {
 	It("has the Pod's name servers serve until the agent is told of others", func() {
 		Expect(os.Rename(w.path("etc/resolv.conf"), w.path("etc/stub-resolv.conf"))).To(Succeed())
 		w.write("systemd/resolve/stub-resolv.conf", w.read("etc/stub-resolv.conf"))
-		Expect(os.Symlink("../systemd/resolve/stub-resolv.conf", w.path("etc/resolv.conf"))).To(Succeed())
+		Expect(os.Symlink(w.path("systemd/resolve/stub-resolv.conf"), w.path("etc/resolv.conf"))).To(Succeed())
 		w.boots()
 		Expect(w.read("run/systemd/resolved.conf.d/kubernetes.conf")).To(Equal("[Resolve]\nFallbackDNS=10.96.0.10 \nDomains= bosh.svc cluster.local\n"))
 	})

@@ -71,7 +71,7 @@ var _ = Describe("A machine's persistent disk at its start", func() {
 
 	It("is mounted with the options that the director gave", func() {
 		attached()
-		w.write("var/lib/bosh-settings/mount-options", "noatime,commit=30")
+		w.write("bosh/settings/mount-options", "noatime,commit=30")
 		w.boots()
 		Expect(w.calls()).To(ContainElement("mount /dev/bosh/disk-1 /var/vcap/store -o noatime,commit=30"))
 	})
@@ -133,11 +133,11 @@ var _ = Describe("A machine's persistent disk at its start", func() {
 		attached()
 		w.know("exit/mount", "32")
 		w.know("mounts", w.path("dev/bosh")+" - -\n")
-		w.write("var/lib/bosh-machine/vcap/bosh/agent.json", "{}")
+		w.write("bosh/machine/vcap/bosh/agent.json", "{}")
 		status, said := w.call("device lock json store", `
 			say() { echo "$*"; }
 			sleep() { rm -f "$STAND_INS/exit/mount"; }
-			given=$root/var/lib/bosh-settings devices=$root/dev/bosh bosh=$root/var/vcap/bosh
+			given=$root/bosh/settings devices=$root/dev/bosh bosh=$root/var/vcap/bosh
 			restore_store`)
 		Expect(status).To(BeZero())
 		Expect(said).To(Equal("waiting for disk disk-1 to be attached before any job may start: mount: as the test wants it\n" +

@@ -31,22 +31,11 @@ prepare_systemd() {
   fi
 }
 
-# empty_run: a Pod's mounts below /run, for example a service account's token, stay.
 empty_run() {
-  local new mount
+  local new
   new=$(mktemp -d)
   mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs "$new"
-  while read -r mount; do
-    if [[ -d $mount ]]; then
-      mkdir -p "$new${mount#"$root/run"}"
-    else
-      install -D /dev/null "$new${mount#"$root/run"}"
-    fi
-    mount --bind "$mount" "$new${mount#"$root/run"}"
-  done < <(awk -v below="$root/run/" 'index($5, below) == 1 { print $5 }' "$root/proc/self/mountinfo")
-  mount --rbind "$new" "$root/run"
-  umount --lazy "$new"
-  rmdir "$new"
+  put_over "$new" "$root/run"
 }
 
 # start INIT: in a cgroup namespace of its own systemd finds its cgroup where it expects it, and cannot
