@@ -1,9 +1,10 @@
 // Command build-stemcell turns a warden stemcell's tarball, or a stemcell's root filesystem, into a
-// container image in a registry and a light stemcell tarball that names it by digest. It needs no
-// Docker.
+// container image in a registry and a light stemcell tarball that names it by digest; or makes such a tarball for an
+// image that is in a registry already. It needs no Docker.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -15,6 +16,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/google/go-containerregistry/pkg/name"
 
 	"bosh-kubernetes-cpi/stemcell"
 )
@@ -35,7 +38,7 @@ func main() {
 
 // inputs are what the command line says.
 type inputs struct {
-	tarball, rootfs          string
+	tarball, rootfs, image   string
 	name, system, version    string
 	repository, ca, username string
 	insecure                 bool
@@ -48,8 +51,11 @@ func parse(arguments []string, log io.Writer) (inputs, error) {
 	flags.SetOutput(log)
 	flags.StringVar(&in.tarball, "stemcell", "", "a stemcell tarball with a root filesystem (bosh-stemcell-…-warden-boshlite-….tgz)")
 	flags.StringVar(&in.rootfs, "rootfs", "", "instead: a root filesystem with a BOSH agent, as a tar archive, gzipped or not")
-	flags.StringVar(&in.system, "os", "", "the stemcell's operating_system, with -rootfs; for example ubuntu-jammy")
-	flags.StringVar(&in.version, "version", "", "the stemcell's version, with -rootfs")
+	flags.StringVar(&in.image, "image", "", "instead: a stemcell's image that is in a registry already, "+
+		"for example ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.639")
+	flags.StringVar(&in.system, "os", "", "the stemcell's operating_system, with -rootfs; for example ubuntu-jammy. "+
+		"With -image where its name does not tell")
+	flags.StringVar(&in.version, "version", "", "the stemcell's version, likewise")
 	flags.StringVar(&in.name, "name", "", "the stemcell's name; bosh-kubernetes-<operating system> by default")
 	flags.StringVar(&in.repository, "repository", "", "where to push the image, for example registry.example.com/stemcells/ubuntu-jammy")
 	flags.StringVar(&in.ca, "ca", "", "file with the certificate authority of the registry (PEM)")
@@ -60,19 +66,35 @@ func parse(arguments []string, log io.Writer) (inputs, error) {
 	if err := flags.Parse(arguments); err != nil {
 		return in, err
 	}
-	return in, in.check(flags.Args())
+	if err := in.check(flags.Args()); err != nil || in.image == "" {
+		return in, err
+	}
+	reference, err := name.ParseReference(in.image)
+	if err != nil {
+		return in, fmt.Errorf("-image is not an image's reference: %w", err)
+	}
+	in.repository = reference.Context().Name()
+	return in, nil
 }
 
 func (in inputs) check(surplus []string) error {
+	sources := 0
+	for _, source := range []string{in.tarball, in.rootfs, in.image} {
+		if source != "" {
+			sources++
+		}
+	}
 	switch {
 	case len(surplus) > 0:
 		return fmt.Errorf("%q is no flag; see -help", surplus[0])
-	case in.repository == "":
+	case sources != 1:
+		return errors.New("give one of -stemcell, -rootfs and -image; see -help")
+	case in.image != "" && in.repository != "":
+		return errors.New("-repository is where an image is pushed to, and that of -image is there already; see -help")
+	case in.image == "" && in.repository == "":
 		return errors.New("-repository is missing; see -help")
-	case (in.tarball == "") == (in.rootfs == ""):
-		return errors.New("give either -stemcell or -rootfs; see -help")
 	case in.tarball != "" && (in.system != "" || in.version != ""):
-		return errors.New("-os and -version are in the stemcell's own stemcell.MF; they belong to -rootfs")
+		return errors.New("-os and -version are in the stemcell's own stemcell.MF; they belong to -rootfs and -image")
 	case in.rootfs != "" && (in.system == "" || in.version == ""):
 		return errors.New("-rootfs needs -os and -version; see -help")
 	}
@@ -89,33 +111,70 @@ func run(ctx context.Context, arguments []string, env func(string) string, log i
 	if err != nil {
 		return "", err
 	}
-	manifest, image := stemcell.Manifest{OperatingSystem: in.system, Version: in.version, APIVersion: 3}, in.rootfs
-	if in.tarball != "" {
-		folder, err := os.MkdirTemp("", "build-stemcell-")
-		if err != nil {
-			return "", err
-		}
-		defer os.RemoveAll(folder)
-		if manifest, image, err = stemcell.Extract(in.tarball, folder); err != nil {
-			return "", err
-		}
+	var light stemcell.LightTarball
+	if in.image != "" {
+		light, err = in.existing(ctx, store)
+	} else {
+		light, err = in.built(ctx, store)
 	}
-	if in.name == "" {
-		in.name = "bosh-kubernetes-" + manifest.OperatingSystem
-	}
-	pinned, err := store.Build(ctx, image, stemcell.Properties{Name: in.name, Version: manifest.Version})
 	if err != nil {
 		return "", err
 	}
-	light := stemcell.LightTarball{
-		Name: in.name, Version: manifest.Version, OperatingSystem: manifest.OperatingSystem,
-		Repository: in.repository, Digest: pinned.DigestStr(), APIVersion: manifest.APIVersion,
-	}
-	path := filepath.Join(in.output, fmt.Sprintf("light-bosh-stemcell-%s-kubernetes-%s.tgz", manifest.Version, manifest.OperatingSystem))
+	path := filepath.Join(in.output, fmt.Sprintf("light-bosh-stemcell-%s-kubernetes-%s.tgz", light.Version, light.OperatingSystem))
 	if err := light.Write(path); err != nil {
 		return "", fmt.Errorf("write the stemcell tarball: %w", err)
 	}
 	return path, nil
+}
+
+// apiVersion is what the stemcell.MF of published stemcells says of their agents.
+const apiVersion = 3
+
+// built is the stemcell of an image that is made here, and pushed.
+func (in inputs) built(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
+	manifest, image := stemcell.Manifest{OperatingSystem: in.system, Version: in.version, APIVersion: apiVersion}, in.rootfs
+	if in.tarball != "" {
+		folder, err := os.MkdirTemp("", "build-stemcell-")
+		if err != nil {
+			return light, err
+		}
+		defer os.RemoveAll(folder)
+		if manifest, image, err = stemcell.Extract(in.tarball, folder); err != nil {
+			return light, err
+		}
+	}
+	light = in.light(manifest)
+	pinned, err := store.Build(ctx, image, stemcell.Properties{Name: light.Name, Version: light.Version})
+	light.Repository, light.Digest = in.repository, pinned.DigestStr()
+	return light, err
+}
+
+// existing is the stemcell of an image that is in a registry already.
+func (in inputs) existing(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
+	found, err := store.Look(ctx, in.image)
+	if err != nil {
+		return light, err
+	}
+	manifest := stemcell.Manifest{
+		OperatingSystem: cmp.Or(in.system, found.OperatingSystem), Version: cmp.Or(in.version, found.Version), APIVersion: apiVersion,
+	}
+	if manifest.OperatingSystem == "" || manifest.Version == "" {
+		return light, errors.New("the image does not tell the stemcell's operating system and version: give -os and -version")
+	}
+	light = in.light(manifest)
+	light.Repository, light.Digest = in.repository, found.Image.DigestStr()
+	for _, platform := range found.Platforms {
+		store.Log.Info("the image is in the registry", "image", found.Image.String(), "platform", platform.String())
+	}
+	return light, nil
+}
+
+// light is the stemcell, but for its image.
+func (in inputs) light(manifest stemcell.Manifest) stemcell.LightTarball {
+	return stemcell.LightTarball{
+		Name: cmp.Or(in.name, "bosh-kubernetes-"+manifest.OperatingSystem), Version: manifest.Version,
+		OperatingSystem: manifest.OperatingSystem, APIVersion: manifest.APIVersion,
+	}
 }
 
 // store is the registry that the command line names.

@@ -10,6 +10,11 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/yaml"
@@ -104,6 +109,76 @@ var _ = Describe("build-stemcell", func() {
 			HaveKeyWithValue("version", "2.0"), HaveKeyWithValue("api_version", BeEquivalentTo(3))))
 	})
 
+	Describe("of an image that is in a registry already", func() {
+		// manifest is what the stemcell says that is made with these arguments.
+		manifest := func(ctx SpecContext, arguments ...string) stemcell.Manifest {
+			GinkgoHelper()
+			path, err := run(ctx, append(arguments, "-output", folder, "-insecure"), func(key string) string { return env[key] }, log)
+			Expect(err).NotTo(HaveOccurred())
+			made, err := stemcell.ParseManifest([]byte(parts(path)["stemcell.MF"]))
+			Expect(err).NotTo(HaveOccurred())
+			return made
+		}
+		var pushed stemcell.Manifest
+		BeforeEach(func(ctx SpecContext) {
+			path, err := build(ctx, "-stemcell", warden)
+			Expect(err).NotTo(HaveOccurred())
+			pushed, err = stemcell.ParseManifest([]byte(parts(path)["stemcell.MF"]))
+			Expect(err).NotTo(HaveOccurred())
+		})
+
+		It("names it by digest, with what its labels say of it, and pushes nothing", func(ctx SpecContext) {
+			uploads := registry.Uploads()
+			Expect(manifest(ctx, "-image", pushed.CloudProperties.ImageReference+"@"+pushed.CloudProperties.Digest)).To(Equal(pushed))
+			Expect(registry.Uploads()).To(Equal(uploads))
+		})
+
+		It("is called as the flags say", func(ctx SpecContext) {
+			made := manifest(ctx, "-image", pushed.CloudProperties.ImageReference+"@"+pushed.CloudProperties.Digest, "-os", "ubuntu-noble", "-version", "2.0", "-name", "mine")
+			Expect([]string{made.Name, made.OperatingSystem, made.Version}).To(Equal([]string{"mine", "ubuntu-noble", "2.0"}))
+		})
+
+		// unlabeled puts an image, or an index of two, as others publish it.
+		unlabeled := func(reference string, index bool) {
+			GinkgoHelper()
+			tag, err := name.NewTag(registry.Host()+"/"+reference, name.Insecure)
+			Expect(err).NotTo(HaveOccurred())
+			if !index {
+				Expect(remote.Write(tag, empty.Image)).To(Succeed())
+				return
+			}
+			arm, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: "arm64", RootFS: v1.RootFS{Type: "layers"}})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(remote.WriteIndex(tag, mutate.AppendManifests(empty.Index,
+				mutate.IndexAddendum{Add: empty.Image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}},
+				mutate.IndexAddendum{Add: arm, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}},
+			))).To(Succeed())
+		}
+
+		It("is called as its name says, where it has no labels", func(ctx SpecContext) {
+			unlabeled("cloudfoundry/ubuntu-noble-stemcell:1.204", false)
+			made := manifest(ctx, "-image", registry.Host()+"/cloudfoundry/ubuntu-noble-stemcell:1.204")
+			Expect([]string{made.Name, made.OperatingSystem, made.Version}).To(Equal([]string{"bosh-kubernetes-ubuntu-noble", "ubuntu-noble", "1.204"}))
+		})
+
+		It("has all architectures of an index", func(ctx SpecContext) {
+			unlabeled("cloudfoundry/ubuntu-noble-stemcell:1.204", true)
+			made := manifest(ctx, "-image", registry.Host()+"/cloudfoundry/ubuntu-noble-stemcell:1.204")
+			cid, err := stemcell.Store{}.Pin(ctx, made.CloudProperties)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(stemcell.Architectures(cid)).To(Equal([]string{"amd64", "arm64"}))
+			Expect(log.String()).To(And(ContainSubstring("linux/amd64"), ContainSubstring("linux/arm64")))
+		})
+
+		It("is none where nothing tells what it is, or where there is no image", func(ctx SpecContext) {
+			unlabeled("some/thing:latest", false)
+			for reference, says := range map[string]string{"some/thing": "give -os and -version", "some/other": "no such image", "Some": "-image is not an image's reference"} {
+				_, err := run(ctx, []string{"-image", registry.Host() + "/" + reference, "-insecure", "-output", folder}, os.Getenv, log)
+				Expect(err).To(MatchError(ContainSubstring(says)), reference)
+			}
+		})
+	})
+
 	It("knows itself to a registry by the environment", func(ctx SpecContext) {
 		registry.Username, registry.Password = "bosh", "sesame"
 		_, err := build(ctx, "-stemcell", warden, "-username", "bosh")
@@ -139,9 +214,11 @@ var _ = Describe("build-stemcell", func() {
 		_, err := run(ctx, arguments, os.Getenv, log)
 		Expect(err).To(MatchError(ContainSubstring(says)))
 	},
-		Entry("nothing", "-repository is missing"),
-		Entry("no source", "either -stemcell or -rootfs", "-repository", "r.test/a"),
-		Entry("two sources", "either -stemcell or -rootfs", "-repository", "r.test/a", "-stemcell", "a", "-rootfs", "b"),
+		Entry("nothing", "one of -stemcell, -rootfs and -image"),
+		Entry("no repository", "-repository is missing", "-rootfs", "a", "-os", "a", "-version", "1"),
+		Entry("a repository for what is in one", "is there already", "-image", "r.test/a", "-repository", "r.test/a"),
+		Entry("no source", "one of -stemcell, -rootfs and -image", "-repository", "r.test/a"),
+		Entry("two sources", "one of -stemcell, -rootfs and -image", "-repository", "r.test/a", "-stemcell", "a", "-rootfs", "b"),
 		Entry("no version", "-rootfs needs -os and -version", "-repository", "r.test/a", "-rootfs", "b"),
 		Entry("too much", "belong to -rootfs", "-repository", "r.test/a", "-stemcell", "a", "-version", "1"),
 		Entry("a word", `"x" is no flag`, "x"),
