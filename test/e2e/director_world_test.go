@@ -63,7 +63,21 @@ func (d *directed) bringNetworkClasses(ctx context.Context) {
 		mkdir -p "$0"
 		mount -t cgroup -o net_cls cgroup "$0"`, filepath.Join(node.Dir, "net_cls"))
 	Expect(err).NotTo(HaveOccurred())
+	withoutNetworkClasses = func(ctx context.Context) error {
+		_, err := node.Exec(ctx, "bash", "-ec", `
+			mountpoint -q "$0" || exit 0
+			find "$0" -mindepth 1 -depth -type d -exec rmdir {} +
+			umount "$0"`, filepath.Join(node.Dir, "net_cls"))
+		return err
+	}
 }
+
+// withoutNetworkClasses takes the hierarchy away again, once no machine has a part of it. It is the kernel's, and lives
+// on with what is in it: every process of the computer would then be said to be in a hierarchy that is mounted nowhere,
+// which containers in gVisor do not start with.
+var withoutNetworkClasses = func(context.Context) error { return nil }
+
+var _ = AfterSuite(func(ctx context.Context) { Expect(withoutNetworkClasses(ctx)).To(Succeed()) })
 
 // instance makes a VM of the director's.
 func (d *directed) instance(ctx context.Context, disks ...string) *machine {
