@@ -89,7 +89,7 @@ func (s *Session) followBoot(depends []call.Sentinel, pod *corev1.Pod, known *pr
 		if now == nil || now.DeletionTimestamp != nil {
 			return false, call.VMCreationFailed.Errorf("Pod %s was %w while it was coming up", pod.Name, errReplaced)
 		}
-		up = kube.Ready(pod)
+		up = manifest.Up(pod)
 		switch {
 		case kube.Finished(pod):
 			return false, errPodEnded

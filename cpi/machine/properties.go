@@ -52,6 +52,9 @@ type Properties struct {
 
 	// Services are the addresses that the machine is behind.
 	Services []Service `json:"services"`
+	// ReadinessProbe tells, natively, whether the machine serves: only then its Services send it traffic. Without it a machine
+	// does from its boot on.
+	ReadinessProbe *corev1.Probe `json:"readiness_probe"`
 	// DisruptionBudget is that of the VM's instance group.
 	DisruptionBudget *DisruptionBudget `json:"disruption_budget"`
 
@@ -213,7 +216,7 @@ func (p Properties) apply(vm *manifest.VM) error {
 	vm.Labels, vm.Annotations = p.Labels, p.Annotations
 	vm.DNSPolicy, vm.DNSConfig = p.DNSPolicy, p.DNSConfig
 	vm.HostUsers, vm.SecurityContext = p.Security.HostUsers, p.Security.context()
-	vm.Init = p.Init
+	vm.Init, vm.ReadinessProbe = p.Init, p.ReadinessProbe
 	return nil
 }
 

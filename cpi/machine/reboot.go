@@ -49,7 +49,7 @@ func (p hotPlug) awaitRestart(machine *corev1.Pod) error {
 		if now == nil {
 			return false, call.NoVM(machine.Name)
 		}
-		return manifest.OwnStatus(now).RestartCount > before && kube.Ready(machine), nil
+		return manifest.OwnStatus(now).RestartCount > before && manifest.Up(machine), nil
 	})
 	return p.ExplainTimeout(machine, err, "VM "+machine.Name+" did not come up again")
 }

@@ -3,7 +3,6 @@ package machine
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -37,6 +36,12 @@ type Service struct {
 	LoadBalancerClass string       `json:"load_balancer_class"`
 	SourceRanges      []string     `json:"source_ranges"`
 	Ports             ServicePorts `json:"ports"`
+	// ExternalTrafficPolicy is Local for clients' own addresses, and traffic to nodes with a VM alone; or Cluster.
+	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"external_traffic_policy"`
+	// SessionAffinity is ClientIP, which sends a client to the same VM again, or None.
+	SessionAffinity corev1.ServiceAffinity `json:"session_affinity"`
+	// PublishNotReadyAddresses has the Service reach VMs whose readiness_probe fails, too.
+	PublishNotReadyAddresses bool `json:"publish_not_ready_addresses"`
 	// Keep lets the Service outlive its last VM, so that a VM that is deleted before the next one is
 	// made loses no address.
 	Keep        bool              `json:"keep"`
@@ -106,31 +111,6 @@ type ServicePort struct {
 	NodePort int32 `json:"node_port"`
 }
 
-// vipProperties are the cloud_properties of a vip network.
-type vipProperties struct {
-	// ServiceType is ClusterIP, with the address as an external IP, or LoadBalancer, which is asked for it.
-	ServiceType corev1.ServiceType `json:"service_type"`
-	// LoadBalancerClass names who makes the load balancer.
-	LoadBalancerClass string       `json:"load_balancer_class"`
-	Ports             ServicePorts `json:"ports"`
-	// Annotations may have the address in them, in the words of network.address_annotations: load balancers are asked
-	// for one by an annotation of their own, and some refuse a Service that has loadBalancerIP, too.
-	Annotations map[string]string `json:"annotations"`
-}
-
-// annotations returns the annotations with the address in its place, and whether one of them asks for it.
-func (p vipProperties) annotations(key, address string) (annotations map[string]string, asking bool, err error) {
-	annotations = map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(p.Annotations)) {
-		value := p.Annotations[name]
-		if annotations[name], err = network.AddressText(value, []string{address}); err != nil {
-			return nil, false, call.Invalid("%s.annotations.%s: %w", key, name, err)
-		}
-		asking = asking || annotations[name] != value
-	}
-	return annotations, asking, nil
-}
-
 // servicesOf returns all that the VM is behind: its services and its vip networks' addresses.
 func servicesOf(vm string, properties []Service, networks network.Networks) ([]manifest.Service, error) {
 	var services []manifest.Service
@@ -176,43 +156,12 @@ func servicesOf(vm string, properties []Service, networks network.Networks) ([]m
 	return services, nil
 }
 
-// vipService is the vip network's address as a Service. It is named after the address, so that the
-// address follows from one VM to the next.
-func vipService(key string, n network.Network) (Service, error) {
-	address, err := netip.ParseAddr(n.IP)
-	if err != nil {
-		return Service{}, call.Invalid("%s.ip %q is not an IP address; a vip network needs one", key, n.IP)
-	}
-	var properties vipProperties
-	if err := call.DecodeStrict(key+".cloud_properties", n.CloudProperties.Sent(), &properties); err != nil {
-		return Service{}, call.Invalid("%w", err)
-	}
-	service := Service{
-		Name: "vip-" + strings.NewReplacer(".", "-", ":", "-").Replace(address.StringExpanded()),
-		Type: properties.ServiceType, Ports: properties.Ports, LoadBalancerClass: properties.LoadBalancerClass,
-	}
-	var asking bool
-	if service.Annotations, asking, err = properties.annotations(key+".cloud_properties", address.String()); err != nil {
-		return Service{}, err
-	}
-	switch properties.ServiceType {
-	case "", corev1.ServiceTypeClusterIP:
-		service.ExternalIPs = []string{address.String()}
-	case corev1.ServiceTypeLoadBalancer:
-		if !asking {
-			service.LoadBalancerIP = address.String()
-		}
-	default:
-		return Service{}, call.Invalid("%s.cloud_properties.service_type %q is none of ClusterIP, LoadBalancer", key, properties.ServiceType)
-	}
-	return service, nil
-}
-
 // build checks the Service; key is where it stands in the request.
 func (s Service) build(key, fallback string) (manifest.Service, error) {
 	built := manifest.Service{
 		Name: s.Name, Fixed: s.Name != "", Keep: s.Keep, Type: s.Type, ClusterIP: s.ClusterIP, ExternalIPs: s.ExternalIPs,
 		LoadBalancerIP: s.LoadBalancerIP, SourceRanges: s.SourceRanges, Labels: s.Labels, Annotations: s.Annotations,
+		ExternalTrafficPolicy: s.ExternalTrafficPolicy, SessionAffinity: s.SessionAffinity, PublishNotReadyAddresses: s.PublishNotReadyAddresses,
 	}
 	if built.Type == "" {
 		built.Type = corev1.ServiceTypeClusterIP
@@ -226,7 +175,7 @@ func (s Service) build(key, fallback string) (manifest.Service, error) {
 	if s.LoadBalancerClass != "" {
 		built.LoadBalancerClass = &s.LoadBalancerClass
 	}
-	for _, check := range []func(string, manifest.Service) error{s.checkName, s.checkType, s.checkAddresses} {
+	for _, check := range []func(string, manifest.Service) error{s.checkName, s.checkType, s.checkAddresses, s.checkTraffic} {
 		if err := check(key, built); err != nil {
 			return built, err
 		}
@@ -269,6 +218,24 @@ func (s Service) checkType(key string, built manifest.Service) error {
 		if why := validation.IsQualifiedName(s.LoadBalancerClass); len(why) > 0 {
 			return call.Invalid("%s.load_balancer_class %q: %s", key, s.LoadBalancerClass, why[0])
 		}
+	}
+	return nil
+}
+
+func (s Service) checkTraffic(key string, built manifest.Service) error {
+	outside := built.Type != corev1.ServiceTypeClusterIP || len(built.ExternalIPs) > 0
+	policies := []corev1.ServiceExternalTrafficPolicy{"", corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal}
+	affinities := []corev1.ServiceAffinity{"", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}
+	switch {
+	case !slices.Contains(policies, s.ExternalTrafficPolicy):
+		return call.Invalid("%s.external_traffic_policy %q is none of Cluster, Local", key, s.ExternalTrafficPolicy)
+	case s.ExternalTrafficPolicy != "" && !outside:
+		return call.Invalid("%s.external_traffic_policy needs type NodePort or LoadBalancer, or external_ips: "+
+			"nothing else lets traffic in from outside of the cluster", key)
+	case !slices.Contains(affinities, s.SessionAffinity):
+		return call.Invalid("%s.session_affinity %q is none of ClientIP, None", key, s.SessionAffinity)
+	case s.SessionAffinity == corev1.ServiceAffinityClientIP && built.ClusterIP == corev1.ClusterIPNone:
+		return call.Invalid("%s.session_affinity does not go with headless: clients choose among the VMs' addresses themselves", key)
 	}
 	return nil
 }

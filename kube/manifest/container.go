@@ -47,6 +47,13 @@ func OwnStatus(pod *corev1.Pod) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
+// Up reports whether the machine has booted. It goes by the CPI's own container alone: whether the Pod is ready is for the
+// jobs in it (readiness_probe), for containers that were injected, and for load balancers (readiness gates) to say as well.
+func Up(machine *corev1.Pod) bool {
+	status := OwnStatus(machine)
+	return status.State.Running != nil && status.Started != nil && *status.Started
+}
+
 // Outcome reports whether the CPI's container in a Pod that runs once is over, and whether it ended well. A container
 // that was injected may keep the Pod itself from ending.
 func Outcome(pod *corev1.Pod) (over, well bool) {

@@ -41,6 +41,17 @@ var _ = Describe("A Pod in which the cluster has put a container of its own firs
 		Expect(release.Env).To(ContainElement(corev1.EnvVar{Name: "DISK", Value: "disk-1"}))
 	})
 
+	It("is up when its own container has started, whatever keeps the Pod from being ready", func() {
+		status := corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+		Expect(manifest.Up(injected(running(machine()), status))).To(BeFalse())
+		status.Started = new(true)
+		pod := injected(running(machine()), status)
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+		Expect(manifest.Up(pod)).To(BeTrue())
+		pod.Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
+		Expect(manifest.Up(pod)).To(BeFalse())
+	})
+
 	It("is restarted by its own container, and its restarts are that one's", func() {
 		reboot := manifest.Reboot(machinePod(), "d1")
 		Expect(reboot.Spec.Containers[0].Env).To(ContainElement(corev1.EnvVar{Name: "CONTAINER", Value: "machine"}))

@@ -46,6 +46,8 @@ type VM struct {
 	Annotations map[string]string
 	Init        string // path of the init program; found out by the start script when empty
 
+	ReadinessProbe *corev1.Probe // whether it serves; nil: it does once it is up
+
 	Resources       corev1.ResourceRequirements
 	SharedMemory    *resource.Quantity                // size of /dev/shm; nil: the runtime's own
 	EphemeralClaim  *corev1.PersistentVolumeClaimSpec // nil: the node's own storage
@@ -111,6 +113,7 @@ func (vm VM) Pod() *corev1.Pod {
 					TimeoutSeconds:   10,
 					FailureThreshold: math.MaxInt32, // a machine that boots slowly is not restarted for it
 				},
+				ReadinessProbe: vm.ReadinessProbe,
 				Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
 					Exec: &corev1.ExecAction{Command: node.MachineStop()},
 				}},

@@ -26,6 +26,10 @@ type Service struct {
 	Ports             []corev1.ServicePort
 	Labels            map[string]string
 	Annotations       map[string]string
+
+	ExternalTrafficPolicy    corev1.ServiceExternalTrafficPolicy // Kubernetes' default when empty
+	SessionAffinity          corev1.ServiceAffinity              // likewise
+	PublishNotReadyAddresses bool
 }
 
 // Object is the Service as its first machine makes it.
@@ -44,6 +48,9 @@ func (s Service) Object(pod *corev1.Pod, director string) *corev1.Service {
 			LoadBalancerSourceRanges: s.SourceRanges,
 			Ports:                    s.Ports,
 			Selector:                 map[string]string{LabelService(s.Name): selected},
+			ExternalTrafficPolicy:    s.ExternalTrafficPolicy,
+			SessionAffinity:          s.SessionAffinity,
+			PublishNotReadyAddresses: s.PublishNotReadyAddresses,
 		},
 	}
 }
@@ -79,7 +86,14 @@ func (s Service) TakeOver(left *corev1.Service, pod *corev1.Pod, director string
 	}
 	spec := map[string]any{
 		"type": s.Type, "ports": ports, "externalIPs": s.ExternalIPs, "loadBalancerSourceRanges": s.SourceRanges,
-		"selector": map[string]string{LabelService(s.Name): selected},
+		"selector":              map[string]string{LabelService(s.Name): selected},
+		"externalTrafficPolicy": nil, "sessionAffinity": nil, "publishNotReadyAddresses": s.PublishNotReadyAddresses, // nil: the defaults
+	}
+	if s.ExternalTrafficPolicy != "" {
+		spec["externalTrafficPolicy"] = s.ExternalTrafficPolicy
+	}
+	if s.SessionAffinity != "" {
+		spec["sessionAffinity"] = s.SessionAffinity
 	}
 	if s.ClusterIP != "" {
 		spec["clusterIP"] = s.ClusterIP // the API server refuses to change it, and says so

@@ -67,6 +67,26 @@ var _ = Describe("A Service", func() {
 		Eventually(w.service).WithContext(ctx).WithArguments("web").Should(BeNil())
 	})
 
+	It("sends traffic as its last machine says, and as Kubernetes does by default where that says nothing", func(ctx context.Context) {
+		w.create(ctx, "one", behind(fixed(map[string]any{
+			"type": "NodePort", "external_traffic_policy": "Local", "session_affinity": "ClientIP", "publish_not_ready_addresses": true,
+		})), nil)
+		spec := w.service(ctx, "web").Spec
+		Expect(spec.ExternalTrafficPolicy).To(Equal(corev1.ServiceExternalTrafficPolicyLocal))
+		Expect(spec.SessionAffinity).To(Equal(corev1.ServiceAffinityClientIP))
+		Expect(spec.PublishNotReadyAddresses).To(BeTrue())
+
+		w.create(ctx, "two", behind(fixed(map[string]any{"type": "NodePort"})), nil)
+		spec = w.service(ctx, "web").Spec
+		Expect(spec.ExternalTrafficPolicy).To(Equal(corev1.ServiceExternalTrafficPolicyCluster))
+		Expect(spec.SessionAffinity).To(Equal(corev1.ServiceAffinityNone))
+		Expect(spec.PublishNotReadyAddresses).To(BeFalse())
+
+		w.create(ctx, "three", behind(fixed(map[string]any{"type": "ClusterIP", "session_affinity": "ClientIP"})), nil)
+		Expect(w.service(ctx, "web").Spec.ExternalTrafficPolicy).To(BeEmpty())
+		Expect(w.service(ctx, "web").Spec.SessionAffinity).To(Equal(corev1.ServiceAffinityClientIP))
+	})
+
 	It("that is kept outlives its last machine, and the next one finds it", func(ctx context.Context) {
 		keep := behind(fixed(map[string]any{"keep": true}))
 		w.create(ctx, "one", keep, nil)

@@ -1,0 +1,50 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// listener is a job that serves on a port.
+const listener = `perl -MIO::Socket::INET -e '
+	my $listening = IO::Socket::INET->new(LocalPort => 8080, Listen => 5, ReuseAddr => 1) or die;
+	while (my $client = $listening->accept) { close $client }' </dev/null >/dev/null 2>&1 & echo $! >/var/vcap/data/listener`
+
+var _ = Describe("A VM with a readiness_probe", Label("machines"), func() {
+	It("is made before any job serves, and gets a Service's traffic only while one does", func(ctx context.Context) {
+		w := newWorld(ctx)
+		m := w.createMachineFrom(ctx, os.Getenv("E2E_STEMCELL"), map[string]any{
+			"services":        []any{map[string]any{"name": "web", "ports": []any{8080}}},
+			"readiness_probe": map[string]any{"tcpSocket": map[string]any{"port": 8080}, "periodSeconds": 1, "failureThreshold": 1},
+		})
+		// served are the addresses to which the Service sends traffic.
+		served := func(g Gomega) []string {
+			slices, err := w.cluster.DiscoveryV1().EndpointSlices(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
+			g.Expect(err).NotTo(HaveOccurred())
+			addresses := []string{}
+			for _, slice := range slices.Items {
+				for _, endpoint := range slice.Endpoints {
+					if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
+						addresses = append(addresses, endpoint.Addresses...)
+					}
+				}
+			}
+			return addresses
+		}
+		Expect(served(Default)).To(BeEmpty())
+		m.run(ctx, listener)
+		Eventually(served, time.Minute).WithContext(ctx).Should(ConsistOf(m.address))
+		m.run(ctx, "kill $(cat /var/vcap/data/listener)")
+		Eventually(served, time.Minute).WithContext(ctx).Should(BeEmpty())
+		w.must(ctx, "reboot_vm", m.cid)
+		w.must(ctx, "delete_vm", m.cid)
+	}, NodeTimeout(longTest))
+})
