@@ -1,6 +1,6 @@
 # `make demo` and `make test` are all that a newcomer needs; each installs or builds what it wants.
 
-.PHONY: build test integration e2e bench lint demo demo-delete cluster-up cluster-down release clean
+.PHONY: build test integration e2e fuzz bench lint demo demo-delete cluster-up cluster-down release clean
 
 # The CPI and the CNI shim, static.
 build:
@@ -14,6 +14,10 @@ test:
 # Tests on the real node, as root; LABEL=disks picks a suite.
 e2e:
 	scripts/e2e "$(LABEL)"
+
+# What comes from outside, at random; DURATION=10m for each target.
+fuzz:
+	scripts/fuzz "$(DURATION)"
 
 bench:
 	scripts/bench

@@ -1,0 +1,112 @@
+package stemcell_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/test/stemcells"
+)
+
+// What Image takes of a CID is a reference that a Pod can have, and the architectures are values of a node's label.
+func FuzzCID(f *testing.F) {
+	digest := "sha256:" + strings.Repeat("0", 64)
+	for _, cid := range []string{
+		"", "r.test/a", "r.test/a:1", "r.test/a@" + digest, "r.test/a@" + digest + "#amd64,arm64", "heavy://r.test/a@" + digest + "#amd64",
+		"heavy://", "heavy://r.test/a:1", "ami-0a1b2c3d", "#", "a#b#c", "r.test/a@" + digest + "#../x", "r.test/a\n", "sc-" + digest,
+	} {
+		f.Add(cid)
+	}
+	options := stemcell.Options{
+		Registry:        stemcell.Registry{Repository: "r.test/a", PullRepository: "pull.test/a"},
+		RegistryMirrors: map[string]string{"r.test/b": "mirror.test/b"},
+	}
+	f.Fuzz(func(t *testing.T, cid string) {
+		image, err := options.Image(cid)
+		if err == nil {
+			if _, parseErr := name.ParseReference(image); parseErr != nil || strings.TrimSpace(image) != image {
+				t.Fatalf("%q is given as %q, which is no reference", cid, image)
+			}
+		}
+		for _, architecture := range stemcell.Architectures(cid) {
+			// What is no label's value is refused by the API server with the VM's name; it must not be more than one value.
+			if strings.Contains(architecture, ",") {
+				t.Fatalf("%q holds %q", cid, architecture)
+			}
+			_ = validation.IsValidLabelValue(architecture)
+		}
+		if !stemcell.SameImage(cid, cid) {
+			t.Fatalf("%q is not itself", cid)
+		}
+	})
+}
+
+// A stemcell's tarball is taken or refused, and nothing is written anywhere but into the folder.
+func FuzzTarball(f *testing.F) {
+	folder := f.TempDir()
+	seed := filepath.Join(folder, "seed.tgz")
+	for _, changes := range []map[string]string{nil, {"api_version": "1"}, {"sha1": "0"}, {"stemcell_formats": "[openstack]"}} {
+		stemcells.Tarball(seed, stemcells.Jammy.Image(), changes)
+		content, err := os.ReadFile(seed)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(content)
+	}
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, content []byte) {
+		folder := t.TempDir()
+		tarball, into := filepath.Join(folder, "s.tgz"), filepath.Join(folder, "into")
+		if err := errors.Join(os.WriteFile(tarball, content, 0o600), os.Mkdir(into, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		_, image, err := stemcell.Extract(tarball, into)
+		if err != nil && !errors.Is(err, stemcell.ErrInvalid) {
+			t.Fatalf("it is the stemcell that is at fault: %v", err)
+		}
+		if err == nil && filepath.Dir(image) != into {
+			t.Fatalf("the image is at %s", image)
+		}
+		if beside, _ := os.ReadDir(folder); len(beside) != 2 {
+			t.Fatalf("something was written beside: %v", beside)
+		}
+	})
+}
+
+// A root filesystem is pushed or refused; one that is refused leaves no manifest in the registry.
+func FuzzRootfs(f *testing.F) {
+	registry := stemcells.New(false)
+	f.Cleanup(registry.Close)
+	for _, seed := range [][]byte{stemcells.Jammy.Image(), stemcells.Jammy.Tar(), stemcells.Noble.Tar(), {}, []byte("no archive")} {
+		f.Add(seed)
+	}
+	store := stemcell.Store{
+		Options: stemcell.Options{Registry: stemcell.Registry{Repository: registry.Host() + "/a", Insecure: true}},
+		Log:     slog.New(slog.DiscardHandler),
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		file := filepath.Join(t.TempDir(), "rootfs")
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := registry.Manifests()
+		_, err := store.Build(context.Background(), file, stemcell.Properties{Name: "n", Version: "1"})
+		switch {
+		case err == nil && !bytes.Contains(content, []byte("agent")) && !bytes.HasPrefix(content, []byte{0x1f, 0x8b}):
+			t.Fatal("a root filesystem without an agent was pushed")
+		case err != nil && !errors.Is(err, stemcell.ErrInvalid):
+			t.Fatalf("it is the stemcell that is at fault: %v", err)
+		case err != nil && registry.Manifests() != before:
+			t.Fatalf("a stemcell that is refused is in the registry: %v", err)
+		}
+	})
+}
