@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"net/url"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,6 +29,11 @@ func (r requests[T, L]) about(request *rest.Request, name string) *rest.Request 
 		request = request.Name(name)
 	}
 	return request
+}
+
+// URL is where the object's subresource is, for what is no request about an object: a stream.
+func (r requests[T, L]) URL(name, subresource string) *url.URL {
+	return r.about(r.client.Get(), name).SubResource(subresource).URL()
 }
 
 func (r requests[T, L]) get(ctx context.Context, name string) (T, error) {
