@@ -44,7 +44,7 @@ func (c *connection) open() (*kube.Client, *rest.Config, error) {
 }
 
 func newRoot() *cobra.Command {
-	connection := &connection{}
+	to := &connection{}
 	root := &cobra.Command{
 		Use:   "kubectl-bosh",
 		Short: "What BOSH has in a Kubernetes cluster, and a way in to it",
@@ -55,7 +55,11 @@ INSTANCE is GROUP/INDEX or GROUP/ID as BOSH names instances, the ID alone, or th
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	connection.addFlags(root.PersistentFlags())
-	root.AddCommand(newProxyCommand(connection))
+	to.addFlags(root.PersistentFlags())
+	for _, command := range []func(*connection) *cobra.Command{
+		newProxyCommand, newPsCommand, newDescribeCommand, newLogsCommand, newExecCommand, newSSHCommand,
+	} {
+		root.AddCommand(command(to))
+	}
 	return root
 }

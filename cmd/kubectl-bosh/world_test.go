@@ -6,11 +6,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +39,7 @@ const (
 // kubelet is what kwok's kubelet does for machines of these agents.
 func kubelet() string {
 	var text strings.Builder
-	for _, agent := range []string{"old", "new", "other"} {
+	for _, agent := range []string{"old", "new"} {
 		fmt.Fprintf(&text, `---
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterPortForward
@@ -52,7 +54,30 @@ spec:
   - {ports: [%[9]d], command: [bash, -c, 'echo this is %[1]s']}
 `, agent, portHears, portHears2, portServer, server.port(), portClosed, closedLocal, portFails, portGreets)
 	}
+	fmt.Fprintf(&text, `---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterExec
+metadata: {name: all}
+spec:
+  execs:
+  - {containers: [machine], local: {envs: [{name: WHERE, value: in the machine}]}}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterLogs
+metadata: {name: all}
+spec:
+  logs:
+  - {containers: [machine], logsFile: %[1]s, previousLogsFile: %[1]s, follow: false}
+`, bootLog())
 	return text.String()
+}
+
+// bootLog is a file with what each machine's init has written, as a container runtime keeps it.
+func bootLog() string {
+	GinkgoHelper()
+	path := filepath.Join(dir, "boot.log")
+	Expect(os.WriteFile(path, []byte("2026-01-01T00:00:00.000000000Z stdout F booting\n2026-01-01T00:00:01.000000000Z stderr F up\n"), 0o600)).To(Succeed())
+	return path
 }
 
 // inMachine is a TCP server that a machine's port leads to: it sends back what it gets.
@@ -101,10 +126,28 @@ func newWorld(ctx context.Context) world {
 	}).WithContext(ctx).Should(Succeed())
 	config := filepath.Join(dir, w.namespace+".json")
 	Expect(director.WriteConfig(config, plane.Kubeconfig("admin"), w.namespace, nil)).To(Succeed())
+	Expect(plane.Apply(ctx, fmt.Sprintf(storage, w.namespace))).To(Succeed())
 	w.Director = &director.Director{CPI: cpi, Config: config}
 	w.operator = w.account(ctx, "operator", "../../docs/rbac-kubectl-bosh.yaml")
 	return w
 }
+
+// storage is a class with one volume.
+const storage = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: %[1]s}
+provisioner: kubernetes.io/no-provisioner
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %[1]s}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: %[1]s
+  hostPath: {path: /nowhere}
+`
 
 // account returns the kubeconfig of a new account of this name, which has the rights of this Role; none without a path.
 func (w world) account(ctx context.Context, name, role string) string {
@@ -179,8 +222,44 @@ func (w world) create(ctx context.Context, agent, address string, properties map
 // createDynamic makes the agent's machine at an address that the cluster chooses.
 func (w world) createDynamic(ctx context.Context, agent string, properties map[string]any) {
 	GinkgoHelper()
+	if properties == nil {
+		properties = map[string]any{}
+	}
 	network := map[string]any{"default": map[string]any{"type": "dynamic", "cloud_properties": map[string]any{}, "dns": []string{}}}
 	w.must(ctx, "create_vm", agent, stemcellCID, properties, network, []string{}, map[string]any{})
+}
+
+// name gives the machine what the director says of each.
+func (w world) name(ctx context.Context, agent, deployment, group, index string) {
+	GinkgoHelper()
+	w.must(ctx, "set_vm_metadata", "agent-"+agent, map[string]any{"director": "my-director", "deployment": deployment,
+		"job": group, "instance_group": group, "index": index, "id": "id-of-" + agent, "name": group + "/id-of-" + agent})
+}
+
+// run runs kubectl bosh as the operator, to its end.
+func (w world) run(args ...string) *gexec.Session {
+	GinkgoHelper()
+	session := start(exec.Command(program, append(args[:1:1], append([]string{"--kubeconfig", w.operator}, args[1:]...)...)...))
+	Eventually(session).Should(gexec.Exit())
+	return session
+}
+
+// prints is what a command prints that has to succeed.
+func (w world) prints(args ...string) string {
+	GinkgoHelper()
+	session := w.run(args...)
+	Expect(session).To(gexec.Exit(0))
+	return string(session.Out.Contents())
+}
+
+// attachDisk makes a disk of 64 MiB with a volume, attaches it to the agent's machine, and returns its CID.
+func (w world) attachDisk(ctx context.Context, agent string) string {
+	GinkgoHelper()
+	response, err := w.Call(ctx, "create_disk", 64, map[string]any{"storage_class": w.namespace}, "agent-"+agent)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(response.Error).To(BeNil())
+	w.must(ctx, "attach_disk", "agent-"+agent, response.Text())
+	return response.Text()
 }
 
 // annotate sets an annotation of the Pod.
@@ -201,5 +280,18 @@ func (w world) unready(ctx context.Context, name string) {
 		}
 	}
 	_, err = cluster.CoreV1().Pods(w.namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// event reports one of a Pod.
+func (w world) event(ctx context.Context, pod, reason, message string) {
+	GinkgoHelper()
+	about, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, pod, metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	_, err = cluster.CoreV1().Events(w.namespace).Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: "event-"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: w.namespace, Name: pod, UID: about.UID},
+		Reason:         reason, Message: message, LastTimestamp: metav1.Now(),
+	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 }
