@@ -61,7 +61,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	ending, stop := context.WithCancel(context.Background())
 	DeferCleanup(stop)
 	go endPods(ending)
-}, NodeTimeout(3*time.Minute))
+}, NodeTimeout(5*time.Minute))
 
 // startNode starts kwok with a node whose kubelet answers.
 func startNode(ctx context.Context) {
