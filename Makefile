@@ -2,10 +2,11 @@
 
 .PHONY: build test integration e2e fuzz bench lint demo demo-delete cluster-up cluster-down release clean
 
-# The CPI and the CNI shim, static.
+# The CPI, the CNI shim and the kubectl plugin, static.
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/cpi ./cmd/cpi
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/cni-shim ./cmd/cni-shim
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/kubectl-bosh ./cmd/kubectl-bosh
 
 # Unit and integration tests, without root and without a cluster.
 test:

@@ -61,6 +61,7 @@ var _ = Describe("Imports", func() {
 		for _, name := range []string{
 			"k8s.io/client-go/testing", "k8s.io/client-go/kubernetes", "k8s.io/client-go/discovery",
 			"github.com/google/gnostic-models", "text/template", "testing",
+			"github.com/spf13/cobra", "github.com/things-go/go-socks5", "github.com/moby/spdystream", "github.com/gorilla/websocket",
 		} {
 			Expect(linked).NotTo(ContainElement(Or(Equal(name), HavePrefix(name+"/"))))
 		}

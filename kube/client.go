@@ -45,8 +45,14 @@ func New(options Options, patience time.Duration) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1 // the server's priority and fairness does the throttling
 	config.UserAgent = "bosh-kubernetes-cpi"
+	return NewFor(config, namespace, patience)
+}
+
+// NewFor is New for a connection whose settings are known already.
+func NewFor(config *rest.Config, namespace string, patience time.Duration) (*Client, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // the server's priority and fairness does the throttling
 	client := &Client{Namespace: namespace, config: config, patience: patience}
 	via, err := client.connect("/api", corev1.SchemeGroupVersion, corev1.AddToScheme)
 	if err != nil {

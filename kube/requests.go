@@ -2,6 +2,8 @@ package kube
 
 import (
 	"context"
+	"io"
+	"net/url"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,6 +29,15 @@ func (r requests[T, L]) about(request *rest.Request, name string) *rest.Request 
 		request = request.Name(name)
 	}
 	return request
+}
+
+// URL is where the object's subresource is, for what is no request about an object: a stream.
+func (r requests[T, L]) URL(name, subresource string) *url.URL {
+	return r.about(r.client.Get(), name).SubResource(subresource).URL()
+}
+
+func (r requests[T, L]) stream(ctx context.Context, name, subresource string, options runtime.Object) (io.ReadCloser, error) {
+	return r.about(r.client.Get(), name).SubResource(subresource).VersionedParams(options, r.codec).Stream(ctx)
 }
 
 func (r requests[T, L]) get(ctx context.Context, name string) (T, error) {

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,6 +44,15 @@ func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 		return r.get(ctx, name)
 	})
 	return got, translate(r.action("get", name), err)
+}
+
+// Stream opens what a subresource of the object of that name sends, such as a log. Reading ends with the context, too.
+func (r *Resource[T, L]) Stream(ctx context.Context, name, subresource string, options runtime.Object) (io.ReadCloser, error) {
+	if !isName(name) {
+		return nil, nameless(r.action("get "+subresource+" of", name))
+	}
+	stream, err := r.stream(ctx, name, subresource, options)
+	return stream, translate(r.action("get "+subresource+" of", name), err)
 }
 
 // Create returns the object as the API server stored it, or ErrExists. After a lost answer the

@@ -187,6 +187,12 @@ func AddressLabel(addresses []string) string {
 	return label
 }
 
+// AsksFor reports whether a machine with this value of LabelAddress asked for the address.
+func AsksFor(label, address string) bool {
+	wanted := AddressLabel([]string{address})
+	return wanted != "" && slices.Contains(strings.Split(label, "_"), wanted)
+}
+
 // LabelKey returns the key under Prefix as a label's or annotation's name can be: characters that
 // it may not have become '-'.
 func LabelKey(key string) (string, bool) {

@@ -84,12 +84,9 @@ func (n *Node) bridge() Process {
 // routes to its Pods, until the context ends.
 func (n *Node) ServeBridge(ctx context.Context, ports ...int) error {
 	for _, port := range ports {
-		address := fmt.Sprintf("127.0.0.1:%d", port)
-		listener, err := n.listen(address)
-		if err != nil {
-			return fmt.Errorf("listen on %s in %s: %w", address, n.Network, err)
+		if _, err := BringLoopback(n.Network, port); err != nil {
+			return err
 		}
-		go forward(listener, address)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", n.ControlPlane.Kubeconfig("admin"))
 	if err != nil {
@@ -109,29 +106,45 @@ func (n *Node) ServeBridge(ctx context.Context, ports ...int) error {
 	return nil
 }
 
-// listen opens the listener inside the node's network namespace; a socket stays in the namespace it
-// was made in.
-func (n *Node) listen(address string) (net.Listener, error) {
+// Inside does something in the network namespace of this name, on this thread alone. A socket stays in the namespace
+// it was made in.
+func Inside(network string, do func() error) error {
 	runtime.LockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer own.Close()
-	target, err := os.Open("/run/netns/" + n.Network)
+	target, err := os.Open("/run/netns/" + network)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer target.Close()
 	if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
-		return nil, err
+		return err
 	}
-	listener, listenErr := net.Listen("tcp", address)
+	done := do()
 	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
-		return nil, err // the thread stays locked and ends with its goroutine
+		return err // the thread stays locked and ends with its goroutine
 	}
 	runtime.UnlockOSThread()
-	return listener, listenErr
+	return done
+}
+
+// BringLoopback makes what listens on this port of this machine's loopback interface be reached in the network
+// namespace at the same address, until the listener is closed.
+func BringLoopback(network string, port int) (net.Listener, error) {
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	var listener net.Listener
+	err := Inside(network, func() (err error) {
+		listener, err = net.Listen("tcp", address)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s in %s: %w", address, network, err)
+	}
+	go forward(listener, address)
+	return listener, nil
 }
 
 func forward(listener net.Listener, address string) {

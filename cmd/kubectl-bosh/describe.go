@@ -1,0 +1,181 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/instances"
+)
+
+func newDescribeCommand(connection *connection) *cobra.Command {
+	var filter instances.Filter
+	command := &cobra.Command{
+		Use:               "describe INSTANCE",
+		Short:             "Show all objects of an instance: its Pods, disks, Services, budget and events",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeInstance(connection, &filter),
+		RunE: func(command *cobra.Command, args []string) error {
+			client, _, err := connection.open()
+			if err != nil {
+				return err
+			}
+			details, err := instances.Describe(command.Context(), client, filter, args[0])
+			if err != nil {
+				return err
+			}
+			return describe(command.OutOrStdout(), details)
+		},
+	}
+	addFilterFlags(command.Flags(), &filter)
+	return command
+}
+
+// describe prints a section for each kind of object, as `kubectl describe` does.
+func describe(to io.Writer, d instances.Details) error {
+	for _, section := range []func(io.Writer, instances.Details){
+		describeInstance, describeContainers, describeDisks, describeClaims, describeHelpers, describeServices, describeBudgets, describeEvents,
+	} {
+		table := newTable(to)
+		section(table, d)
+		if err := table.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func describeInstance(to io.Writer, d instances.Details) {
+	for _, field := range []struct{ name, value string }{
+		{"Instance", d.Name()},
+		{"ID", d.ID},
+		{"Deployment", d.Deployment},
+		{"Director", strings.TrimSpace(d.Director + " " + d.DirectorUUID)},
+		{"Namespace", d.Namespace},
+		{"Pod", d.Pod},
+		{"State", stateText(d)},
+		{"Node", d.Node},
+		{"Addresses", strings.Join(d.Addresses, ", ")},
+		{"Stemcell", d.Stemcell},
+		{"Created", d.Created.Format(time.RFC1123Z)},
+	} {
+		fmt.Fprintf(to, "%s:\t%s\n", field.name, cmp.Or(field.value, "<none>"))
+	}
+}
+
+func noneIf(none bool) string {
+	if none {
+		return "\t<none>"
+	}
+	return ""
+}
+
+func stateText(d instances.Details) string {
+	texts := []string{d.State}
+	if d.Ready {
+		texts = append(texts, "ready")
+	}
+	if message := d.Machine.Status.Message; message != "" {
+		texts = append(texts, message)
+	}
+	for _, condition := range d.Machine.Status.Conditions {
+		if condition.Status == corev1.ConditionFalse && condition.Message != "" {
+			texts = append(texts, fmt.Sprintf("%s: %s", condition.Type, oneLine(condition.Message)))
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// describeContainers tells what the machine's container did last.
+func describeContainers(to io.Writer, d instances.Details) {
+	for _, status := range d.Machine.Status.ContainerStatuses {
+		fmt.Fprintf(to, "Container %s:\t%d restarts%s\n", status.Name, status.RestartCount, waitingText(status))
+		if ended := status.LastTerminationState.Terminated; ended != nil {
+			fmt.Fprintf(to, "  ended before\t%s, status %d, %s: %s\n",
+				ended.Reason, ended.ExitCode, age(ended.FinishedAt), oneLine(ended.Message))
+		}
+	}
+}
+
+func waitingText(status corev1.ContainerStatus) string {
+	if status.State.Waiting == nil {
+		return ""
+	}
+	return ", " + status.State.Waiting.Reason + ": " + oneLine(status.State.Waiting.Message)
+}
+
+func describeDisks(to io.Writer, d instances.Details) {
+	fmt.Fprintln(to, "Disks:"+noneIf(len(d.Disks) == 0))
+	for _, disk := range d.Disks {
+		fmt.Fprintf(to, "  %s\t%s\t%s\n", disk.CID, disk.Size, diskText(disk))
+	}
+}
+
+// describeClaims tells of the disks' volumes, and of that of the machine's own storage.
+func describeClaims(to io.Writer, d instances.Details) {
+	fmt.Fprintln(to, "Claims:"+noneIf(len(d.Claims) == 0))
+	for _, claim := range d.Claims {
+		capacity := claim.Status.Capacity[corev1.ResourceStorage]
+		fmt.Fprintf(to, "  %s\t%s\t%s, volume %s\n",
+			claim.Name, capacity.String(), claim.Status.Phase, cmp.Or(claim.Spec.VolumeName, "<none>"))
+	}
+}
+
+func describeHelpers(to io.Writer, d instances.Details) {
+	fmt.Fprintln(to, "Helper Pods:"+noneIf(len(d.Helpers) == 0))
+	for _, pod := range d.Helpers {
+		fmt.Fprintf(to, "  %s\t%s\ton %s\n", pod.Name, pod.Status.Phase, cmp.Or(pod.Spec.NodeName, "no node"))
+	}
+}
+
+func diskText(disk instances.Disk) string {
+	text := strings.ToLower(disk.State)
+	if disk.Class != "" {
+		text += ", class " + disk.Class
+	}
+	if disk.Attachment != "" {
+		text += ", by " + disk.Attachment + " on " + cmp.Or(disk.Node, "no node")
+	}
+	return text
+}
+
+func describeServices(to io.Writer, d instances.Details) {
+	fmt.Fprintln(to, "Services:"+noneIf(len(d.Services) == 0))
+	for _, service := range d.Services {
+		addresses := append([]string{service.Spec.ClusterIP}, service.Spec.ExternalIPs...)
+		for _, ingress := range service.Status.LoadBalancer.Ingress {
+			addresses = append(addresses, cmp.Or(ingress.IP, ingress.Hostname))
+		}
+		var ports []string
+		for _, port := range service.Spec.Ports {
+			ports = append(ports, fmt.Sprintf("%d→%s/%s", port.Port, port.TargetPort.String(), port.Protocol))
+		}
+		fmt.Fprintf(to, "  %s\t%s\t%s\t%s\n", service.Name, service.Spec.Type, strings.Join(addresses, ","), strings.Join(ports, ","))
+	}
+}
+
+func describeBudgets(to io.Writer, d instances.Details) {
+	fmt.Fprintln(to, "Budgets:"+noneIf(len(d.Budgets) == 0))
+	for _, budget := range d.Budgets {
+		fmt.Fprintf(to, "  %s\t%d of %d healthy, %d may be taken away\n",
+			budget.Name, budget.Status.CurrentHealthy, budget.Status.ExpectedPods, budget.Status.DisruptionsAllowed)
+	}
+}
+
+func describeEvents(to io.Writer, d instances.Details) {
+	fmt.Fprintln(to, "Events:"+noneIf(len(d.Events) == 0))
+	for _, event := range d.Events {
+		fmt.Fprintf(to, "  %s\t%s\t%s\t%s\n", age(instances.LastSeen(event)), event.Reason, event.InvolvedObject.Name, oneLine(event.Message))
+	}
+}
+
+func age(moment metav1.Time) string { return duration.HumanDuration(time.Since(moment.Time)) + " ago" }
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/instances"
+)
+
+func addFilterFlags(flags *pflag.FlagSet, filter *instances.Filter) {
+	flags.StringVar(&filter.Director, "director", "", "Only instances of the director of this name or UUID")
+	flags.StringVar(&filter.Deployment, "deployment", "", "Only instances of this deployment")
+}
+
+func newPsCommand(connection *connection) *cobra.Command {
+	var filter instances.Filter
+	var output string
+	command := &cobra.Command{
+		Use:   "ps",
+		Short: "List instances with their Pods, nodes, addresses, disks and Services",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			write, err := printerOf(output)
+			if err != nil {
+				return err
+			}
+			client, _, err := connection.open()
+			if err != nil {
+				return err
+			}
+			found, err := instances.List(command.Context(), client, filter)
+			if err != nil {
+				return err
+			}
+			if len(found) == 0 && (output == "" || output == "wide") {
+				fmt.Fprintf(command.ErrOrStderr(), "No instances found in namespace %s.\n", client.Namespace)
+				return nil
+			}
+			return write(command.OutOrStdout(), found)
+		},
+	}
+	addFilterFlags(command.Flags(), &filter)
+	command.Flags().StringVarP(&output, "output", "o", "", "Output format: wide, json, yaml or name")
+	_ = command.RegisterFlagCompletionFunc("output",
+		cobra.FixedCompletions([]string{"wide", "json", "yaml", "name"}, cobra.ShellCompDirectiveNoFileComp))
+	return command
+}
+
+type printer func(io.Writer, []instances.Instance) error
+
+func printerOf(output string) (printer, error) {
+	switch output {
+	case "":
+		return func(to io.Writer, found []instances.Instance) error { return printTable(to, found, false) }, nil
+	case "wide":
+		return func(to io.Writer, found []instances.Instance) error { return printTable(to, found, true) }, nil
+	case "name":
+		return printNames, nil
+	case "json":
+		return printJSON, nil
+	case "yaml":
+		return printYAML, nil
+	}
+	return nil, fmt.Errorf("--output %q is none of wide, json, yaml, name", output)
+}
+
+// list is what is printed for programs.
+type list struct {
+	Instances []instances.Instance `json:"instances"`
+}
+
+func printJSON(to io.Writer, found []instances.Instance) error {
+	encoder := json.NewEncoder(to)
+	encoder.SetIndent("", "    ")
+	return encoder.Encode(list{Instances: append([]instances.Instance{}, found...)})
+}
+
+func printYAML(to io.Writer, found []instances.Instance) error {
+	content, err := yaml.Marshal(list{Instances: append([]instances.Instance{}, found...)})
+	if err != nil {
+		return err
+	}
+	_, err = to.Write(content)
+	return err
+}
+
+func printNames(to io.Writer, found []instances.Instance) error {
+	for _, instance := range found {
+		fmt.Fprintln(to, "pod/"+instance.Pod)
+	}
+	return nil
+}
+
+// column is one of a table: its head, and what an instance has there.
+type column struct {
+	head string
+	of   func(instances.Instance) string
+}
+
+var columns = []column{
+	{"DEPLOYMENT", func(i instances.Instance) string { return i.Deployment }},
+	{"INSTANCE", instances.Instance.Name},
+	{"STATE", func(i instances.Instance) string { return i.State }},
+	{"RESTARTS", func(i instances.Instance) string { return fmt.Sprint(i.Restarts) }},
+	{"POD", func(i instances.Instance) string { return i.Pod }},
+	{"NODE", func(i instances.Instance) string { return i.Node }},
+	{"ADDRESSES", func(i instances.Instance) string { return strings.Join(i.Addresses, ",") }},
+	{"DISKS", func(i instances.Instance) string {
+		return diskTexts(i, func(disk instances.Disk) string { return disk.Size })
+	}},
+	{"SERVICES", func(i instances.Instance) string { return strings.Join(i.Services, ",") }},
+	{"AGE", func(i instances.Instance) string { return duration.HumanDuration(time.Since(i.Created.Time)) }},
+}
+
+var wideColumns = []column{
+	{"DIRECTOR", func(i instances.Instance) string { return cmp.Or(i.Director, i.DirectorUUID) }},
+	{"ID", func(i instances.Instance) string { return i.ID }},
+	{"DISK CIDS", func(i instances.Instance) string {
+		return diskTexts(i, func(disk instances.Disk) string { return disk.CID })
+	}},
+	{"STEMCELL", func(i instances.Instance) string { return i.Stemcell }},
+}
+
+// diskTexts are the texts of the instance's disks; one that is not attached is marked.
+func diskTexts(i instances.Instance, text func(instances.Disk) string) string {
+	var texts []string
+	for _, disk := range i.Disks {
+		each := text(disk)
+		if disk.State != "Attached" {
+			each += "(" + strings.ToLower(disk.State) + ")"
+		}
+		texts = append(texts, each)
+	}
+	return strings.Join(texts, ",")
+}
+
+func printTable(to io.Writer, found []instances.Instance, wide bool) error {
+	all := columns
+	if wide {
+		all = append(append([]column{}, columns...), wideColumns...)
+	}
+	table := newTable(to)
+	var heads []string
+	for _, column := range all {
+		heads = append(heads, column.head)
+	}
+	fmt.Fprintln(table, strings.Join(heads, "\t"))
+	for _, instance := range found {
+		var cells []string
+		for _, column := range all {
+			cells = append(cells, cmp.Or(column.of(instance), "<none>"))
+		}
+		fmt.Fprintln(table, strings.Join(cells, "\t"))
+	}
+	return table.Flush()
+}
+
+// newTable aligns columns as kubectl does.
+func newTable(to io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(to, 6, 4, 3, ' ', 0) }

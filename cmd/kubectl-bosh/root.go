@@ -1,0 +1,65 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"bosh-kubernetes-cpi/kube"
+)
+
+// patience is how long a request is repeated while the API server cannot be reached.
+const patience = 5 * time.Second
+
+// connection is which API server to talk to, as whom, and about which namespace: kubectl's flags, and its kubeconfig.
+type connection struct {
+	rules     *clientcmd.ClientConfigLoadingRules
+	overrides clientcmd.ConfigOverrides
+}
+
+func (c *connection) addFlags(flags *pflag.FlagSet) {
+	c.rules = clientcmd.NewDefaultClientConfigLoadingRules()
+	flags.StringVar(&c.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "Path to the kubeconfig file to use")
+	named := clientcmd.RecommendedConfigOverrideFlags("")
+	clientcmd.BindOverrideFlags(&c.overrides, flags, named)
+}
+
+// open returns a client of the namespace, and the settings that it was made of. No request is sent.
+func (c *connection) open() (*kube.Client, *rest.Config, error) {
+	source := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, &c.overrides)
+	config, err := source.ClientConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	namespace, _, err := source.Namespace()
+	if err != nil {
+		return nil, nil, err
+	}
+	config.UserAgent = "kubectl-bosh"
+	client, err := kube.NewFor(config, namespace, patience)
+	return client, config, err
+}
+
+func newRoot() *cobra.Command {
+	to := &connection{}
+	root := &cobra.Command{
+		Use:   "kubectl-bosh",
+		Short: "What BOSH has in a Kubernetes cluster, and a way in to it",
+		Long: `What BOSH has in a namespace of a Kubernetes cluster, and a way in to it for who has nothing but a kubeconfig.
+
+INSTANCE is GROUP/INDEX or GROUP/ID as BOSH names instances, the ID alone, or the VM's CID, which is the Pod's name.`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bosh"},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	to.addFlags(root.PersistentFlags())
+	for _, command := range []func(*connection) *cobra.Command{
+		newProxyCommand, newPsCommand, newDescribeCommand, newLogsCommand, newExecCommand, newSSHCommand,
+	} {
+		root.AddCommand(command(to))
+	}
+	return root
+}
