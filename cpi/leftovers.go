@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/machine"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/manifest"
@@ -172,11 +173,10 @@ func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
 	}
 	for _, claim := range s.used {
 		vm, attachment := s.pod(claim.Labels[manifest.LabelVM]), s.pod(manifest.AttachmentName(claim.Name))
-		switch {
-		case vm == nil || !kube.Runs(vm) || manifest.Recreated(vm):
-		case attachment == nil:
+		switch lost, leaving := disk.Unheld(vm, attachment); {
+		case lost:
 			add("PersistentVolumeClaim", claim, "VM "+vm.Name+" uses the disk, but somebody has taken its attachment away", attachedAgain, nil)
-		case attachment.DeletionTimestamp != nil:
+		case leaving:
 			add("PersistentVolumeClaim", claim, "somebody has told the attachment to end of the disk that VM "+vm.Name+
 				" uses: it stays until the disk is free", "", nil)
 		}
