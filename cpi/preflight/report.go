@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -18,10 +19,13 @@ func Write(out io.Writer, results []Result, asJSON bool) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CHECK\tKIND\tRESULT\tWHAT IS THERE, AND WHAT TO DO")
 	for _, result := range results {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", result.Check, result.Kind, result.Verdict, result.Detail)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", result.Check, result.Kind, result.Verdict, inOneLine(result.Detail))
 		if result.Advice != "" {
-			fmt.Fprintf(table, "\t\t\t→ %s\n", result.Advice)
+			fmt.Fprintf(table, "\t\t\t→ %s\n", inOneLine(result.Advice))
 		}
 	}
 	return table.Flush()
 }
+
+// inOneLine is the text as a cell can hold it: what policies and webhooks say may have several lines.
+func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
