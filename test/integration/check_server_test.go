@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -177,7 +176,7 @@ var _ = Describe("A check of the configuration", func() {
 	It("compares the attachments' priority with the machines'", func(ctx context.Context) {
 		Expect(checked(ctx, w.Director).results["priority-class"]).To(are(preflight.Warns, "is not set", "manifests/priority-class.yaml"))
 		classes := cluster.SchedulingV1().PriorityClasses()
-		low := strings.ReplaceAll(w.namespace, "world", "low")
+		const low = "low-priority"
 		_, err := classes.Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: low}, Value: -5}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func(ctx context.Context) { Expect(classes.Delete(ctx, low, metav1.DeleteOptions{})).To(Succeed()) })
@@ -191,9 +190,9 @@ var _ = Describe("A check of the configuration", func() {
 	})
 
 	It("tries Pods with the image of the machines that are there, or the one that is asked for", func(ctx context.Context) {
-		Expect(checked(ctx, w.Director).results["create-vm"].Detail).To(ContainSubstring("with image registry.invalid/"))
+		Expect(checked(ctx, w.Director, "-image", "").results["create-vm"]).To(are(preflight.Fails, "ValidatingAdmissionPolicy 'bosh-cpi-limits'", "give a stemcell's image with -image"))
 		w.createVM(ctx, "one")
-		Expect(checked(ctx, w.Director).results["create-vm"].Detail).To(ContainSubstring("with image " + stemcellCID))
+		Expect(checked(ctx, w.Director, "-image", "").results["create-vm"].Detail).To(ContainSubstring("with image " + stemcellCID))
 		Expect(checked(ctx, w.Director, "-image", "registry.example.com/other:1").results["create-vm"].Detail).To(ContainSubstring("with image registry.example.com/other:1"))
 	})
 

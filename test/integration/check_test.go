@@ -47,7 +47,7 @@ func checked(ctx context.Context, d *director.Director, more ...string) report {
 
 func checkOutput(ctx context.Context, d *director.Director, more ...string) (out []byte, status int) {
 	GinkgoHelper()
-	command := exec.CommandContext(ctx, d.CPI, append([]string{"-configPath", d.Config, "-check"}, more...)...)
+	command := exec.CommandContext(ctx, d.CPI, append([]string{"-configPath", d.Config, "-check", "-image", stemcellCID}, more...)...)
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	out, err := command.Output()
