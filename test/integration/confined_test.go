@@ -21,9 +21,10 @@ func document(path string) string {
 	return string(raw)
 }
 
-// limitsOfSuite are what the suite's specs use of what manifests/admission-limits.yaml bounds.
+// limitsOfSuite are what the suite's specs use of what manifests/admission-limits.yaml bounds. The recorded director has stemcells
+// of registry.local, and some that are called sc-.
 var limitsOfSuite = map[string]string{
-	"images":           "registry.example.com/\nregistry.local/\nmirror.example.org/\n",
+	"images":           "registry.example.com/\nregistry.local/\nsc-\nmirror.example.org/\n",
 	"sidecars":         "proxy:1\nmirror.example.org/proxy:1\n",
 	"priority_classes": "bosh-attachment\nimportant\nlow-priority\nnone\n",
 	"service_accounts": "none\n",
