@@ -12,7 +12,7 @@ import (
 const module = "bosh-kubernetes-cpi/"
 
 // rooms are the packages of the product, in the order of its floors, with what each may import, directly or
-// not, of the others: cmd → cpi → machine → disk, network → call → kube, agentsettings, stemcell.
+// not, of the others: cmd → preflight → cpi → machine → disk, network → call → kube, agentsettings, stemcell.
 var rooms = map[string][]string{
 	"agentsettings":      {},
 	"stemcell":           {},
@@ -24,6 +24,8 @@ var rooms = map[string][]string{
 	"cpi/network":        {"cpi/call", "agentsettings", "kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
 	"cpi/disk":           {"cpi/call", "kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
 	"cpi/machine": {"cpi/call", "cpi/disk", "cpi/network", "agentsettings", "stemcell",
+		"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
+	"cpi/preflight": {"cpi", "cpi/call", "cpi/disk", "cpi/network", "cpi/machine", "agentsettings", "stemcell",
 		"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
 	"cpi": {"cpi/call", "cpi/disk", "cpi/network", "cpi/machine", "agentsettings", "stemcell",
 		"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/machine"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/extension"
@@ -157,11 +158,10 @@ func (s survey) ofDisks(f *findings) {
 	}
 	for _, claim := range s.used {
 		vm, attachment := s.pod(claim.Labels[manifest.LabelVM]), s.pod(manifest.AttachmentName(claim.Name))
-		switch {
-		case vm == nil || !kube.Runs(vm) || manifest.Recreated(vm):
-		case attachment == nil:
+		switch lost, leaving := disk.Unheld(vm, attachment); {
+		case lost:
 			f.add("PersistentVolumeClaim", claim, "VM "+vm.Name+" uses the disk, but somebody has taken its attachment away", attachedAgain, nil)
-		case attachment.DeletionTimestamp != nil:
+		case leaving:
 			f.add("PersistentVolumeClaim", claim, "somebody has told the attachment to end of the disk that VM "+vm.Name+
 				" uses: it stays until the disk is free", "", nil)
 		}

@@ -22,6 +22,11 @@ func (c *Client) Snapshots() (*Resource[*extension.VolumeSnapshot, *extension.Li
 	return extended[extension.VolumeSnapshot](c, c.Namespace, extension.SnapshotGroup, "VolumeSnapshot", "volumesnapshots")
 }
 
+// SnapshotClasses are the cluster's.
+func (c *Client) SnapshotClasses() (*Resource[*extension.VolumeSnapshotClass, *extension.List[extension.VolumeSnapshotClass]], error) {
+	return extended[extension.VolumeSnapshotClass](c, "", extension.SnapshotGroup, "VolumeSnapshotClass", "volumesnapshotclasses")
+}
+
 // extended reaches the objects of an API group that a cluster may not have: those of a namespace, or
 // with none, those of the cluster.
 func extended[T any, P interface {

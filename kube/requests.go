@@ -50,6 +50,12 @@ func (r requests[T, L]) create(ctx context.Context, wanted T) (T, error) {
 	return got, r.about(r.client.Post(), "").Body(wanted).Do(ctx).Into(got)
 }
 
+// try is create, of which the API server stores nothing.
+func (r requests[T, L]) try(ctx context.Context, wanted T) (T, error) {
+	got := r.newT()
+	return got, r.about(r.client.Post(), "").Param("dryRun", metav1.DryRunAll).Body(wanted).Do(ctx).Into(got)
+}
+
 func (r requests[T, L]) delete(ctx context.Context, name string, how metav1.DeleteOptions) error {
 	return r.about(r.client.Delete(), name).Body(&how).Do(ctx).Error()
 }

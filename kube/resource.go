@@ -64,6 +64,13 @@ func (r *Resource[T, L]) Create(ctx context.Context, wanted T) (T, error) {
 	return got, translate(r.action("create", wanted.GetName()), err)
 }
 
+// Try returns the object as the API server would store it, with what admission makes of it, or why it would not. Nothing
+// is stored.
+func (r *Resource[T, L]) Try(ctx context.Context, wanted T) (T, error) {
+	got, err := retryCreate(ctx, r.patience, func(ctx context.Context) (T, error) { return r.try(ctx, wanted) })
+	return got, translate(r.action("create", wanted.GetName()), err)
+}
+
 // Delete asks for the deletion of exactly this object and not of a successor with the same name.
 // It returns nil when the object is gone already.
 func (r *Resource[T, L]) Delete(ctx context.Context, doomed T) error {

@@ -17,7 +17,16 @@ func (c *Client) StorageClasses() (*Resource[*storagev1.StorageClass, *storagev1
 	return resource(via, "StorageClass", "storageclasses", newOf[storagev1.StorageClass], newOf[storagev1.StorageClassList]), nil
 }
 
-// CSINodes say what the CSI drivers on each node can do there. They are the cluster's too.
+// CSIDrivers are the cluster's.
+func (c *Client) CSIDrivers() (*Resource[*storagev1.CSIDriver, *storagev1.CSIDriverList], error) {
+	via, err := c.storage()
+	if err != nil {
+		return nil, err
+	}
+	return resource(via, "CSIDriver", "csidrivers", newOf[storagev1.CSIDriver], newOf[storagev1.CSIDriverList]), nil
+}
+
+// CSINodes say how many volumes each node takes of each driver. They are the cluster's.
 func (c *Client) CSINodes() (*Resource[*storagev1.CSINode, *storagev1.CSINodeList], error) {
 	via, err := c.storage()
 	if err != nil {
@@ -26,9 +35,20 @@ func (c *Client) CSINodes() (*Resource[*storagev1.CSINode, *storagev1.CSINodeLis
 	return resource(via, "CSINode", "csinodes", newOf[storagev1.CSINode], newOf[storagev1.CSINodeList]), nil
 }
 
+// VolumeAttachments say which volumes each node has. They are the cluster's.
+func (c *Client) VolumeAttachments() (*Resource[*storagev1.VolumeAttachment, *storagev1.VolumeAttachmentList], error) {
+	via, err := c.storage()
+	if err != nil {
+		return nil, err
+	}
+	return resource(via, "VolumeAttachment", "volumeattachments",
+		newOf[storagev1.VolumeAttachment], newOf[storagev1.VolumeAttachmentList]), nil
+}
+
+// storage reaches what belongs to the cluster of the storage group.
 func (c *Client) storage() (connection, error) {
 	via, err := c.connect("/apis", storagev1.SchemeGroupVersion, storagev1.AddToScheme)
-	via.namespace = "" // what is asked for belongs to the cluster
+	via.namespace = ""
 	return via, err
 }
 

@@ -60,15 +60,24 @@ func transient(err error) bool {
 	return lost(err) || errors.As(err, &temporary) && temporary.Temporary()
 }
 
-func (r Registry) authentication() remote.Option {
+func (r Registry) authentication() remote.Option { return remote.WithAuthFromKeychain(r.keychain()) }
+
+// keychain has the configured credentials; without any, those of this machine.
+func (r Registry) keychain() authn.Keychain {
 	switch {
 	case r.Token != "":
-		return remote.WithAuth(authn.FromConfig(authn.AuthConfig{RegistryToken: string(r.Token)}))
+		return configured{authn.FromConfig(authn.AuthConfig{RegistryToken: string(r.Token)})}
 	case r.Username != "":
-		return remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: r.Username, Password: string(r.Password)}))
+		return configured{authn.FromConfig(authn.AuthConfig{Username: r.Username, Password: string(r.Password)})}
 	}
-	return remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	return authn.DefaultKeychain
 }
+
+// configured is a keychain with one key.
+type configured struct{ authn.Authenticator }
+
+// Resolve returns the key.
+func (c configured) Resolve(authn.Resource) (authn.Authenticator, error) { return c.Authenticator, nil }
 
 // transport checks the registry's certificate against the system's authorities and the configured
 // ones. go-containerregistry goes on with plain HTTP on its own for private addresses, which would

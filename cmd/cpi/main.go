@@ -1,6 +1,6 @@
 // Command cpi is a BOSH Cloud Provider Interface for Kubernetes: it reads one JSON request from stdin
 // and writes one JSON response to stdout. With -collect it reports, or removes, what calls that were
-// cut short have left in the cluster.
+// cut short have left in the cluster; with -check it reports whether the CPI can work there.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"bosh-kubernetes-cpi/cpi"
+	"bosh-kubernetes-cpi/cpi/preflight"
 )
 
 func main() {
@@ -21,6 +22,9 @@ func main() {
 	director := flag.String("director", "", "with -collect: the UUID of the director whose left-overs these are")
 	confirm := flag.Bool("confirm", false, "with -collect: remove what is listed")
 	grace := flag.Duration("grace", 0, "with -collect: the age at which no call is at something any more (by default the longest timeout)")
+	check := flag.Bool("check", false, "serve no request, but look whether the CPI can work in the cluster, and what to do where not")
+	asJSON := flag.Bool("json", false, "with -check: report as JSON")
+	image := flag.String("image", "", "with -check: the image that Pods are tried with, a stemcell's")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -31,6 +35,9 @@ func main() {
 			os.Exit(1)
 		}
 		return
+	}
+	if *check {
+		os.Exit(runCheck(ctx, *path, *image, *asJSON))
 	}
 	// Each call can be repeated from any point at which it was cut short: it ends as if it was killed.
 	whenCallerGoes(os.Getppid(), os.Stdout, func() { os.Exit(1) })
@@ -51,4 +58,25 @@ func runCollect(ctx context.Context, path string, collector cpi.Collector) (err 
 		return err
 	}
 	return collector.Run(ctx)
+}
+
+// runCheck returns the exit status: 0 only when all that is required holds.
+func runCheck(ctx context.Context, path, image string, asJSON bool) int {
+	config, err := cpi.LoadConfig(path)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	results, err := preflight.Run(ctx, config, image)
+	if err == nil {
+		err = preflight.Write(os.Stdout, results, asJSON)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if !preflight.Holds(results) {
+		return 1
+	}
+	return 0
 }

@@ -80,9 +80,15 @@ func (o PodOptions) limit(helper *corev1.Container) {
 	}
 }
 
+// Equip gives a Pod that does something for a machine or a disk what the options say of such.
+func (o PodOptions) Equip(helper *corev1.Pod) *corev1.Pod {
+	helper.Labels, helper.Annotations = o.Marked(helper.Labels, helper.Annotations)
+	o.limit(manifest.Own(helper))
+	return helper
+}
+
 // BringHelper is Pods.Bring for a Pod that does something for a machine or a disk.
 func (c *Call) BringHelper(wanted *corev1.Pod, settle func(left *corev1.Pod) (keep bool, err error)) (*corev1.Pod, bool, error) {
-	wanted.Labels, wanted.Annotations = c.PodOptions.Marked(wanted.Labels, wanted.Annotations)
-	c.PodOptions.limit(manifest.Own(wanted))
+	wanted = c.PodOptions.Equip(wanted)
 	return c.Pods.Bring(c.Ctx, wanted, settle)
 }

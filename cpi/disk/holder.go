@@ -34,6 +34,15 @@ func (s *Session) unattached(disk *corev1.PersistentVolumeClaim) error {
 	return AttachedError(attachment)
 }
 
+// Unheld tells what others have done to the attachment of a disk that this machine uses: it is lost, or it is leaving,
+// which it does once the disk is free. nil stands for a Pod that is not there.
+func Unheld(vm, attachment *corev1.Pod) (lost, leaving bool) {
+	if vm == nil || !kube.Runs(vm) || manifest.Recreated(vm) {
+		return false, false
+	}
+	return attachment == nil, attachment != nil && attachment.DeletionTimestamp != nil
+}
+
 // AttachedError refuses a disk that this attachment holds.
 func AttachedError(attachment *corev1.Pod) error {
 	return attachedToError(attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM])

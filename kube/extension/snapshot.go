@@ -51,3 +51,18 @@ func (s *VolumeSnapshot) DeepCopyObject() runtime.Object {
 	}
 	return &c
 }
+
+// VolumeSnapshotClass says which driver takes snapshots. These are the fields that the CPI looks at.
+type VolumeSnapshotClass struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Driver string `json:"driver"`
+}
+
+// DeepCopyObject makes it a runtime.Object.
+func (s *VolumeSnapshotClass) DeepCopyObject() runtime.Object {
+	c := *s
+	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}

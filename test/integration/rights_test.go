@@ -17,14 +17,42 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var documentedRights = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml"}
+// documentedRights are those that every spec has, rightsOfChecks those that some checks have besides.
+var (
+	documentedRights = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml"}
+	rightsOfChecks   = "../../docs/rbac-check.yaml"
+)
 
 // serviceAccount gives the namespace the documented service account, with exactly the documented
 // rights, and returns a token for it: every test runs with it, so that a missing right fails tests.
 func serviceAccount(ctx context.Context, namespace string) string {
 	GinkgoHelper()
-	raw := rightsDocuments()
-	// Each world has its own service account, and so its own bindings in the cluster; the ClusterRoles are for all.
+	grant(ctx, namespace, rightsDocuments(documentedRights...))
+	// The API server learns of rights a moment after they were given.
+	awaitRights(ctx, namespace, authorizationv1.ResourceAttributes{Verb: "delete", Resource: "pods", Namespace: namespace},
+		authorizationv1.ResourceAttributes{Verb: "create", Group: "crd.projectcalico.org", Resource: "ippools"})
+	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	return token.Status.Token
+}
+
+// awaitRights waits until the API server knows that the namespace's service account has these rights.
+func awaitRights(ctx context.Context, namespace string, rights ...authorizationv1.ResourceAttributes) {
+	GinkgoHelper()
+	user := "system:serviceaccount:" + namespace + ":bosh-cpi"
+	for _, right := range rights {
+		Eventually(func() (bool, error) {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &right}}
+			answer, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			return err == nil && answer.Status.Allowed, err
+		}).WithContext(ctx).Should(BeTrue(), "%v", right)
+	}
+}
+
+// grant applies documents with rights to the namespace. Each has its own service account, and so its own bindings in the
+// cluster; the ClusterRoles are for all.
+func grant(ctx context.Context, namespace, raw string) {
+	GinkgoHelper()
 	content := strings.ReplaceAll(raw, "namespace: bosh\n", "namespace: "+namespace+"\n")
 	content = strings.ReplaceAll(content, "kind: ClusterRoleBinding\nmetadata:\n  name: bosh-cpi", "kind: ClusterRoleBinding\nmetadata:\n  name: bosh-cpi-"+namespace)
 	Expect(content).To(ContainSubstring("name: bosh-cpi-" + namespace))
@@ -43,20 +71,6 @@ func serviceAccount(ctx context.Context, namespace string) string {
 			Expect(err).NotTo(HaveOccurred())
 		}
 	}
-	// The API server learns of rights a moment after they were given.
-	user := "system:serviceaccount:" + namespace + ":bosh-cpi"
-	for _, right := range []authorizationv1.ResourceAttributes{
-		{Verb: "delete", Resource: "pods", Namespace: namespace}, {Verb: "create", Group: "crd.projectcalico.org", Resource: "ippools"},
-	} {
-		Eventually(func() (bool, error) {
-			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &right}}
-			answer, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-			return err == nil && answer.Status.Allowed, err
-		}).WithContext(ctx).Should(BeTrue(), "%v", right)
-	}
-	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	return token.Status.Token
 }
 
 const rightsUsed = "rights used"
@@ -81,14 +95,14 @@ var _ = ReportAfterSuite("every documented right is used", func(report Report) {
 	for _, right := range documented() {
 		// A wait lists first, and watches only when that does not settle it.
 		listed := strings.Replace(right, "watch ", "list ", 1)
-		Expect(slices.Contains(used, right) || slices.Contains(used, listed)).To(BeTrue(), "%v document the right to %s, which no call needs", documentedRights, right)
+		Expect(slices.Contains(used, right) || slices.Contains(used, listed)).To(BeTrue(), "%v and %s document the right to %s, which nothing needs", documentedRights, rightsOfChecks, right)
 	}
 })
 
-func rightsDocuments() string {
+func rightsDocuments(paths ...string) string {
 	GinkgoHelper()
 	var all []string
-	for _, path := range documentedRights {
+	for _, path := range paths {
 		raw, err := os.ReadFile(path)
 		Expect(err).NotTo(HaveOccurred())
 		all = append(all, string(raw))
@@ -100,7 +114,7 @@ func rightsDocuments() string {
 func documented() []string {
 	GinkgoHelper()
 	var rights []string
-	for document := range strings.SplitSeq(rightsDocuments(), "\n---\n") {
+	for document := range strings.SplitSeq(rightsDocuments(append(documentedRights, rightsOfChecks)...), "\n---\n") {
 		var role rbacv1.Role
 		Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
 		for _, rule := range role.Rules {

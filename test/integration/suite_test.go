@@ -71,6 +71,7 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 
 	Expect(plane.Apply(ctx, resources)).To(Succeed())
 	Expect(plane.Apply(ctx, storageResources)).To(Succeed())
+	Expect(plane.Apply(ctx, document("manifests/admission-policy.yaml"))).To(Succeed())
 	_, err = plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 	Expect(err).NotTo(HaveOccurred())
 	serve, cancel := context.WithCancel(context.Background())
@@ -195,6 +196,7 @@ func newWorld(ctx context.Context) world {
 		_, err := cluster.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}).WithContext(ctx).Should(Succeed())
+	confine(ctx, namespace)
 	proxy.As(serviceAccount(ctx, namespace))
 	kubeconfig, config := filepath.Join(dir, namespace+".kubeconfig"), filepath.Join(dir, namespace+".json")
 	Expect(proxy.Kubeconfig(kubeconfig, namespace)).To(Succeed())

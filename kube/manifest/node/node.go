@@ -86,3 +86,14 @@ const NoRoom = 28
 
 // Reboot returns the command that shuts a machine down from its node, so that its container starts again.
 func Reboot() []string { return command("reboot") }
+
+// Helpers returns the programs that run in Pods which help machines, with what is theirs on the node, by their names.
+func Helpers() map[string]string {
+	programs := map[string]string{}
+	for _, command := range [][]string{
+		Hold(), HoldDirectory(), Prepare(), Keep(), Await(), Release(), ReleaseDirectory(), Copy(), Reboot(),
+	} {
+		programs[command[3]] = command[2]
+	}
+	return programs
+}

@@ -1,0 +1,47 @@
+package kube
+
+import (
+	"context"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+)
+
+// Right is what a Role gives: a verb for one kind of object, as rules of RBAC name them.
+type Right struct {
+	Group    string // "" is the core's
+	Resource string // with its subresource: pods/ephemeralcontainers
+	Verb     string
+	Cluster  bool // the objects belong to the cluster, and not to a namespace
+}
+
+func (r Right) String() string { return r.Verb + " " + r.Resource }
+
+// Reviewer asks the API server what the client may do.
+type Reviewer struct {
+	via       connection
+	namespace string
+}
+
+// Reviewer returns one for the client's namespace. Whoever is logged in may ask.
+func (c *Client) Reviewer() (*Reviewer, error) {
+	via, err := c.connect("/apis", authorizationv1.SchemeGroupVersion, authorizationv1.AddToScheme)
+	return &Reviewer{via: via, namespace: c.Namespace}, err
+}
+
+// May reports whether the client has this right.
+func (r *Reviewer) May(ctx context.Context, right Right) (bool, error) {
+	resource, subresource, _ := strings.Cut(right.Resource, "/")
+	asked := &authorizationv1.ResourceAttributes{
+		Verb: right.Verb, Group: right.Group, Resource: resource, Subresource: subresource, Namespace: r.namespace,
+	}
+	if right.Cluster {
+		asked.Namespace = ""
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: asked}}
+	answer, err := retry(ctx, r.via.patience, func(ctx context.Context) (*authorizationv1.SelfSubjectAccessReview, error) {
+		got := &authorizationv1.SelfSubjectAccessReview{}
+		return got, r.via.client.Post().Resource("selfsubjectaccessreviews").Body(review).Do(ctx).Into(got)
+	})
+	return err == nil && answer.Status.Allowed, translate("ask for the right to "+right.String(), err)
+}

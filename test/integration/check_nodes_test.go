@@ -1,0 +1,161 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"bosh-kubernetes-cpi/cpi/preflight"
+)
+
+// onNodes applies a patch to all nodes, and another when the spec has ended.
+func onNodes(ctx context.Context, patch, undo string, subresources ...string) {
+	GinkgoHelper()
+	apply := func(ctx context.Context, patch string) {
+		for _, node := range []string{"node-a", "node-b"} {
+			_, err := cluster.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+			Expect(err).NotTo(HaveOccurred())
+		}
+	}
+	apply(ctx, patch)
+	DeferCleanup(func(ctx context.Context) { apply(ctx, undo) })
+}
+
+// csiStorage is a second default class, the newer of which counts, with all that a CSI driver brings.
+const csiStorage = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: of-driver, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: csi.integration.test
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: volumesnapshotclasses.snapshot.storage.k8s.io
+  annotations: {api-approved.kubernetes.io: "https://github.com/kubernetes-csi/external-snapshotter/pull/814"}
+spec:
+  group: snapshot.storage.k8s.io
+  scope: Cluster
+  names: {kind: VolumeSnapshotClass, plural: volumesnapshotclasses, singular: volumesnapshotclass, listKind: VolumeSnapshotClassList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+// These change what belongs to the cluster, and so all other specs' world.
+var _ = Describe("A check of nodes and storage", Serial, func() {
+	var w world
+	BeforeEach(func(ctx context.Context) {
+		w = newWorld(ctx)
+		w.mayBeChecked(ctx)
+	})
+	results := func(ctx context.Context) map[string]preflight.Result { return checked(ctx, w.Director).results }
+
+	It("fails where no node takes machines", func(ctx context.Context) {
+		Expect(results(ctx)["nodes"]).To(are(preflight.OK, "2 of 2 take machines", ""))
+		onNodes(ctx, `{"spec":{"unschedulable":true}}`, `{"spec":{"unschedulable":null}}`)
+		said := checked(ctx, w.Director)
+		Expect(said.results["nodes"]).To(are(preflight.Fails, "0 of 2 take machines", "not cordoned"))
+		Expect(said.status).To(Equal(1))
+	})
+
+	It("counts how many Pods the nodes still take", func(ctx context.Context) {
+		onNodes(ctx, `{"status":{"allocatable":{"pods":"0"}}}`, `{"status":{"allocatable":{"pods":"110"}}}`, "status")
+		Expect(results(ctx)["pod-slots"]).To(are(preflight.Fails, "room for 0 Pods more on 2 nodes", "maxPods"))
+	})
+
+	It("names the network plugin that nodes tell of, and what it reads", func(ctx context.Context) {
+		onNodes(ctx, `{"metadata":{"annotations":{"projectcalico.org/IPv4Address":"192.0.2.1/24"}}}`, `{"metadata":{"annotations":{"projectcalico.org/IPv4Address":null}}}`)
+		Expect(results(ctx)["addresses"]).To(are(preflight.OK, "the nodes have Calico, which reads cni.projectcalico.org/ipAddrs", ""))
+		onNodes(ctx, `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"192.0.2.1"}}}`, `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":null}}}`)
+		Expect(results(ctx)["addresses"]).To(are(preflight.Warns, "the nodes have flannel, which reads no annotation", "CNI shim"))
+	})
+
+	It("tells of a range that is kept for BOSH, and that there is none", func(ctx context.Context) {
+		Expect(plane.Apply(ctx, calicoResource("IPPool")+"---"+calicoResource("IPReservation"))).To(Succeed())
+		Eventually(results).WithContext(ctx).Should(HaveKeyWithValue("address-pools", are(preflight.Warns, "kept for BOSH: none", "keep a range")))
+		network := w.must(ctx, "create_network", map[string]any{"type": "manual", "range": "10.77.0.0/24", "gateway": "10.77.0.1",
+			"cloud_properties": map[string]any{"calico": "ip_pool"}})
+		DeferCleanup(func(ctx context.Context) { w.must(ctx, "delete_network", "bosh-pool-10-77-0-0-24") })
+		Expect(network.Error).To(BeNil())
+		Expect(results(ctx)["address-pools"]).To(are(preflight.OK, "kept for BOSH: bosh-pool-10-77-0-0-24 10.77.0.0/24", ""))
+	})
+
+	It("looks at the default class's driver, snapshot class and limits", func(ctx context.Context) {
+		Expect(results(ctx)).To(And(
+			HaveKeyWithValue("csi-driver", are(preflight.Fails, "there is no CSIDriver of that name", "install the driver")),
+			HaveKeyWithValue("snapshot-class", are(preflight.Warns, "no VolumeSnapshotClasses", "create-snapshot")),
+			HaveKeyWithValue("attach-limits", are(preflight.Warns, "no node says that it has integration.test/nothing", "driver's Pods")),
+		))
+		Expect(plane.Apply(ctx, csiStorage)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) {
+			_, err := plane.Kubectl(ctx, "delete", "storageclass/of-driver", "crd/volumesnapshotclasses.snapshot.storage.k8s.io")
+			Expect(err).NotTo(HaveOccurred())
+		})
+		Eventually(results).WithContext(ctx).Should(And(
+			HaveKeyWithValue("storage-classes", are(preflight.OK, "of-driver (the default, csi.integration.test)", "")),
+			HaveKeyWithValue("csi-driver", are(preflight.Fails, "csi.integration.test, and there is no CSIDriver", "install the driver")),
+			HaveKeyWithValue("snapshot-class", are(preflight.Fails, "there is none of csi.integration.test", "make a VolumeSnapshotClass")),
+		))
+
+		drivers := cluster.StorageV1().CSIDrivers()
+		_, err := drivers.Create(ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "csi.integration.test"}}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx context.Context) {
+			Expect(drivers.Delete(ctx, "csi.integration.test", metav1.DeleteOptions{})).To(Succeed())
+		})
+		takes(ctx, "node-a", 1)
+		Expect(plane.Apply(ctx, `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass, metadata: {name: fast}, driver: csi.integration.test, deletionPolicy: Delete}`)).To(Succeed())
+		Expect(results(ctx)).To(And(
+			HaveKeyWithValue("csi-driver", are(preflight.OK, "csi.integration.test is installed", "")),
+			HaveKeyWithValue("snapshot-class", are(preflight.Fails, "none of csi.integration.test is the default", "annotate fast with snapshot.storage.kubernetes.io/is-default-class=true")),
+			HaveKeyWithValue("attach-limits", are(preflight.Warns, "room for 1 volumes of csi.integration.test more on 1 nodes, for 1 on node-a", "add nodes")),
+		))
+
+		attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "first"}, Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "csi.integration.test", NodeName: "node-a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("some")}}}
+		_, err = cluster.StorageV1().VolumeAttachments().Create(ctx, attachment, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx context.Context) {
+			Expect(cluster.StorageV1().VolumeAttachments().Delete(ctx, "first", metav1.DeleteOptions{})).To(Succeed())
+		})
+		Expect(results(ctx)["attach-limits"]).To(are(preflight.Fails, "room for 0 volumes", "add nodes"))
+	})
+
+	It("tells where there is no default class", func(ctx context.Context) {
+		undefault := func(ctx context.Context, value string) {
+			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{"storageclass.kubernetes.io/is-default-class": value}}})
+			Expect(err).NotTo(HaveOccurred())
+			_, err = cluster.StorageV1().StorageClasses().Patch(ctx, "standard", types.MergePatchType, patch, metav1.PatchOptions{})
+			Expect(err).NotTo(HaveOccurred())
+		}
+		undefault(ctx, "false")
+		DeferCleanup(func(ctx context.Context) { undefault(ctx, "true") })
+		Eventually(results).WithContext(ctx).Should(HaveKeyWithValue("storage-classes", are(preflight.Fails, "no default StorageClass", "is-default-class=true")))
+	})
+})
+
+// takes says of a node that it takes so many volumes of the driver.
+func takes(ctx context.Context, node string, volumes int32) {
+	GinkgoHelper()
+	nodes := cluster.StorageV1().CSINodes()
+	found, err := cluster.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	_, err = nodes.Create(ctx, &storagev1.CSINode{
+		ObjectMeta: metav1.ObjectMeta{Name: node, OwnerReferences: []metav1.OwnerReference{{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Node", Name: node, UID: found.UID}}},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{
+			Name: "csi.integration.test", NodeID: node, Allocatable: &storagev1.VolumeNodeResources{Count: &volumes}}}},
+	}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func(ctx context.Context) { Expect(nodes.Delete(ctx, node, metav1.DeleteOptions{})).To(Succeed()) })
+}

@@ -1,0 +1,203 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"bosh-kubernetes-cpi/cpi/preflight"
+	"bosh-kubernetes-cpi/test/apiproxy"
+	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/stemcells"
+)
+
+// direct is the world's director with a kubeconfig of its own for this user, past the proxy.
+func (w world) direct(user map[string]any) *director.Director {
+	GinkgoHelper()
+	admin, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
+	Expect(err).NotTo(HaveOccurred())
+	kubeconfig, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Config", "current-context": "direct",
+		"clusters": []any{map[string]any{"name": "direct", "cluster": map[string]any{"server": admin.Host, "certificate-authority-data": admin.CAData}}},
+		"users":    []any{map[string]any{"name": "direct", "user": user}},
+		"contexts": []any{map[string]any{"name": "direct", "context": map[string]any{"cluster": "direct", "user": "direct"}}},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return w.with("kubernetes", map[string]any{"kubeconfig": string(kubeconfig), "namespace": w.namespace})
+}
+
+// clientCertificate is one of the cluster's authority, for a user with all rights, until then.
+func clientCertificate(until time.Time) map[string]any {
+	GinkgoHelper()
+	authority, err := tls.LoadX509KeyPair(filepath.Join(plane.Dir, "pki", "ca.crt"), filepath.Join(plane.Dir, "pki", "ca.key"))
+	Expect(err).NotTo(HaveOccurred())
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	Expect(err).NotTo(HaveOccurred())
+	raw, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "someone", Organization: []string{"system:masters"}},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, authority.Leaf, &key.PublicKey, authority.PrivateKey)
+	Expect(err).NotTo(HaveOccurred())
+	rawKey, err := x509.MarshalPKCS8PrivateKey(key)
+	Expect(err).NotTo(HaveOccurred())
+	return map[string]any{
+		"client-certificate-data": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}),
+		"client-key-data":         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: rawKey}),
+	}
+}
+
+// says has the proxy change the answers to /version on their way.
+func says(change func(http.Header, []byte) []byte) apiproxy.Fault {
+	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.URL.Path != "/version" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		answer := httptest.NewRecorder()
+		next.ServeHTTP(answer, r)
+		body := change(answer.Header(), answer.Body.Bytes())
+		w.Header().Set("Date", answer.Header().Get("Date"))
+		_, _ = w.Write(body)
+	}
+}
+
+var _ = Describe("A check of the API server", func() {
+	var w world
+	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
+
+	It("that does not answer says so, and looks at nothing else", func(ctx context.Context) {
+		listener := httptest.NewServer(http.NotFoundHandler())
+		listener.Close()
+		kubeconfig := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],
+			"clusters":[{"name":"c","cluster":{"server":"` + listener.URL + `"}}],"users":[{"name":"c","user":{"token":"t"}}]}`
+		said := checked(ctx, w.with("kubernetes", map[string]any{"kubeconfig": kubeconfig, "namespace": w.namespace}))
+		Expect(said.results["api"]).To(are(preflight.Fails, "the Kubernetes API server cannot be reached", "check the server's URL"))
+		Expect(said.status).To(Equal(1))
+		Expect(said.results["credentials"].Verdict).To(Equal(preflight.Fails))
+		delete(said.results, "api")
+		delete(said.results, "credentials")
+		for name, result := range said.results {
+			Expect(result).To(are(preflight.Unknown, "not looked at", "see api"), name)
+		}
+	})
+
+	It("that is none says so", func(ctx context.Context) {
+		proxy.Reset(apiproxy.Foreign(http.StatusNotFound))
+		Expect(checked(ctx, w.Director).results["api"]).To(are(preflight.Fails, "what answers does not serve the Kubernetes API", "check the server's URL"))
+	})
+
+	DescribeTable("tells of a version that the CPI is not made for",
+		func(ctx context.Context, minor string, verdict preflight.Verdict, advice string) {
+			proxy.Reset(says(func(_ http.Header, body []byte) []byte {
+				var version map[string]string
+				Expect(json.Unmarshal(body, &version)).To(Succeed())
+				version["minor"], version["gitVersion"] = minor, "v1."+minor+".0"
+				changed, err := json.Marshal(version)
+				Expect(err).NotTo(HaveOccurred())
+				return changed
+			}))
+			Expect(checked(ctx, w.Director).results["api-version"]).To(are(verdict, "v1."+minor, advice))
+		},
+		Entry("old", "32", preflight.Fails, "upgrade the cluster"),
+		Entry("the oldest", "33", preflight.OK, ""),
+		Entry("of a provider", "34+", preflight.OK, ""),
+		Entry("new", "37", preflight.Warns, "a newer release"),
+	)
+
+	It("whose clock is another tells by how much", func(ctx context.Context) {
+		proxy.Reset(says(func(header http.Header, body []byte) []byte {
+			header.Set("Date", time.Now().Add(-90*time.Second).UTC().Format(http.TimeFormat))
+			return bytes.Clone(body)
+		}))
+		Expect(checked(ctx, w.Director).results["clock"]).To(Or(are(preflight.Fails, "1m30s behind", "time servers"), are(preflight.Fails, "1m29s behind", "time servers")))
+	})
+
+	It("tells when a token ends", func(ctx context.Context) {
+		short, err := cluster.CoreV1().ServiceAccounts(w.namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(25 * 60 * 60))}}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		said := checked(ctx, w.direct(map[string]any{"token": short.Status.Token}))
+		Expect(said.results["credentials"]).To(are(preflight.Warns, "the token ends in 1 days", "make new credentials"))
+		Expect(said.status).To(BeZero())
+		said = checked(ctx, w.direct(map[string]any{"token": "nobody's"}))
+		Expect(said.results["credentials"]).To(are(preflight.Fails, "does not accept the token", "make new credentials"))
+		Expect(said.status).To(Equal(1))
+	})
+
+	It("tells when a client certificate ends, and that it has", func(ctx context.Context) {
+		Expect(checked(ctx, w.direct(clientCertificate(time.Now().Add(49*time.Hour)))).results["credentials"]).To(
+			are(preflight.Warns, "the client certificate ends in 2 days", "make new credentials"))
+		Expect(checked(ctx, w.direct(clientCertificate(time.Now().Add(-time.Hour)))).results["credentials"]).To(
+			are(preflight.Fails, "the client certificate ended on", "make new credentials"))
+		Expect(checked(ctx, w.direct(clientCertificate(time.Now().AddDate(1, 0, 0)))).results["credentials"].Verdict).To(Equal(preflight.OK))
+	})
+})
+
+var _ = Describe("A check of the configuration", func() {
+	var w world
+	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
+
+	It("begins an upload to the registry, and cancels it", func(ctx context.Context) {
+		registry := stemcells.New(false)
+		DeferCleanup(registry.Close)
+		registry.Username, registry.Password = "bosh", "sesame"
+		at := func(password string) *director.Director {
+			return w.with("stemcell", map[string]any{"registry": map[string]any{
+				"repository": registry.Host() + "/bosh/stemcells", "username": "bosh", "password": password, "insecure": true}})
+		}
+		Expect(checked(ctx, at("sesame")).results["registry"]).To(are(preflight.OK, "takes uploads", ""))
+		Expect(registry.Requests()).To(And(ContainElement(HavePrefix("POST /v2/bosh/stemcells/blobs/uploads/")), ContainElement(HavePrefix("DELETE /"))))
+		said := checked(ctx, at("wrong"))
+		Expect(said.results["registry"]).To(are(preflight.Fails, "check stemcell.registry.username and password", "correct stemcell.registry"))
+		Expect(said.status).To(Equal(1))
+		registry.FailWith(stemcells.RefuseAll(http.MethodPost, http.StatusForbidden, "DENIED"))
+		Expect(checked(ctx, at("sesame")).results["registry"]).To(are(preflight.Fails, "the right to pull, push and delete", "correct stemcell.registry"))
+	})
+
+	It("compares the attachments' priority with the machines'", func(ctx context.Context) {
+		Expect(checked(ctx, w.Director).results["priority-class"]).To(are(preflight.Warns, "is not set", "manifests/priority-class.yaml"))
+		classes := cluster.SchedulingV1().PriorityClasses()
+		const low = "low-priority"
+		_, err := classes.Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: low}, Value: -5}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx context.Context) { Expect(classes.Delete(ctx, low, metav1.DeleteOptions{})).To(Succeed()) })
+		with := func(class string) map[string]preflight.Result {
+			return checked(ctx, w.with("disk", map[string]any{"attachment_priority_class": class})).results
+		}
+		Eventually(with).WithArguments(low).Should(HaveKeyWithValue("priority-class", are(preflight.Fails, "has the value -5, VMs without a priority_class have 0", "a value above")))
+		said := with("none")
+		Expect(said["priority-class"]).To(are(preflight.Fails, "no PriorityClass with name none", "make that PriorityClass"))
+		Expect(said["create-attachment"].Verdict).To(Equal(preflight.Fails))
+	})
+
+	It("tries Pods with the image of the machines that are there, or the one that is asked for", func(ctx context.Context) {
+		Expect(checked(ctx, w.Director, "-image", "").results["create-vm"]).To(are(preflight.Fails, "ValidatingAdmissionPolicy 'bosh-cpi-limits'", "give a stemcell's image with -image"))
+		w.createVM(ctx, "one")
+		Expect(checked(ctx, w.Director, "-image", "").results["create-vm"].Detail).To(ContainSubstring("with image " + stemcellCID))
+		Expect(checked(ctx, w.Director, "-image", "registry.example.com/other:1").results["create-vm"].Detail).To(ContainSubstring("with image registry.example.com/other:1"))
+	})
+
+	It("tells when static addresses are asked of nobody", func(ctx context.Context) {
+		none := w.with("network", map[string]any{"address_annotations": []any{}})
+		Expect(checked(ctx, none).results["addresses"]).To(are(preflight.Fails, "network.address_annotations is empty", "name the annotation"))
+	})
+})

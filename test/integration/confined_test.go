@@ -1,0 +1,61 @@
+package integration
+
+import (
+	"context"
+	"os"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+// document returns a file of the repository.
+func document(path string) string {
+	GinkgoHelper()
+	raw, err := os.ReadFile("../../" + path)
+	Expect(err).NotTo(HaveOccurred())
+	return string(raw)
+}
+
+// limitsOfSuite are what the suite's specs use of what manifests/admission-limits.yaml bounds. The recorded director has stemcells
+// of registry.local, and some that are called sc-.
+var limitsOfSuite = map[string]string{
+	"images":           "registry.example.com/\nregistry.local/\nsc-\nmirror.example.org/\n",
+	"sidecars":         "proxy:1\nmirror.example.org/proxy:1\n",
+	"priority_classes": "bosh-attachment\nimportant\nlow-priority\nnone\n",
+	"service_accounts": "none\n",
+	"external_ips":     "true",
+}
+
+// confine gives the namespace what the admission policy wants there: without it, nothing of the CPI's is admitted.
+func confine(ctx context.Context, namespace string) {
+	GinkgoHelper()
+	for path, change := range map[string]map[string]string{"manifests/admission-scripts.yaml": nil, "manifests/admission-limits.yaml": limitsOfSuite} {
+		var settings corev1.ConfigMap
+		Expect(yaml.Unmarshal([]byte(document(path)), &settings)).To(Succeed())
+		for key, value := range change {
+			Expect(settings.Data).To(HaveKey(key), path)
+			settings.Data[key] = value
+		}
+		_, err := cluster.CoreV1().ConfigMaps(namespace).Create(ctx, &settings, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+	}
+}
+
+var _ = Describe("The network policies", func() {
+	It("are ones that the API server takes, and are about machines as the CPI labels them", func(ctx context.Context) {
+		w, vm := newWorldWithVM(ctx)
+		_, err := embedded.RunInput(ctx, document("manifests/network-policy.yaml"), "kubectl", "--kubeconfig", plane.Kubeconfig("admin"),
+			"apply", "--namespace", w.namespace, "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		policy, err := cluster.NetworkingV1().NetworkPolicies(w.namespace).Get(ctx, "bosh-machines", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		selected, err := cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&policy.Spec.PodSelector)})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(selected.Items).To(ConsistOf(HaveField("Name", vm)))
+	})
+})
