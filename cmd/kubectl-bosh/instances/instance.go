@@ -41,7 +41,8 @@ type Disk struct {
 	CID   string `json:"cid"` // the claim's name
 	Size  string `json:"size"`
 	Class string `json:"class,omitempty"`
-	// State is Attached; Attaching, while its attachment is not ready; or Unattached, of a disk that has none.
+	// State is Attached; Attaching, while its attachment is not ready; Detaching, while it ends; or Unattached, of a disk that has
+	// none.
 	State string `json:"state"`
 	// Attachment is the Pod that attaches it, and Node where that is.
 	Attachment string `json:"attachment,omitempty"`

@@ -125,14 +125,22 @@ func disks(vm string, pods []*corev1.Pod, claims []*corev1.PersistentVolumeClaim
 			disk.Class = *claim.Spec.StorageClassName
 		}
 		if attachment != nil {
-			disk.Attachment, disk.Node, disk.State = attachment.Name, attachment.Spec.NodeName, "Attaching"
-			if kube.Ready(attachment) && kube.Runs(attachment) {
-				disk.State = "Attached"
-			}
+			disk.Attachment, disk.Node, disk.State = attachment.Name, attachment.Spec.NodeName, attached(attachment)
 		}
 		found = append(found, disk)
 	}
 	return found
+}
+
+// attached is the state of a disk that has this attachment.
+func attached(attachment *corev1.Pod) string {
+	switch {
+	case attachment.DeletionTimestamp != nil:
+		return "Detaching"
+	case kube.Ready(attachment) && kube.Runs(attachment):
+		return "Attached"
+	}
+	return "Attaching"
 }
 
 // size is the disk's, as BOSH asked for it; its volume may be larger.

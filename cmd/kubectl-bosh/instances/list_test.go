@@ -1,0 +1,29 @@
+package instances
+
+import (
+	"testing"
+	"time"
+
+	"github.com/onsi/ginkgo/v2" // which has a Describe, too
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestInstances(t *testing.T) {
+	RegisterFailHandler(ginkgo.Fail)
+	ginkgo.RunSpecs(t, "instances")
+}
+
+var _ = ginkgo.Describe("A disk with an attachment", func() {
+	ready := corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+
+	ginkgo.It("is being attached until that is ready, and detached from when it is told to end", func() {
+		attachment := &corev1.Pod{}
+		Expect(attached(attachment)).To(Equal("Attaching"))
+		attachment.Status = ready
+		Expect(attached(attachment)).To(Equal("Attached"))
+		attachment.DeletionTimestamp = new(metav1.NewTime(time.Now()))
+		Expect(attached(attachment)).To(Equal("Detaching"))
+	})
+})
