@@ -71,7 +71,7 @@ var _ = Describe("Left-overs", func() {
 		disk := w.createDisk(ctx)
 		all := w.objects(ctx)
 		listed := []any{
-			ContainSubstring("Pod " + w.namespace + "/agent-killed ("), ContainSubstring("Pod " + w.namespace + "/orphan-71"),
+			And(ContainSubstring("Pod "+w.namespace+"/agent-killed ("), Not(ContainSubstring(": stays"))), ContainSubstring("Pod " + w.namespace + "/orphan-71"),
 			ContainSubstring("Service " + w.namespace + "/orphan-71"),
 		}
 		Eventually(w.collect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(append(listed, ContainSubstring("-confirm"))...))
