@@ -73,7 +73,7 @@ var _ = Describe("Bad input", func() {
 		Entry("a Service's name that no Service can have", createVM(`{"services":[{"name":"7up","ports":[1]}]}`, `{}`), cpiError, `services[0].name`),
 		Entry("two Services of one name", createVM(`{"services":[{"name":"a","ports":[1]},{"name":"a","ports":[1]}]}`, `{}`), cpiError, `services[0] and cloud_properties.services[1] are both named a`),
 		Entry("a port out of range", createVM(`{"services":[{"ports":[80,70000]}]}`, `{}`), cpiError, `services[0].ports[1].port 70000`),
-		Entry("a port's unknown key", createVM(`{"services":[{"ports":[{"prot":1}]}]}`, `{}`), cpiError, `unknown field "readiness_probe.httpGet.prot"`),
+		Entry("a port's unknown key", createVM(`{"services":[{"ports":[{"prot":1}]}]}`, `{}`), cpiError, `did you mean "port"?`),
 		Entry("a port's unknown protocol", createVM(`{"services":[{"ports":[{"port":1,"protocol":"tcp"}]}]}`, `{}`), cpiError, `ports[0].protocol "tcp" is none of`),
 		Entry("a port given twice", createVM(`{"services":[{"ports":[1,{"port":1,"name":"x"}]}]}`, `{}`), cpiError, `ports[0] and [1] are the same port, 1/TCP`),
 		Entry("a node port without the type", createVM(`{"services":[{"ports":[{"port":1,"node_port":30000}]}]}`, `{}`), cpiError, `ports[0].node_port needs`),
