@@ -160,7 +160,7 @@ var _ = Describe("A check of the cluster", func() {
 		Expect(cluster.RbacV1().ClusterRoleBindings().Delete(ctx, "bosh-cpi-"+w.namespace+"-networks", metav1.DeleteOptions{})).To(Succeed())
 		Eventually(func() map[string]preflight.Result { return checked(ctx, w.Director).results }).WithContext(ctx).Should(And(
 			HaveKeyWithValue("rights", are(preflight.Fails, "missing: secrets (get, create, patch, delete)", "kubectl apply --namespace "+w.namespace+" -f docs/rbac.yaml")),
-			HaveKeyWithValue("rights-snapshots", are(preflight.Fails, "missing: volumesnapshots (get, list, watch, create, delete)", "enable_snapshots")),
+			HaveKeyWithValue("rights-snapshots", are(preflight.Fails, "missing: volumesnapshots (get, list, watch, create, patch, delete)", "enable_snapshots")),
 			HaveKeyWithValue("rights-networks", are(preflight.Fails, "ippools", "docs/rbac-networks.yaml")),
 			HaveKeyWithValue("address-pools", are(preflight.Unknown, "not allowed to look", "docs/rbac-networks.yaml")),
 		))
