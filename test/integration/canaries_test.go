@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"regexp"
@@ -66,11 +67,9 @@ func newCanaries(ctx context.Context) *canaries {
 // hears makes the call, whatever becomes of it, and keeps what it says.
 func (c *canaries) hears(ctx context.Context, method string, cpiConfig map[string]any, arguments ...any) {
 	GinkgoHelper()
-	context := map[string]any{"director_uuid": director.UUID, "request_id": "cpi-1"}
-	for key, value := range cpiConfig {
-		context[key] = value
-	}
-	request, err := json.Marshal(map[string]any{"method": method, "arguments": arguments, "api_version": 2, "context": context})
+	sent := map[string]any{"director_uuid": director.UUID, "request_id": "cpi-1"}
+	maps.Copy(sent, cpiConfig)
+	request, err := json.Marshal(map[string]any{"method": method, "arguments": arguments, "api_version": 2, "context": sent})
 	Expect(err).NotTo(HaveOccurred())
 	response, err := c.Raw(ctx, request)
 	Expect(err).NotTo(HaveOccurred())
