@@ -91,7 +91,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		}).WithContext(ctx).Should(MatchRegexp(`^greeter \(.*\) - does not exist - restart$`))
 		m.reachesState(ctx, "running")
 		Eventually(heartbeats).WithContext(ctx).Should(Receive())
-	}, NodeTimeout(longTest))
+	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
 
 	It("has a disk that is mounted, replaced by a larger one, and taken along to another VM", func(ctx context.Context) {
 		d := newDirected(ctx, stemcell)
@@ -148,7 +148,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		m.tell(ctx, "ssh", "cleanup", map[string]any{"user_regex": "^bosh_operator"})
 		_, err := ssh()
 		Expect(err).To(HaveOccurred())
-	}, NodeTimeout(longTest))
+	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
 
 	It("finds its way back to the bus after a reboot, and starts its jobs by itself", func(ctx context.Context) {
 		d := newDirected(ctx, stemcell)
@@ -162,8 +162,11 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 	}, Label("extended"), NodeTimeout(longTest))
 },
 	Entry("with runit", "E2E_STEMCELL"),
-	Entry("with systemd", "E2E_STEMCELL_SYSTEMD"),
+	Entry("with systemd", withSystemd),
 )
+
+// withSystemd is the variable that names the stemcell with systemd.
+const withSystemd = "E2E_STEMCELL_SYSTEMD"
 
 // sshKey is a new key, in the formats of OpenSSH: for authorized_keys, and for a file.
 func sshKey() (public, private string) {
