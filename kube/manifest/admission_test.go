@@ -17,6 +17,8 @@ const scripts = "../../manifests/admission-scripts.yaml"
 const scriptsHeader = `# The programs that the CPI of this release runs in Pods which help machines: admission-policy.yaml allows no others. Apply it
 # anew with each release, before the release is deployed. While two releases are in use, keep the former's under other keys
 # (hold.former for hold). It is made by a test: UPDATE_GOLDEN=1 go test ./kube/manifest.
+#
+#   kubectl apply --namespace bosh -f manifests/admission-scripts.yaml
 `
 
 var _ = Describe("The programs that the admission policy allows", func() {

@@ -241,6 +241,9 @@ var _ = Describe("A file in manifests/", func() {
 			Expect(err).NotTo(HaveOccurred())
 			comment := opening.FindString(string(raw))
 			Expect(comment).To(MatchRegexp(`(?m)^#   .*(bosh |kubectl |-o manifests/)`))
+			if strings.HasSuffix(entry.Name(), ".yaml") { // Kubernetes' own, which no BOSH interpolates
+				return
+			}
 			for _, found := range variable.FindAllStringSubmatch(string(raw)[len(comment):], -1) {
 				if _, generated := credentials[found[1]]; !generated {
 					Expect(comment).To(MatchRegexp(`\b` + found[1] + `\b`))
