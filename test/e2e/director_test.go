@@ -115,7 +115,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		other := d.instance(ctx, large)
 		other.attach(ctx, large)
 		Expect(other.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
-	}, NodeTimeout(longTest))
+	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
 
 	It("lets operators in by ssh, who become root, until the director takes their account away", func(ctx context.Context) {
 		d := newDirected(ctx, stemcell)

@@ -65,7 +65,7 @@ func survivesItsAttachment(s *subject) {
 		Expect(s.mounts(ctx)).To(Equal(mounts), "mounts stack")
 		Expect(s.m.identity(ctx)).To(Equal(before))
 		s.intact(ctx)
-	}, NodeTimeout(longTest))
+	}, Label("extended"), NodeTimeout(longTest))
 
 	It("stays when its attachment is evicted, until it is free", func(ctx context.Context) {
 		before := s.m.identity(ctx)

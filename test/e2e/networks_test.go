@@ -53,7 +53,7 @@ var _ = Describe("A machine's address", Label("networks"), func() {
 			Expect((&machine{w: w, cid: "agent-" + agent}).pod(ctx).Status.PodIP).To(Equal(address))
 			w.must(ctx, "delete_vm", "agent-"+agent)
 		}
-	}, NodeTimeout(longTest))
+	}, Label("extended"), NodeTimeout(longTest))
 
 	It("that no pool holds is an error with what Calico says, after which nothing is left", func(ctx context.Context) {
 		config := filepath.Join(GinkgoT().TempDir(), "cpi.json")

@@ -141,7 +141,7 @@ func (l *laptop) vm(ctx context.Context) string {
 	return pods.Items[0].Name
 }
 
-var _ = Describe("From a laptop with a kubeconfig and no route to Pods, by kubectl bosh proxy,", Label("way-in"), Ordered, func() {
+var _ = Describe("From a laptop with a kubeconfig and no route to Pods, by kubectl bosh proxy,", Label("way-in", "extended"), Ordered, func() {
 	var (
 		l     *laptop
 		first string
