@@ -64,14 +64,14 @@ func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, er
 	return survey{pods.Items, services.Items, budgets.Items, templates.Items, copies.Items, used.Items, unfinished}, err
 }
 
-// unfinishedSnapshots are none where the cluster takes none.
+// unfinishedSnapshots are none where the cluster takes none, or the CPI was given no right to any (rbac.yaml).
 func unfinishedSnapshots(ctx context.Context, cluster *kube.Client, ofDirector string) ([]*extension.VolumeSnapshot, error) {
 	client, err := cluster.Snapshots()
 	if err != nil {
 		return nil, err
 	}
 	found, err := client.List(ctx, kube.Selection{Labels: ofDirector + "," + manifest.LabelUnfinished})
-	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrNotServed) {
+	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrNotServed) || errors.Is(err, kube.ErrRefused) {
 		return nil, nil
 	}
 	return found.Items, err

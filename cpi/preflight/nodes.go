@@ -90,14 +90,7 @@ func fewest(left map[string]int64, what, advice string) finding {
 }
 
 // lookAtAttachLimits counts how many volumes more of the default class's driver the nodes take.
-func lookAtAttachLimits(ctx context.Context, s *subject) finding {
-	class, err := s.class(ctx)
-	switch {
-	case err != nil:
-		return s.refused(err)
-	case class == nil:
-		return unknown("there is no default StorageClass", "see storage-classes")
-	}
+func lookAtAttachLimits(ctx context.Context, s *subject, class *storagev1.StorageClass) finding {
 	found, used, err := s.volumes(ctx, class.Provisioner)
 	if err != nil {
 		return failed(err, rightsOfChecks)

@@ -104,15 +104,22 @@ func judge(known map[string]*storagev1.StorageClass, standard string) finding {
 	return ok(strings.Join(said, "; "))
 }
 
-// lookAtDriver looks at what makes the default class's volumes.
-func lookAtDriver(ctx context.Context, s *subject) finding {
-	class, err := s.class(ctx)
-	switch {
-	case err != nil:
-		return s.refused(err)
-	case class == nil:
-		return unknown("there is no default StorageClass", "see storage-classes")
+// ofDefaultClass is a check of what goes by the default StorageClass.
+func ofDefaultClass(look func(context.Context, *subject, *storagev1.StorageClass) finding) func(context.Context, *subject) finding {
+	return func(ctx context.Context, s *subject) finding {
+		class, err := s.class(ctx)
+		switch {
+		case err != nil:
+			return s.refused(err)
+		case class == nil:
+			return unknown("there is no default StorageClass", "see storage-classes")
+		}
+		return look(ctx, s, class)
 	}
+}
+
+// lookAtDriver looks at what makes the default class's volumes.
+func lookAtDriver(ctx context.Context, s *subject, class *storagev1.StorageClass) finding {
 	drivers, err := s.client.CSIDrivers()
 	if err != nil {
 		return failed(err, rightsOfChecks)
@@ -130,14 +137,7 @@ func lookAtDriver(ctx context.Context, s *subject) finding {
 
 const defaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
 
-func lookAtSnapshotClass(ctx context.Context, s *subject) finding {
-	class, err := s.class(ctx)
-	switch {
-	case err != nil:
-		return s.refused(err)
-	case class == nil:
-		return unknown("there is no default StorageClass", "see storage-classes")
-	}
+func lookAtSnapshotClass(ctx context.Context, s *subject, class *storagev1.StorageClass) finding {
 	among, err := s.client.SnapshotClasses()
 	if err != nil {
 		return failed(err, rightsOfChecks)

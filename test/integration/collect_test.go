@@ -3,11 +3,13 @@ package integration
 import (
 	"context"
 	"os/exec"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -104,6 +106,17 @@ var _ = Describe("Left-overs", func() {
 		Eventually(w.collect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(left, left, ContainSubstring("-confirm")))
 		w.collect(ctx, director.UUID, "-confirm")
 		Expect(w.snapshots(ctx)).To(Equal([]string{known}))
+	})
+
+	It("are looked for without snapshots where the CPI has no right to those, as in clusters that take none", func(ctx context.Context) {
+		role, err := cluster.RbacV1().Roles(w.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return rule.Resources[0] == "volumesnapshots" })
+		_, err = cluster.RbacV1().Roles(w.namespace).Update(ctx, role, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() (director.Response, error) { return w.Call(ctx, "delete_snapshot", "snapshot-none") }).WithContext(ctx).Should(
+			HaveField("Error", HaveField("Message", ContainSubstring("refuses the request"))))
+		Expect(w.collect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
 	})
 
 	It("are budgets without machines, and those that block every drain", func(ctx context.Context) {
