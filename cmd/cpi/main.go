@@ -23,6 +23,7 @@ func main() {
 	confirm := flag.Bool("confirm", false, "with -collect: remove what is listed")
 	grace := flag.Duration("grace", 0, "with -collect: the age at which no call is at something any more (by default the longest timeout)")
 	check := flag.Bool("check", false, "serve no request, but look whether the CPI can work in the cluster, and what to do where not")
+	deep := flag.Bool("deep", false, "with -check: run Pods on the nodes too, and remove them; it takes up to a minute")
 	asJSON := flag.Bool("json", false, "with -check: report as JSON")
 	image := flag.String("image", "", "with -check: the image that Pods are tried with, a stemcell's")
 	flag.Parse()
@@ -37,7 +38,7 @@ func main() {
 		return
 	}
 	if *check {
-		os.Exit(runCheck(ctx, *path, *image, *asJSON))
+		os.Exit(runCheck(ctx, *path, *image, *deep, *asJSON))
 	}
 	// Each call can be repeated from any point at which it was cut short: it ends as if it was killed.
 	whenCallerGoes(os.Getppid(), os.Stdout, func() { os.Exit(1) })
@@ -61,13 +62,18 @@ func runCollect(ctx context.Context, path string, collector cpi.Collector) (err 
 }
 
 // runCheck returns the exit status: 0 only when all that is required holds.
-func runCheck(ctx context.Context, path, image string, asJSON bool) int {
+func runCheck(ctx context.Context, path, image string, deep, asJSON bool) int {
 	config, err := cpi.LoadConfig(path)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	results, err := preflight.Run(ctx, config, image)
+	if err == nil && deep {
+		var found []preflight.Result
+		found, err = preflight.RunDeep(ctx, config, image)
+		results = append(results, found...)
+	}
 	if err == nil {
 		err = preflight.Write(os.Stdout, results, asJSON)
 	}

@@ -52,6 +52,9 @@ var _ = Describe("The page about the checks", func() {
 		for _, check := range Checks() {
 			expected = append(expected, []string{check.Name, string(check.Kind)})
 		}
+		for _, check := range DeepChecks() {
+			expected = append(expected, []string{check.Name, string(check.Kind)})
+		}
 		var rows [][]string
 		for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| (required|advised) \\| .+ \\| .+ \\|$").FindAllStringSubmatch(content("docs/preflight.md"), -1) {
 			rows = append(rows, row[1:])

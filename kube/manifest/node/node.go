@@ -97,3 +97,7 @@ func Helpers() map[string]string {
 	}
 	return programs
 }
+
+// Probe returns the command that tells what a machine would find on its node, as lines "name value" in the termination message
+// of its Pod. SERVICE in its environment is the name and port, "name:port", of a Service of which it is to be the only Pod.
+func Probe() []string { return command("probe") }

@@ -1,0 +1,51 @@
+package manifest
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/kube/manifest/node"
+)
+
+// probePort is where a probe listens to itself, through its Service.
+const probePort = 6868
+
+// Probe is a Pod like the machine, on this node, that tells in its termination message what a machine finds there, and ends. It is
+// behind the Service of its own name.
+func Probe(vm VM, nodeName string) *corev1.Pod {
+	vm.Affinity, vm.Tolerations = onNode(nodeName), []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	vm.Services = []Service{ProbeService(vm.Name)}
+	pod := vm.Pod()
+	container := &pod.Spec.Containers[0]
+	container.Command, container.Args = node.Probe(), nil
+	container.Env = []corev1.EnvVar{{Name: "SERVICE", Value: fmt.Sprintf("%s:%d", vm.Name, probePort)}}
+	container.StartupProbe, container.ReadinessProbe, container.Lifecycle = nil, nil, nil
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	pod.Spec.TerminationGracePeriodSeconds = new(int64(1))
+	withoutSettings(pod)
+	return pod
+}
+
+// ProbeService is the Service of the probe of this name.
+func ProbeService(name string) Service {
+	return Service{Name: name, Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Name: "probe", Port: probePort}}, PublishNotReadyAddresses: true}
+}
+
+// withoutSettings takes the volume with the agent's settings from a Pod that has no agent.
+func withoutSettings(pod *corev1.Pod) {
+	var volumes []corev1.Volume
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Secret == nil {
+			volumes = append(volumes, volume)
+		}
+	}
+	pod.Spec.Volumes = volumes
+	var mounts []corev1.VolumeMount
+	for _, mount := range pod.Spec.Containers[0].VolumeMounts {
+		if mount.MountPath != machineSecret {
+			mounts = append(mounts, mount)
+		}
+	}
+	pod.Spec.Containers[0].VolumeMounts = mounts
+}
