@@ -1,6 +1,6 @@
 # `make demo` and `make test` are all that a newcomer needs; each installs or builds what it wants.
 
-.PHONY: build test integration e2e fuzz bench lint demo demo-delete cluster-up cluster-down release clean
+.PHONY: build test integration e2e faults fuzz bench lint demo demo-delete cluster-up cluster-down release clean
 
 # The CPI, the CNI shim and the kubectl plugin, static.
 build:
@@ -15,6 +15,10 @@ test:
 # Tests on the real node, as root; LABEL=disks picks a suite.
 e2e:
 	scripts/e2e "$(LABEL)"
+
+# Each request of each call, disturbed in each way; CELLS=regexp for some.
+faults:
+	scripts/faults $(if $(CELLS),"$(CELLS)")
 
 # What comes from outside, at random; DURATION=10m for each target.
 fuzz:

@@ -3,6 +3,7 @@ module bosh-kubernetes-cpi
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/cloudfoundry/bosh-cpi-go v0.0.0-20260704100148-ac82151a2d68
 	github.com/cloudfoundry/bosh-utils v0.0.642
 	github.com/containernetworking/cni v1.3.0

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -163,85 +161,4 @@ func (p *Proxy) Kubeconfig(path, namespace string) error {
 		return err
 	}
 	return os.WriteFile(path, content, 0o600)
-}
-
-// Unavailable answers request n with a 503 that carries no Retry-After, once.
-func Unavailable(n int) Fault {
-	return at(n, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"ServiceUnavailable","code":503,"message":"unavailable"}`)
-	})
-}
-
-// Foreign answers every request with the code and a text that is not of Kubernetes, as a proxy does that
-// has lost its API server.
-func Foreign(code int) Fault {
-	return func(_ int, w http.ResponseWriter, _ *http.Request, _ http.Handler) {
-		http.Error(w, "no such backend", code)
-	}
-}
-
-// ResetBefore breaks the connection instead of passing request n on.
-func ResetBefore(n int) Fault {
-	return at(n, func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) })
-}
-
-// ResetAfter passes request n on and breaks the connection instead of answering.
-func ResetAfter(n int) Fault {
-	return at(n, func(_ http.ResponseWriter, r *http.Request, next http.Handler) {
-		if r.URL.Query().Get("watch") == "" {
-			next.ServeHTTP(httptest.NewRecorder(), r)
-		}
-		panic(http.ErrAbortHandler)
-	})
-}
-
-// CutShort passes request n on and breaks the connection in the middle of the answer's body.
-func CutShort(n int) Fault {
-	return at(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if r.URL.Query().Get("watch") != "" {
-			panic(http.ErrAbortHandler)
-		}
-		whole := httptest.NewRecorder()
-		next.ServeHTTP(whole, r)
-		body := whole.Body.Bytes()
-		w.Header().Set("Content-Type", whole.Header().Get("Content-Type"))
-		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		w.WriteHeader(whole.Code)
-		_, _ = w.Write(body[:len(body)/2])
-		panic(http.ErrAbortHandler)
-	})
-}
-
-// Before does something and passes request n on only when it returns true; otherwise the connection
-// breaks.
-func Before(n int, do func() bool) Fault {
-	return at(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if !do() {
-			panic(http.ErrAbortHandler)
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// After passes request n on, does something, and breaks the connection instead of answering.
-func After(n int, do func()) Fault {
-	return at(n, func(_ http.ResponseWriter, r *http.Request, next http.Handler) {
-		if r.URL.Query().Get("watch") == "" {
-			next.ServeHTTP(httptest.NewRecorder(), r)
-		}
-		do()
-		panic(http.ErrAbortHandler)
-	})
-}
-
-func at(n int, do func(http.ResponseWriter, *http.Request, http.Handler)) Fault {
-	return func(i int, w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if i != n {
-			next.ServeHTTP(w, r)
-			return
-		}
-		do(w, r, next)
-	}
 }

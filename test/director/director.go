@@ -25,8 +25,9 @@ type Director struct {
 	onStart    func(*os.Process)
 }
 
-// Mortal is the same director, and a function that kills the process of its latest call.
-func (d *Director) Mortal() (mortal *Director, kill func() error) {
+// Mortal is the same director, and a function that sends a signal to the process of its latest call, if
+// there is one.
+func (d *Director) Mortal() (mortal *Director, end func(os.Signal) error) {
 	var mutex sync.Mutex
 	var process *os.Process
 	copied := *d
@@ -35,10 +36,13 @@ func (d *Director) Mortal() (mortal *Director, kill func() error) {
 		defer mutex.Unlock()
 		process = started
 	}
-	return &copied, func() error {
+	return &copied, func(signal os.Signal) error {
 		mutex.Lock()
 		defer mutex.Unlock()
-		return process.Kill()
+		if process == nil {
+			return os.ErrProcessDone // it has not started
+		}
+		return process.Signal(signal)
 	}
 }
 

@@ -130,7 +130,7 @@ func (w *world) killing() func(ctx context.Context, n int, method string, argume
 	Expect(proxy.Kubeconfig(kubeconfig, w.namespace)).To(Succeed())
 	doomed, kill := w.directorVia(kubeconfig).Mortal()
 	return func(ctx context.Context, n int, method string, arguments ...any) bool {
-		proxy.Reset(apiproxy.After(n, func() { _ = kill() }))
+		proxy.Reset(apiproxy.After(n, func() { _ = kill(os.Kill) }))
 		_, err := doomed.Call(ctx, method, arguments...)
 		return err != nil
 	}

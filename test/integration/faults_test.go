@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -18,7 +19,7 @@ import (
 func (w world) killed(ctx context.Context, n int, after bool, method string, arguments ...any) bool {
 	GinkgoHelper()
 	killing, end := w.Mortal()
-	kill := func() { Expect(end()).To(Succeed()) }
+	kill := func() { Expect(end(os.Kill)).To(Succeed()) }
 	if after {
 		proxy.Reset(apiproxy.After(n, kill))
 	} else {

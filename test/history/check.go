@@ -1,0 +1,115 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// CheckDisk returns the shortest beginning of the calls about one disk that cannot have come about, as text, or "". The disk
+// was there at first, of this size, and of no VM.
+func CheckDisk(calls []Call, sizeMiB int) string {
+	return check(calls, disk{exists: true, sizeMiB: sizeMiB}, disk.after)
+}
+
+// CheckMachine is CheckDisk for a machine, which was not there at first.
+func CheckMachine(calls []Call) string { return check(calls, machine{}, machine.after) }
+
+// About sorts calls by what they are about.
+func About(calls []Call) map[string][]Call {
+	sorted := map[string][]Call{}
+	for _, call := range calls {
+		sorted[call.About] = append(sorted[call.About], call)
+	}
+	return sorted
+}
+
+// patience is how long an order is looked for.
+const patience = time.Minute
+
+func check[S comparable](calls []Call, first S, after func(S, Call) []S) string {
+	calls = slices.Clone(calls)
+	slices.SortFunc(calls, func(a, b Call) int { return cmp.Compare(a.Ended, b.Ended) })
+	if explained(calls, first, after) {
+		return ""
+	}
+	// What comes later makes nothing possible that was not.
+	shortest := sort.Search(len(calls), func(n int) bool { return !explained(until(calls, n), first, after) })
+	return describe(until(calls, shortest))
+}
+
+// until is what is known when the first n calls have ended: others that have begun may have had their effect.
+func until(calls []Call, n int) []Call {
+	known := slices.Clone(calls[:n])
+	for _, call := range calls[n:] {
+		if n > 0 && call.Started <= calls[n-1].Ended {
+			call.Outcome = Lost
+			known = append(known, call)
+		}
+	}
+	return known
+}
+
+// lingers is how long after its end a call may still have its effect, when it did not end well.
+const lingers = int64(10 * time.Second)
+
+// explained reports whether there is an order in which the calls, one after another, have these outcomes.
+func explained[S comparable](calls []Call, first S, after func(S, Call) []S) bool {
+	model := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{first} },
+		Step: func(state, input, _ any) []any {
+			var next []any
+			for _, each := range after(state.(S), input.(Call)) {
+				next = append(next, each)
+			}
+			return next
+		},
+	}
+	operations := make([]porcupine.Operation, 0, len(calls))
+	for i, call := range calls {
+		ended := call.Ended
+		if call.uncertain() {
+			ended += lingers
+		}
+		operations = append(operations, porcupine.Operation{ClientId: i, Input: call, Call: call.Started, Return: ended})
+	}
+	// Unknown, when the time is over, is no violation.
+	return porcupine.CheckOperationsTimeout(model.ToModel(), operations, patience) != porcupine.Illegal
+}
+
+func describe(calls []Call) string {
+	slices.SortFunc(calls, func(a, b Call) int { return cmp.Compare(a.Started, b.Started) })
+	var text strings.Builder
+	for _, call := range calls {
+		fmt.Fprintf(&text, "%10.3fs to %10.3fs %s %s", seconds(call.Started), seconds(call.Ended), call.Method, call.About)
+		if call.VM != "" {
+			fmt.Fprintf(&text, " %s", call.VM)
+		}
+		if call.SizeMiB != 0 {
+			fmt.Fprintf(&text, " %d MiB", call.SizeMiB)
+		}
+		fmt.Fprintf(&text, ": %s\n", call.Outcome)
+	}
+	return text.String()
+}
+
+func seconds(moment int64) float64 { return time.Duration(moment).Seconds() }
+
+// Counts tells how many calls of each method had which outcome.
+func Counts(calls []Call) string {
+	counts := map[string]int{}
+	for _, call := range calls {
+		counts[call.Method+" "+string(call.Outcome)]++
+	}
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(&text, "%s: %d\n", name, counts[name])
+	}
+	return text.String()
+}
