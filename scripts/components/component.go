@@ -1,0 +1,124 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/licensecheck"
+	mod "golang.org/x/mod/module"
+)
+
+// taken are the licences that the project takes: what it is made of can be used and given on with it.
+var taken = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unlicense", "CC0-1.0"}
+
+// component is a module that a program is made of.
+type component struct {
+	path, version, sum string
+	licences           []string // by their SPDX identifiers
+	texts              []string // of its licences and notices
+}
+
+// componentsOf returns the modules of a program, and Go itself.
+func componentsOf(info *buildinfo.BuildInfo) ([]component, error) {
+	root, err := output("go", "env", "GOROOT")
+	if err != nil {
+		return nil, err
+	}
+	std := component{path: "stdlib", version: info.GoVersion}
+	if err := std.read(strings.TrimSpace(root)); err != nil {
+		return nil, err
+	}
+	all := []component{std}
+	for _, module := range info.Deps {
+		if module.Replace != nil {
+			module = module.Replace
+		}
+		each := component{path: module.Path, version: module.Version, sum: module.Sum}
+		folder, err := folderOf(each)
+		if err == nil {
+			err = each.read(folder)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s@%s: %w", each.path, each.version, err)
+		}
+		all = append(all, each)
+	}
+	return all, nil
+}
+
+// folderOf is where the files of a module are that the program was built of.
+func folderOf(module component) (string, error) {
+	cache, err := output("go", "env", "GOMODCACHE")
+	if err != nil {
+		return "", err
+	}
+	path, err := mod.EscapePath(module.path)
+	if err != nil {
+		return "", err
+	}
+	version, err := mod.EscapeVersion(module.version)
+	return filepath.Join(strings.TrimSpace(cache), path+"@"+version), err
+}
+
+func output(program string, arguments ...string) (string, error) {
+	command := exec.Command(program, arguments...)
+	command.Stderr = os.Stderr
+	out, err := command.Output()
+	return string(out), err
+}
+
+var (
+	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|unlicense)([-.].*)?$`)
+	documents   = regexp.MustCompile(`(?i)[-.]docs$`) // their licence: a program holds none of them
+	noticeFile  = regexp.MustCompile(`(?i)^notice([-.].*)?$`)
+)
+
+// read finds the licences in the module's folder.
+func (c *component) read(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		licence := licenceFile.MatchString(entry.Name())
+		if entry.IsDir() || documents.MatchString(entry.Name()) || !licence && !noticeFile.MatchString(entry.Name()) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(folder, entry.Name()))
+		if err != nil {
+			return err
+		}
+		c.texts = append(c.texts, string(text))
+		if licence {
+			if err := c.add(entry.Name(), text); err != nil {
+				return err
+			}
+		}
+	}
+	if len(c.licences) == 0 {
+		return fmt.Errorf("no licence is found in %s", folder)
+	}
+	slices.Sort(c.licences)
+	c.licences = slices.Compact(c.licences)
+	return nil
+}
+
+// add notes the licences of a file.
+func (c *component) add(file string, text []byte) error {
+	for _, match := range licensecheck.Scan(text).Match {
+		if match.IsURL { // a licence that is named, beside the one that is there
+			continue
+		}
+		if !slices.Contains(taken, match.ID) {
+			return fmt.Errorf("its %s is %s, which is none of %s", file, match.ID, strings.Join(taken, ", "))
+		}
+		c.licences = append(c.licences, match.ID)
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+func TestComponents(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "scripts/components")
+}
+
+const mit = `Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation files
+(the "Software"), to deal in the Software without restriction, including without limitation the rights to use, copy, modify, merge, publish,
+distribute, sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is furnished to do so, subject to the
+following conditions:
+
+The above copyright notice and this permission notice shall be included in all copies or substantial portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF
+MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY
+CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE
+OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.`
+
+var _ = Describe("A module's licence", func() {
+	in := func(files map[string]string) (*component, error) {
+		GinkgoHelper()
+		folder := GinkgoT().TempDir()
+		for name, text := range files {
+			Expect(os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600)).To(Succeed())
+		}
+		c := &component{}
+		return c, c.read(folder)
+	}
+	licences := func(files map[string]string) []string {
+		GinkgoHelper()
+		found, err := in(files)
+		Expect(err).NotTo(HaveOccurred())
+		return found.licences
+	}
+
+	It("is found whatever the file is called, and a notice goes with it", func() {
+		for _, name := range []string{"LICENSE", "LICENCE.md", "License.txt", "COPYING"} {
+			Expect(licences(map[string]string{name: mit, "NOTICE": "by somebody", "README.md": "no licence"})).To(Equal([]string{"MIT"}))
+		}
+	})
+
+	It("has to be there", func() {
+		_, err := in(map[string]string{"README.md": mit})
+		Expect(err).To(MatchError(ContainSubstring("no licence is found")))
+	})
+
+	It("has to be one that the project takes", func() {
+		_, err := in(map[string]string{"LICENSE": mit, "COPYING": "SPDX-License-Identifier: GPL-3.0-only\n\nThis program is free software: you can redistribute it and/or modify " +
+			"it under the terms of the GNU General Public License as published by the Free Software Foundation, either version 3 of the License, or (at your option) any later version."})
+		Expect(err).To(MatchError(And(ContainSubstring("COPYING is"), ContainSubstring("which is none of"))))
+	})
+
+	It("of documents does not matter: no program holds them", func() {
+		Expect(licences(map[string]string{"LICENSE": mit, "LICENSE.docs": "Attribution-ShareAlike 4.0 International"})).To(Equal([]string{"MIT"}))
+	})
+
+	It("stands once in the notice for all who have it", func() {
+		notice := noticeOf(map[string]component{"a@v1": {texts: []string{"one"}}, "b@v2": {texts: []string{"two", "one"}}})
+		Expect(notice).To(HavePrefix("The programs of this project contain"))
+		Expect(notice).To(ContainSubstring("a@v1\nb@v2\n\none\n"))
+		Expect(notice).To(ContainSubstring("\nb@v2\n\ntwo\n"))
+	})
+})
