@@ -34,7 +34,7 @@ type Proxy struct {
 // It passes it on by calling next, or does something else.
 type Fault func(n int, w http.ResponseWriter, r *http.Request, next http.Handler)
 
-// New starts a proxy for the cluster of a kubeconfig file.
+// New starts a proxy for the cluster of a kubeconfig file. It refuses requests that may be answered with what is not so any more.
 func New(kubeconfig string) (*Proxy, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -59,6 +59,10 @@ func New(kubeconfig string) (*Proxy, error) {
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("resourceVersion") == "0" {
+			http.Error(w, "whatever an API server remembers, however old, is nothing to go by", http.StatusBadRequest)
+			return
+		}
 		p.mutex.Lock()
 		p.requests = append(p.requests, describe(r))
 		n, fault := len(p.requests), p.fault
