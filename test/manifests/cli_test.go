@@ -24,7 +24,8 @@ var values = map[string]any{
 	"registry_repository": "registry.example.com/bosh/stemcells", "registry_username": "bosh",
 	"registry_password": "secret", "registry_ca": "",
 	"external_db_host": "db.example.com", "bucket_name": "director",
-	"network_range": "10.1.128.0/17", "network_gateway": "10.1.128.1", "network_reserved": []string{"10.1.128.1-10.1.128.20"},
+	"address_annotations": []any{map[string]any{"name": "ovn.kubernetes.io/ip_address", "value": "{{index .IPs 0}}"}},
+	"network_range":       "10.1.128.0/17", "network_gateway": "10.1.128.1", "network_reserved": []string{"10.1.128.1-10.1.128.20"},
 	"cluster_dns": "10.246.0.10", "cluster_domain": "cluster.local", "zone1": "zone-a", "zone2": "zone-b", "zone3": "zone-c",
 	"east_kubeconfig": "", "east_namespace": "bosh", "west_kubeconfig": "", "west_namespace": "bosh-west",
 }

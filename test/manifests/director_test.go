@@ -146,6 +146,15 @@ var _ = Describe("A director's manifest", func() {
 		Expect(at(group, "director", "cpi_additional_volumes")).To(ConsistOf(map[string]any{"path": mounted, "mount_only": true}))
 	})
 
+	It("with address-annotations.yml asks for static addresses by another annotation, for create-env and for the director", func(ctx context.Context) {
+		wanted := director(ways[0], part{ops: []string{own("address-annotations.yml")}, vars: []string{"address_annotations"}})
+		manifest := wanted.interpolate(ctx)
+		for _, properties := range []any{at(manifest, "instance_groups", "bosh", "properties"), at(manifest, "cloud_provider", "properties")} {
+			asked := mustRender(ctx, properties).config().Network.AddressAnnotations
+			Expect(asked).To(ConsistOf(And(HaveField("Name", "ovn.kubernetes.io/ip_address"), HaveField("Value", "{{index .IPs 0}}"))))
+		}
+	})
+
 	It("of another IaaS takes the CPI as a second one, whose clusters a cpi-config names", func(ctx context.Context) {
 		wanted := template{base: fixture("bosh.yml"), ops: []string{fixture("other-cpi.yml"), own("cpi-secondary.yml")},
 			vars: []string{"director_name", "internal_ip", "internal_cidr", "internal_gw", "kubernetes_cpi_url", "releases"}}
