@@ -33,18 +33,35 @@ type Collector struct {
 	Out      io.Writer     // gets a line for each left-over: what, why, its age, what becomes of it
 }
 
-// Run removes, or only reports, what is left over now.
+// Run removes, or only reports, what is left over now in the cluster of the configuration.
 func (c Collector) Run(ctx context.Context) error {
-	if label, ok := manifest.LabelValue(c.Director); !ok || label == "" {
-		return fmt.Errorf("whose left-overs? Name the director with -director UUID, as `bosh env` shows it; %q is none", c.Director)
-	}
 	cluster, err := kube.New(c.Config.Kubernetes, c.Config.Timeouts.Request.Duration)
 	if err != nil {
 		return err
 	}
+	found, err := c.Collect(ctx, cluster)
+	return errors.Join(err, c.report(found, err == nil))
+}
+
+// Collected is a left-over, and what has become of it.
+type Collected struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Age       string `json:"age"` // as kubectl shows it
+	Why       string `json:"why"`
+	Outcome   string `json:"outcome"`
+}
+
+// Collect removes, or only returns, what is left over now in the client's cluster and namespace, whatever cluster the
+// configuration names.
+func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Collected, error) {
+	if label, ok := manifest.LabelValue(c.Director); !ok || label == "" {
+		return nil, fmt.Errorf("whose left-overs? Name the director with -director UUID, as `bosh env` shows it; %q is none", c.Director)
+	}
 	found, err := c.survey(ctx, cluster)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	session := &machine.Session{
 		Call: &call.Call{
@@ -52,9 +69,9 @@ func (c Collector) Run(ctx context.Context) error {
 		},
 		Options: machine.Options{Disk: c.Config.Disk},
 	}
+	var collected []Collected
 	var failed []error
-	left := found.leftOvers(time.Now(), cmp.Or(c.Grace, c.Config.Timeouts.longest()))
-	for _, each := range left {
+	for _, each := range found.leftOvers(time.Now(), cmp.Or(c.Grace, c.Config.Timeouts.longest())) {
 		outcome := "would be " + each.remedy
 		switch {
 		case each.remedy == "":
@@ -66,16 +83,34 @@ func (c Collector) Run(ctx context.Context) error {
 				failed = append(failed, err)
 			}
 		}
-		fmt.Fprintf(c.Out, "%s %s/%s (%s old): %s: %s\n",
-			each.kind, cluster.Namespace, each.object.GetName(), duration.HumanDuration(each.age), each.why, outcome)
+		collected = append(collected, Collected{Kind: each.kind, Namespace: cluster.Namespace, Name: each.object.GetName(),
+			Age: duration.HumanDuration(each.age), Why: each.why, Outcome: outcome})
+	}
+	return collected, errors.Join(failed...)
+}
+
+// report writes what was collected, also where some of it failed. Where nothing could be looked at there is nothing to say.
+func (c Collector) report(found []Collected, whole bool) error {
+	if len(found) == 0 && !whole {
+		return nil
+	}
+	for _, each := range found {
+		if _, err := fmt.Fprintln(c.Out, each); err != nil {
+			return err
+		}
 	}
 	switch {
-	case len(left) == 0:
+	case len(found) == 0:
 		fmt.Fprintln(c.Out, "nothing is left over")
 	case !c.Confirm:
 		fmt.Fprintln(c.Out, "nothing was changed; -confirm does it")
 	}
-	return errors.Join(failed...)
+	return nil
+}
+
+// String is a line about it.
+func (c Collected) String() string {
+	return fmt.Sprintf("%s %s/%s (%s old): %s: %s", c.Kind, c.Namespace, c.Name, c.Age, c.Why, c.Outcome)
 }
 
 // leftOver is an object that no call needs any more, or a budget that is too big for its group.

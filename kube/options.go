@@ -3,8 +3,10 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -39,7 +41,9 @@ func (o Options) Validate() error {
 // https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/.
 const (
 	serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
-	inClusterHost  = "kubernetes.default.svc"
+	inClusterURL   = "https://kubernetes.default.svc:443"
+	// keptURL is where a machine keeps the API server's URL: kube/manifest/node/lib/api-server.sh.
+	keptURL = "/etc/bosh-kubernetes-cpi/api-server"
 )
 
 // restConfig returns the connection's settings and the namespace to work in.
@@ -73,17 +77,17 @@ func (o Options) restConfig() (*rest.Config, string, error) {
 	return config, namespace, nil
 }
 
-// inCluster is rest.InClusterConfig without its dependence on KUBERNETES_SERVICE_HOST: the director
-// starts a CPI with an emptied environment.
+// inCluster is rest.InClusterConfig without its dependence on KUBERNETES_SERVICE_HOST: the director starts a CPI with an
+// emptied environment. The token is read at each start, and again while the process runs: the kubelet renews it.
 func inCluster(namespace string) (*rest.Config, string, error) {
 	token := serviceAccount + "/token"
 	if _, err := os.Stat(token); err != nil {
 		return nil, "", fmt.Errorf("no kubeconfig is configured, and this is not a Pod with a service account: "+
 			"set kubernetes.kubeconfig or kubernetes.kubeconfig_path (%w)", err)
 	}
-	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
-	if host == "" || port == "" {
-		host, port = inClusterHost, "443"
+	server, err := serverOfPods(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), keptURL)
+	if err != nil {
+		return nil, "", err
 	}
 	if namespace == "" {
 		own, err := os.ReadFile(serviceAccount + "/namespace")
@@ -93,10 +97,26 @@ func inCluster(namespace string) (*rest.Config, string, error) {
 		namespace = string(own)
 	}
 	return &rest.Config{
-		Host:            "https://" + net.JoinHostPort(host, port),
+		Host:            server,
 		BearerTokenFile: token,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: serviceAccount + "/ca.crt"},
 	}, namespace, nil
+}
+
+// serverOfPods is the API server's URL: as the kubelet tells it to a container, as the machine has kept that at its boot,
+// or by its name, for which the cluster's name servers have to be asked.
+func serverOfPods(host, port, kept string) (string, error) {
+	if host != "" && port != "" {
+		return "https://" + net.JoinHostPort(host, port), nil
+	}
+	content, err := os.ReadFile(kept)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return inClusterURL, nil
+	case err != nil:
+		return "", fmt.Errorf("where the API server is cannot be read, set kubernetes.kubeconfig: %w", err)
+	}
+	return strings.TrimSpace(string(content)), nil
 }
 
 // DefaultPatience is how long a request is repeated while the API server cannot be reached: long

@@ -140,6 +140,8 @@ func (s Selection) String() string {
 		return s.Name
 	case s.Labels != "":
 		return "(" + s.Labels + ")"
+	case s.Fields == "":
+		return "(all)"
 	default:
 		return "(" + s.Fields + ")"
 	}

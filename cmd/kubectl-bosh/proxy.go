@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/proxy"
+	"bosh-kubernetes-cpi/kube"
 )
 
 // proxyOptions are the flags of `kubectl bosh proxy`.
@@ -20,6 +22,9 @@ type proxyOptions struct {
 	direct bool
 	wait   time.Duration
 }
+
+// machineWait is how long a connection waits for a machine that is not up, unless the operator says otherwise.
+const machineWait = 20 * time.Second
 
 func newProxyCommand(connection *connection) *cobra.Command {
 	var options proxyOptions
@@ -47,7 +52,7 @@ With a COMMAND, that is run with BOSH_ALL_PROXY set, and its exit status becomes
 	flags.Uint16Var(&options.port, "port", 0, "Port to listen on; any free one by default")
 	flags.BoolVar(&options.direct, "direct", false,
 		"Dial addresses that are no machine's and no Service's from here (as when the BOSH CLI fetches releases); without it, they are refused")
-	flags.DurationVar(&options.wait, "wait", 20*time.Second, "How long to wait for a machine that is not up, as while it is made anew")
+	flags.DurationVar(&options.wait, "wait", machineWait, "How long to wait for a machine that is not up, as while it is made anew")
 	return command
 }
 
@@ -56,9 +61,8 @@ func serveProxy(command *cobra.Command, connection *connection, options proxyOpt
 	if err != nil {
 		return err
 	}
-	ctx, log := command.Context(), &log{to: command.ErrOrStderr()}
-	server := proxy.New(client, config)
-	server.Direct, server.Say, server.Finder.Wait = options.direct, log.say, options.wait
+	server, log := newServer(command, client, config, options)
+	ctx := command.Context()
 	if err := server.Check(ctx); err != nil {
 		return err
 	}
@@ -66,18 +70,31 @@ func serveProxy(command *cobra.Command, connection *connection, options proxyOpt
 	if err != nil {
 		return err
 	}
-	url := "socks5://" + listener.Addr().String()
-	if len(run) == 0 {
-		fmt.Fprintf(command.OutOrStdout(), "export BOSH_ALL_PROXY=%s\n", url)
-		log.say("leads to the machines of namespace " + client.Namespace + " until it is interrupted")
-		return server.Serve(ctx, listener)
+	if len(run) > 0 {
+		return runThrough(ctx, server, listener, run)
 	}
+	fmt.Fprintf(command.OutOrStdout(), "export BOSH_ALL_PROXY=%s\n", urlOf(listener))
+	log.say("leads to the machines of namespace " + client.Namespace + " until it is interrupted")
+	return server.Serve(ctx, listener)
+}
+
+func newServer(command *cobra.Command, client *kube.Client, config *rest.Config, options proxyOptions) (*proxy.Server, *log) {
+	log := &log{to: command.ErrOrStderr()}
+	server := proxy.New(client, config)
+	server.Direct, server.Say, server.Finder.Wait = options.direct, log.say, options.wait
+	return server, log
+}
+
+func urlOf(listener net.Listener) string { return "socks5://" + listener.Addr().String() }
+
+// runThrough runs the command with BOSH_ALL_PROXY set, and serves until it has ended.
+func runThrough(ctx context.Context, server *proxy.Server, listener net.Listener, run []string) error {
 	// The command hears of signals, and ends by itself; until then it needs the proxy.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(serving, listener) }()
-	err = runWith(serving, run, "BOSH_ALL_PROXY="+url)
+	err := runWith(serving, run, "BOSH_ALL_PROXY="+urlOf(listener))
 	stop()
 	if failed := <-served; err == nil {
 		return failed

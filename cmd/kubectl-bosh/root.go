@@ -29,18 +29,35 @@ func (c *connection) addFlags(flags *pflag.FlagSet) {
 
 // open returns a client of the namespace, and the settings that it was made of. No request is sent.
 func (c *connection) open() (*kube.Client, *rest.Config, error) {
-	source := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, &c.overrides)
-	config, err := source.ClientConfig()
+	namespace, err := c.namespace()
 	if err != nil {
 		return nil, nil, err
 	}
-	namespace, _, err := source.Namespace()
+	return c.openIn(namespace)
+}
+
+// openIn is open for another namespace than that of the flags and the kubeconfig.
+func (c *connection) openIn(namespace string) (*kube.Client, *rest.Config, error) {
+	config, err := c.source().ClientConfig()
 	if err != nil {
 		return nil, nil, err
 	}
 	config.UserAgent = "kubectl-bosh"
 	client, err := kube.NewFor(config, namespace, patience)
 	return client, config, err
+}
+
+// namespace is the one of the flags, or of the kubeconfig's context; kubectl's default without either.
+func (c *connection) namespace() (string, error) {
+	namespace, _, err := c.source().Namespace()
+	return namespace, err
+}
+
+// given is the namespace of the flags; "" without one.
+func (c *connection) given() string { return c.overrides.Context.Namespace }
+
+func (c *connection) source() clientcmd.ClientConfig {
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, &c.overrides)
 }
 
 func newRoot() *cobra.Command {
@@ -57,6 +74,7 @@ INSTANCE is GROUP/INDEX or GROUP/ID as BOSH names instances, the ID alone, or th
 	}
 	to.addFlags(root.PersistentFlags())
 	for _, command := range []func(*connection) *cobra.Command{
+		newUpCommand, newDownCommand, newCheckCommand, newCollectCommand,
 		newProxyCommand, newPsCommand, newDescribeCommand, newLogsCommand, newExecCommand, newSSHCommand,
 	} {
 		root.AddCommand(command(to))

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/term"
 )
 
-// runWith runs the command to its end with this in its environment beside what is there. Its exit status other than 0 is
+// runWith runs the command to its end with these in its environment beside what is there. Its exit status other than 0 is
 // an exitStatus.
-func runWith(ctx context.Context, arguments []string, variable string) error {
+func runWith(ctx context.Context, arguments []string, variables ...string) error {
 	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	command.Env = append(os.Environ(), variable)
+	command.Env = append(os.Environ(), variables...)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)

@@ -47,6 +47,13 @@ func seen(nodes []*corev1.Node) (plugin, bool) {
 	return plugin{}, false
 }
 
+// NetworkPlugin is the name of the network plugin that the nodes tell of, and the annotation of a Pod by which it gives an
+// address; empty where they tell of none, and where it gives none.
+func NetworkPlugin(nodes []*corev1.Node) (name, annotation string) {
+	found, _ := seen(nodes)
+	return found.name, found.annotation
+}
+
 func lookAtAddresses(ctx context.Context, s *subject) finding {
 	var asked []string
 	for _, annotation := range s.config.Network.AddressAnnotations {

@@ -36,6 +36,11 @@ func Run(ctx context.Context, config cpi.Config, image string) ([]Result, error)
 	if err != nil {
 		return nil, err
 	}
+	return Look(ctx, config, client, image), nil
+}
+
+// Look is Run for the cluster and the namespace of the client, whatever cluster the configuration names.
+func Look(ctx context.Context, config cpi.Config, client *kube.Client, image string) []Result {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	s := newSubject(config, client, image)
@@ -51,7 +56,7 @@ func Run(ctx context.Context, config cpi.Config, image string) ([]Result, error)
 		}
 		results[i+1] = check.run(ctx, s)
 	})
-	return results, nil
+	return results
 }
 
 // Holds reports that nothing that is required fails.

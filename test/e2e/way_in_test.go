@@ -27,15 +27,17 @@ import (
 type laptop struct {
 	w       *world
 	network string
+	in      string // the namespace that it leads to
 	folder  string // for what create-env reads and keeps
 	address string // the machine's
 	way     string // the proxy's address, on the laptop's loopback interface
 }
 
-// newLaptop has the releases of the demo, and a proxy that runs.
+// newLaptop has the releases of the demo.
 func newLaptop(ctx context.Context) *laptop {
 	GinkgoHelper()
-	l := &laptop{w: newWorld(ctx), network: fmt.Sprintf("way-in-%d", os.Getpid()), address: newAddress()}
+	w := newWorld(ctx)
+	l := &laptop{w: w, in: w.namespace, network: fmt.Sprintf("way-in-%d", os.Getpid()), address: newAddress()}
 	var err error
 	l.folder, err = os.MkdirTemp("", "way-in")
 	Expect(err).NotTo(HaveOccurred())
@@ -48,7 +50,6 @@ func newLaptop(ctx context.Context) *laptop {
 	Expect(os.WriteFile(filepath.Join(l.folder, "listen.yml"), []byte(
 		"- {type: replace, path: /cloud_provider/properties/agent/mbus, value: 'https://mbus:((mbus_bootstrap_password))@0.0.0.0:6868'}\n"), 0o600)).To(Succeed())
 	l.join(ctx)
-	l.openWay()
 	return l
 }
 
@@ -87,7 +88,7 @@ func (l *laptop) openWay() {
 	GinkgoHelper()
 	program, err := filepath.Abs("../../bin/kubectl-bosh")
 	Expect(err).NotTo(HaveOccurred())
-	session, err := gexec.Start(l.command(context.Background(), program, "proxy", "--namespace", l.w.namespace), GinkgoWriter, GinkgoWriter)
+	session, err := gexec.Start(l.command(context.Background(), program, "proxy", "--namespace", l.in), GinkgoWriter, GinkgoWriter)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Eventually(session.Interrupt()).Should(gexec.Exit(0)) })
 	Eventually(session.Out).Should(gbytes.Say(`export BOSH_ALL_PROXY=socks5://127\.0\.0\.1:\d+\n`))
@@ -135,7 +136,7 @@ func (l *laptop) answer() (string, error) {
 // vm is the name of the one machine's Pod.
 func (l *laptop) vm(ctx context.Context) string {
 	GinkgoHelper()
-	pods, err := l.w.cluster.CoreV1().Pods(l.w.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
+	pods, err := l.w.cluster.CoreV1().Pods(l.in).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(pods.Items).To(HaveLen(1))
 	return pods.Items[0].Name
@@ -146,7 +147,10 @@ var _ = Describe("From a laptop with a kubeconfig and no route to Pods, by kubec
 		l     *laptop
 		first string
 	)
-	BeforeAll(func(ctx context.Context) { l = newLaptop(ctx) }, NodeTimeout(longTest))
+	BeforeAll(func(ctx context.Context) {
+		l = newLaptop(ctx)
+		l.openWay()
+	}, NodeTimeout(longTest))
 
 	It("bosh create-env makes a machine, and its job answers", func(ctx context.Context) {
 		l.bosh(ctx, "create-env", "good morning")
@@ -165,7 +169,7 @@ var _ = Describe("From a laptop with a kubeconfig and no route to Pods, by kubec
 	It("bosh delete-env leaves nothing", func(ctx context.Context) {
 		l.bosh(ctx, "delete-env", "good evening")
 		Eventually(func() (string, error) {
-			return l.w.embedded.ControlPlane.Kubectl(ctx, "get", "-n", l.w.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")
+			return l.w.embedded.ControlPlane.Kubectl(ctx, "get", "-n", l.in, "pods,secrets,persistentvolumeclaims", "-o", "name")
 		}).WithContext(ctx).Should(BeEmpty())
 	}, NodeTimeout(longTest))
 })

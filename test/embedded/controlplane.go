@@ -60,6 +60,9 @@ func NewTestControlPlane(dir string) (*ControlPlane, error) {
 	return c, nil
 }
 
+// apiService is the address of the Service default/kubernetes, the first of the range.
+const apiService = "10.246.0.1"
+
 // URL is where the API server answers.
 func (c *ControlPlane) URL() string { return fmt.Sprintf("https://127.0.0.1:%d", c.APIPort) }
 
@@ -169,7 +172,7 @@ func (c *ControlPlane) prepare() error {
 		name, commonName string
 		groups, at       []string
 	}{
-		{"apiserver", "kube-apiserver", nil, []string{"127.0.0.1", "10.246.0.1", "kubernetes.default.svc"}},
+		{"apiserver", "kube-apiserver", nil, []string{"127.0.0.1", apiService, "kubernetes.default.svc"}},
 		{"kubelet-client", "kube-apiserver-kubelet-client", []string{"system:masters"}, nil},
 		{"service-accounts", "service-accounts", nil, nil},
 	} {

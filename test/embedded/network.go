@@ -108,14 +108,17 @@ func (n *Node) ServeBridge(ctx context.Context, ports ...int) error {
 
 // Inside does something in the network namespace of this name, on this thread alone. A socket stays in the namespace
 // it was made in.
-func Inside(network string, do func() error) error {
+func Inside(network string, do func() error) error { return inside("/run/netns/"+network, do) }
+
+// inside is Inside for a namespace that is given by its file.
+func inside(path string, do func() error) error {
 	runtime.LockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return err
 	}
 	defer own.Close()
-	target, err := os.Open("/run/netns/" + network)
+	target, err := os.Open(path)
 	if err != nil {
 		return err
 	}
@@ -135,15 +138,30 @@ func Inside(network string, do func() error) error {
 // namespace at the same address, until the listener is closed.
 func BringLoopback(network string, port int) (net.Listener, error) {
 	address := fmt.Sprintf("127.0.0.1:%d", port)
+	return bring("/run/netns/"+network, address, address)
+}
+
+// BringAPI makes the API server be reached at the address of its Service in the network of the process, as kube-proxy,
+// which the cluster does not have, makes it be in each Pod's; until the listener is closed.
+func (c *ControlPlane) BringAPI(ctx context.Context, process string) (net.Listener, error) {
+	network := "/proc/" + process + "/ns/net"
+	if _, err := Run(ctx, "nsenter", "--net="+network, "ip", "address", "add", apiService+"/32", "dev", "lo"); err != nil {
+		return nil, err
+	}
+	return bring(network, net.JoinHostPort(apiService, "443"), fmt.Sprintf("127.0.0.1:%d", c.APIPort))
+}
+
+// bring makes what listens on an address of this machine be reached at another one in the network namespace of this file.
+func bring(network, address, target string) (net.Listener, error) {
 	var listener net.Listener
-	err := Inside(network, func() (err error) {
+	err := inside(network, func() (err error) {
 		listener, err = net.Listen("tcp", address)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s in %s: %w", address, network, err)
 	}
-	go forward(listener, address)
+	go forward(listener, target)
 	return listener, nil
 }
 

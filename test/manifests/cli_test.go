@@ -19,12 +19,13 @@ var values = map[string]any{
 	"director_name": "kubernetes", "internal_ip": "10.1.128.6", "internal_cidr": "10.1.128.0/17", "internal_gw": "10.1.128.1",
 	"namespace":          namespace,
 	"kubernetes_cpi_url": "", "kubernetes_cpi_sha1": "", "stemcell_url": "", "stemcell_sha1": "", "releases": "", // see makeReleases
-	"kubernetes_api": "https://10.246.0.1", "director_kubeconfig": "", // see startCluster
-	"node_address": "192.0.2.10", "node_port_agent": 30868, "node_port_director": 30555, "external_ip": "203.0.113.7",
+	"director_kubeconfig": "", // see startCluster
+	"node_address":        "192.0.2.10", "node_port_agent": 30868, "node_port_director": 30555, "external_ip": "203.0.113.7",
 	"registry_repository": "registry.example.com/bosh/stemcells", "registry_username": "bosh",
 	"registry_password": "secret", "registry_ca": "",
 	"external_db_host": "db.example.com", "bucket_name": "director",
-	"network_range": "10.1.128.0/17", "network_gateway": "10.1.128.1", "network_reserved": []string{"10.1.128.1-10.1.128.20"},
+	"address_annotations": []any{map[string]any{"name": "ovn.kubernetes.io/ip_address", "value": "{{index .IPs 0}}"}},
+	"network_range":       "10.1.128.0/17", "network_gateway": "10.1.128.1", "network_reserved": []string{"10.1.128.1-10.1.128.20"},
 	"cluster_dns": "10.246.0.10", "cluster_domain": "cluster.local", "zone1": "zone-a", "zone2": "zone-b", "zone3": "zone-c",
 	"east_kubeconfig": "", "east_namespace": "bosh", "west_kubeconfig": "", "west_namespace": "bosh-west",
 }

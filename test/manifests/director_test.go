@@ -9,8 +9,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/tools/clientcmd"
-
-	caller "bosh-kubernetes-cpi/test/director"
 )
 
 // part is one choice that an operator makes: ops files and the variables that they need.
@@ -45,7 +43,7 @@ var (
 // accounts are by what a director works in the cluster.
 var accounts = []part{
 	{name: "create-env's kubeconfig"},
-	{name: "in-cluster.yml", ops: []string{own("in-cluster.yml")}, vars: []string{"kubernetes_api"}},
+	{name: "in-cluster.yml", ops: []string{own("in-cluster.yml")}},
 	{name: "director-kubeconfig.yml", ops: []string{own("director-kubeconfig.yml")}, vars: []string{"director_kubeconfig"}},
 }
 
@@ -128,7 +126,11 @@ var _ = Describe("A director's manifest", func() {
 				made.expectScript(ctx)
 				config := made.config()
 				Expect(config.Kubernetes.Namespace).To(Equal(namespace))
-				Expect(clientcmd.Load([]byte(config.Kubernetes.Kubeconfig))).To(HaveField("Clusters", HaveLen(1)))
+				if slices.Contains(wanted.ops, own("in-cluster.yml")) && config.Agent.Mbus == ofDirector.config().Agent.Mbus {
+					Expect(config.Kubernetes.Kubeconfig).To(BeEmpty(), "the CPI works by the files that the kubelet mounts")
+				} else {
+					Expect(clientcmd.Load([]byte(config.Kubernetes.Kubeconfig))).To(HaveField("Clusters", HaveLen(1)))
+				}
 				if slices.Contains(wanted.ops, own("registry.yml")) {
 					Expect(config.Stemcell.Registry.Repository).To(Equal(values["registry_repository"]))
 				}
@@ -139,24 +141,18 @@ var _ = Describe("A director's manifest", func() {
 			expectBlobstores(wanted, ofDirector, ofCLI)
 		}, combinations())
 
-	It("lets a director with in-cluster.yml work by the files that the kubelet mounts", func(ctx context.Context) {
-		wanted := director(ways[0], accounts[1])
-		wanted.values = map[string]any{"kubernetes_api": plane.URL()}
-		group := at(wanted.interpolate(ctx), "instance_groups", "bosh", "properties").(map[string]any)
+	It("with in-cluster.yml has the files that the kubelet mounts in containers of BPM, too", func(ctx context.Context) {
+		group := at(director(ways[0], accounts[1]).interpolate(ctx), "instance_groups", "bosh", "properties")
 		Expect(at(group, "director", "cpi_additional_volumes")).To(ConsistOf(map[string]any{"path": mounted, "mount_only": true}))
+	})
 
-		folder := GinkgoT().TempDir()
-		account, err := clientcmd.Load([]byte(kubeconfig))
-		Expect(err).NotTo(HaveOccurred())
-		write(folder, "ca.crt", string(account.Clusters["kubernetes"].CertificateAuthorityData))
-		write(folder, "token", account.AuthInfos["bosh-cpi"].Token)
-		properties := at(group, "kubernetes").(map[string]any)
-		properties["kubeconfig"] = strings.ReplaceAll(properties["kubeconfig"].(string), mounted, folder)
-		from := caller.Director{CPI: program, Config: mustRender(ctx, group).configFile()}
-		response, err := from.Call(ctx, "has_vm", "agent-none")
-		Expect(err).NotTo(HaveOccurred())
-		Expect(response.Error).To(BeNil())
-		Expect(string(response.Result)).To(Equal("false"))
+	It("with address-annotations.yml asks for static addresses by another annotation, for create-env and for the director", func(ctx context.Context) {
+		wanted := director(ways[0], part{ops: []string{own("address-annotations.yml")}, vars: []string{"address_annotations"}})
+		manifest := wanted.interpolate(ctx)
+		for _, properties := range []any{at(manifest, "instance_groups", "bosh", "properties"), at(manifest, "cloud_provider", "properties")} {
+			asked := mustRender(ctx, properties).config().Network.AddressAnnotations
+			Expect(asked).To(ConsistOf(And(HaveField("Name", "ovn.kubernetes.io/ip_address"), HaveField("Value", "{{index .IPs 0}}"))))
+		}
 	})
 
 	It("of another IaaS takes the CPI as a second one, whose clusters a cpi-config names", func(ctx context.Context) {

@@ -12,6 +12,7 @@
 . lib/etc.sh
 . lib/mounts.sh
 . lib/state.sh
+. lib/api-server.sh
 . lib/agent.sh
 . lib/bind-mounts.sh
 . lib/store.sh
@@ -38,6 +39,7 @@ raise_limits
 release_etc
 keep_name_servers
 keep_changes
+keep_api_server
 bring_vcap
 bring_certificates
 bring_monit_state

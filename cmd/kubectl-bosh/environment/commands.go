@@ -1,0 +1,75 @@
+package environment
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Bosh are the arguments of create-env or delete-env.
+func (f Folder) Bosh(program, verb string, settings Settings) []string {
+	arguments := []string{program, verb, settings.Manifest}
+	for _, each := range settings.OpsFiles {
+		if !filepath.IsAbs(each) {
+			each = f.in(each)
+		}
+		arguments = append(arguments, "--ops-file", each)
+	}
+	arguments = append(arguments, "--state", f.in(stateFile), "--vars-store", f.in(credentialsFile), "--vars-file", f.in(varsFile),
+		"--var-file", "kubeconfig="+f.in(kubeconfigFile))
+	if settings.Credentials == Kubeconfig {
+		arguments = append(arguments, "--var-file", "director_kubeconfig="+f.in(directorsFile))
+	}
+	return arguments
+}
+
+// ByHand are the commands that do what `kubectl bosh up` does, with the folder's files.
+func (f Folder) ByHand(program string, settings Settings) []string {
+	put := func(kubeconfig, token string) string {
+		return "kubectl config --kubeconfig " + quoted(f.in(kubeconfig)) + " set-credentials " + Account + " --token \"$(" + token + ")\""
+	}
+	commands := []string{
+		"kubectl apply -f " + quoted(f.in(rightsFile)),
+		put(kubeconfigFile, "kubectl create token "+Account+" --namespace "+settings.Namespace+" --duration 24h"),
+	}
+	if settings.Credentials == Kubeconfig {
+		commands = append(commands, put(directorsFile,
+			"kubectl get secret "+TokenSecret+" --namespace "+settings.Namespace+" -o 'jsonpath={.data.token}' | base64 --decode"))
+	}
+	proxy := "kubectl bosh proxy --direct --namespace " + settings.Namespace
+	return append(commands, proxy+" -- \\\n    "+Quote(f.Bosh(program, "create-env", settings)))
+}
+
+// Afterwards are the commands by which an operator goes on.
+func (f Folder) Afterwards(settings Settings, vars Vars) []string {
+	config := []string{"bosh", "-e", settings.Director, "update-cloud-config", f.in(cloudConfigFile), "--vars-file", f.in(cloudConfigVarsFile)}
+	if settings.Network == Service {
+		config = append(config, "--ops-file", f.in(opsFolder+"/"+dynamicNetwork))
+	}
+	store, address := quoted(f.in(credentialsFile)), vars.Text("internal_ip")
+	return []string{
+		"kubectl bosh proxy --namespace " + settings.Namespace + " --port 1080 # in another terminal, where there is no route to " + address,
+		"export BOSH_ALL_PROXY=socks5://127.0.0.1:1080",
+		"bosh alias-env " + settings.Director + " -e " + address + " --ca-cert <(bosh interpolate " + store + " --path /director_ssl/ca)",
+		"export BOSH_CLIENT=admin BOSH_CLIENT_SECRET=$(bosh interpolate " + store + " --path /admin_password)",
+		Quote(config),
+	}
+}
+
+var plain = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// Quote is the command as a shell takes it.
+func Quote(command []string) string {
+	var words []string
+	for _, word := range command {
+		words = append(words, quoted(word))
+	}
+	return strings.Join(words, " ")
+}
+
+func quoted(word string) string {
+	if plain.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

@@ -1,0 +1,90 @@
+package environment
+
+import (
+	"path"
+	"strings"
+
+	"k8s.io/client-go/rest"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
+	"bosh-kubernetes-cpi/manifests"
+)
+
+// Write puts the plan's files into the folder, and returns what became of each. config is how the operator reaches the API
+// server.
+func (f Folder) Write(p *Plan, config *rest.Config) ([]cluster.Fact, error) {
+	var said []cluster.Fact
+	if err := f.writeSettings(p); err != nil {
+		return nil, err
+	}
+	if err := f.prepareKubeconfigs(p, config); err != nil {
+		return nil, err
+	}
+	said = append(said,
+		cluster.Fact{What: settingsFile, Said: "what was decided"}, cluster.Fact{What: varsFile, Said: "the manifest's variables"})
+	files, err := p.files()
+	if err != nil {
+		return nil, err
+	}
+	for _, each := range files {
+		outcome, err := f.keep(each.name, each.content)
+		if err != nil {
+			return nil, err
+		}
+		said = append(said, cluster.Fact{What: each.name, Said: outcome})
+	}
+	return said, nil
+}
+
+// writeSettings leaves the files alone where nothing in them is new.
+func (f Folder) writeSettings(p *Plan) error {
+	before, found, err := f.Settings()
+	if err != nil {
+		return err
+	}
+	if !found || !before.same(p.Settings) {
+		const comment = "What `kubectl bosh up` has decided. It is yours to change: the next run goes by it."
+		if err := f.put(settingsFile, comment, p.Settings); err != nil {
+			return err
+		}
+	}
+	if found && len(p.changed) == 0 {
+		return nil
+	}
+	return f.put(varsFile, "Variables for the manifest. They are yours to change: the next run of `kubectl bosh up` goes by them.", p.Vars)
+}
+
+func (s Settings) same(other Settings) bool {
+	return s.Director == other.Director && s.Namespace == other.Namespace && s.Network == other.Network &&
+		s.Credentials == other.Credentials && s.Manifest == other.Manifest && strings.Join(s.OpsFiles, "\n") == strings.Join(other.OpsFiles, "\n")
+}
+
+type file struct {
+	name    string
+	content []byte
+}
+
+// files are those that are written once: ops files, the cloud config, and the rights.
+func (p *Plan) files() ([]file, error) {
+	var files []file
+	for _, name := range p.OpsFiles {
+		if !strings.HasPrefix(name, opsFolder+"/") {
+			continue
+		}
+		content, err := manifests.Files.ReadFile(path.Base(name))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{name, content})
+	}
+	rights, err := p.rights()
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, file{rightsFile, rights})
+	if p.again {
+		return files, nil
+	}
+	config, err := p.cloudConfig()
+	return append(files, config...), err
+}

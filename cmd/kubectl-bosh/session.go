@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
+	"bosh-kubernetes-cpi/cpi"
+	"bosh-kubernetes-cpi/cpi/preflight"
+	"bosh-kubernetes-cpi/kube"
+)
+
+// session is one run of `up` or `down`, once the operator has agreed to it.
+type session struct {
+	command  *cobra.Command
+	options  runOptions
+	folder   environment.Folder
+	settings environment.Settings
+	cluster  *cluster.Cluster
+	config   *rest.Config // the operator's
+}
+
+// say tells of a step.
+func (s *session) say(what, said string) {
+	fmt.Fprintf(s.command.OutOrStdout(), "%s: %s\n", what, said)
+}
+
+// writeCredentials writes the kubeconfig of this machine's CPI, with a new token, and the director's where it has one; api is
+// the API server's URL as Pods reach it.
+func (s *session) writeCredentials(ctx context.Context, api string) error {
+	token, ends, err := s.cluster.Token(ctx, environment.Account, tokenLife)
+	if err != nil {
+		return err
+	}
+	if err := s.folder.WriteKubeconfig(s.config, s.settings.Namespace, token); err != nil {
+		return err
+	}
+	s.say(s.folder.Kubeconfig(), "a new token of "+environment.Account+", until "+ends.Local().Format(time.DateTime))
+	if s.settings.Credentials != environment.Kubeconfig {
+		return nil
+	}
+	if api == "" {
+		return errors.New("where Pods reach the API server was not found: the director's kubeconfig cannot be written")
+	}
+	token, authority, err := s.cluster.SecretToken(ctx, environment.TokenSecret)
+	if err != nil {
+		return err
+	}
+	return s.folder.WriteDirectorsKubeconfig(api, authority, s.settings.Namespace, token)
+}
+
+// check looks whether the CPI can work, with its own rights, and tells what it cannot work without.
+func (s *session) check(ctx context.Context) error {
+	client, err := kube.New(kube.Options{KubeconfigPath: s.folder.Kubeconfig(), Namespace: s.settings.Namespace}, patience)
+	if err != nil {
+		return err
+	}
+	if err := awaitRights(ctx, client); err != nil {
+		return err
+	}
+	results := preflight.Look(ctx, cpi.DefaultConfig(), client, "")
+	const all = "kubectl bosh check --namespace "
+	if preflight.Holds(results) {
+		s.say("check", "the CPI can work in the namespace (`"+all+s.settings.Namespace+"` tells more)")
+		return nil
+	}
+	missing := slices.DeleteFunc(results, func(result preflight.Result) bool { return preflight.Holds([]preflight.Result{result}) })
+	if err := preflight.Write(s.command.OutOrStdout(), missing, false); err != nil {
+		return err
+	}
+	return errors.New("the CPI cannot work in namespace " + s.settings.Namespace + ": see above what to do, and docs/preflight.md; " +
+		"--no-check goes on all the same")
+}
+
+// awaitRights waits until the API server has heard of the rights that were just given: that takes it a moment. What is
+// missing after that, the checks tell.
+func awaitRights(ctx context.Context, client *kube.Client) error {
+	reviewer, err := client.Reviewer()
+	if err != nil {
+		return err
+	}
+	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		for _, right := range []kube.Right{{Resource: "pods", Verb: "create"}, {Resource: "nodes", Verb: "list", Cluster: true}} {
+			if may, err := reviewer.May(ctx, right); err != nil || !may {
+				return false, ctx.Err()
+			}
+		}
+		return true, nil
+	})
+	if wait.Interrupted(err) {
+		return ctx.Err()
+	}
+	return err
+}
+
+// confirm asks the operator.
+func (o runOptions) confirm(command *cobra.Command, question string) error {
+	if o.yes {
+		return nil
+	}
+	fmt.Fprint(command.OutOrStdout(), question+" [yN]: ")
+	line, err := bufio.NewReader(command.InOrStdin()).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer == "y" || answer == "yes" {
+		return nil
+	}
+	return errors.New("not confirmed: nothing was changed in the cluster (--yes does not ask)")
+}
+
+func printFacts(to io.Writer, head string, facts []cluster.Fact) {
+	fmt.Fprintln(to, head+":")
+	table := newTable(to)
+	for _, fact := range facts {
+		fmt.Fprintf(table, "  %s\t%s\n", fact.What, fact.Said)
+	}
+	table.Flush()
+	fmt.Fprintln(to)
+}
+
+func printLines(to io.Writer, head string, lines []string) {
+	fmt.Fprintln(to, head+":")
+	for _, line := range lines {
+		fmt.Fprintln(to, "  "+line)
+	}
+	fmt.Fprintln(to)
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
+)
+
+// What a director is called, and where it is, unless the operator says otherwise.
+const (
+	usualName      = "kubernetes"
+	usualNamespace = "bosh"
+)
+
+// tokenLife is how long the token lives by which create-env's CPI works, if the API server gives such. The next run has a
+// new one.
+const tokenLife = 24 * time.Hour
+
+// upOptions are the flags of `kubectl bosh up`.
+type upOptions struct {
+	environment.Options
+	runOptions
+	dryRun  bool
+	noCheck bool
+}
+
+// runOptions are the flags of `up` and `down`.
+type runOptions struct {
+	dir     string
+	bosh    string
+	yes     bool
+	noProxy bool
+}
+
+func (o *runOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.dir, "dir", "", "Folder for the environment's files; the director's name by default")
+	flags.StringVar(&o.bosh, "bosh", "bosh", "The BOSH CLI")
+	flags.BoolVar(&o.noProxy, "no-proxy", false, "Run the BOSH CLI without a proxy of its own, where there is a route to the director")
+	flags.BoolVarP(&o.yes, "yes", "y", false, "Do not ask")
+}
+
+func newUpCommand(connection *connection) *cobra.Command {
+	var options upOptions
+	command := &cobra.Command{
+		Use:   "up",
+		Short: "Bring up a director, or bring it up to date: find out, decide, write files, create-env",
+		Long: `From a kubeconfig to a director. It looks what the cluster is like, decides what follows from it, and writes all that
+create-env takes into a folder: it says what it has found, decided and written, and by which commands the same is done by hand.
+Then it asks, makes the namespace and the rights, checks whether the CPI can work there, and runs the BOSH CLI's create-env
+through a proxy of its own.
+
+Run again, it goes by what is in the folder, which you may change, and runs create-env again.`,
+		Example: `  kubectl bosh up --bosh-deployment bosh-deployment --release bosh-kubernetes-cpi.tgz --stemcell stemcell.tgz --dry-run
+  kubectl bosh up --dir kubernetes`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return options.run(command, connection)
+		},
+	}
+	flags := command.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&options.Director, "name", "", "The director's name; "+usualName+" by default")
+	flags.StringVar(&options.Deployment, "bosh-deployment", "", "Folder with bosh-deployment, whose bosh.yml is the manifest")
+	flags.StringVar(&options.Manifest, "manifest", "", "Another manifest, in which what ops files change is called as in bosh.yml")
+	flags.StringVar(&options.Release, "release", "", "The CPI's release, as `make release` makes it: a path or a URL")
+	flags.StringVar(&options.ReleaseSHA1, "release-sha1", "", "Its SHA-1, or sha256:… with its SHA-256; needed for https://")
+	flags.StringVar(&options.Stemcell, "stemcell", "", "A light stemcell: a path or a URL")
+	flags.StringVar(&options.StemcellSHA1, "stemcell-sha1", "", "Likewise the stemcell's")
+	flags.StringArrayVarP(&options.OpsFiles, "ops-file", "o", nil, "One more ops file, after those that are chosen here")
+	flags.StringArrayVarP(&options.Vars, "var", "v", nil, "One more variable, NAME=VALUE")
+	flags.StringVar(&options.Network, "network", "", "static or service: whether the director's address is its Pod's or a Service's")
+	flags.StringVar(&options.Range, "range", "", "Range whose addresses the network plugin gives on request, and to nobody else")
+	flags.StringVar(&options.Address, "address", "", "The director's address, of that range or of the cluster's Service range")
+	flags.StringVar(&options.Credentials, "credentials", "", "in-cluster (the default) or kubeconfig: by what the director works there")
+	options.addFlags(flags)
+	flags.BoolVar(&options.dryRun, "dry-run", false, "Write the files, and change nothing in the cluster")
+	flags.BoolVar(&options.noCheck, "no-check", false, "Run create-env although something that the CPI needs is not there")
+	return command
+}
+
+// run brings the director up.
+func (o *upOptions) run(command *cobra.Command, connection *connection) error {
+	ctx, out := command.Context(), command.OutOrStdout()
+	folder := environment.Folder{Path: cmp.Or(o.dir, o.Director, usualName)}
+	namespace, err := o.settle(folder, connection)
+	if err != nil {
+		return err
+	}
+	client, config, err := connection.openIn(namespace)
+	if err != nil {
+		return err
+	}
+	there, err := cluster.Open(client, config)
+	if err != nil {
+		return err
+	}
+	found, err := there.Look(ctx)
+	if err != nil {
+		return err
+	}
+	printFacts(out, "Found", found.Facts)
+	plan, err := environment.Decide(ctx, folder, o.Options, found, there)
+	if err != nil {
+		return err
+	}
+	printFacts(out, "Decided", plan.Decisions)
+	written, err := folder.Write(plan, config)
+	if err != nil {
+		return err
+	}
+	printFacts(out, "Files in "+folder.Path, written)
+	printLines(out, "By hand", folder.ByHand(o.bosh, plan.Settings))
+	if o.dryRun {
+		fmt.Fprintln(out, "Nothing was changed in the cluster (--dry-run).")
+		return nil
+	}
+	if err := o.confirm(command, "Make or change the director "+plan.Director+" in namespace "+plan.Namespace+"?"); err != nil {
+		return err
+	}
+	session := &session{command: command, options: o.runOptions, folder: folder, settings: plan.Settings, cluster: there, config: config}
+	if err := o.bring(ctx, session, found); err != nil {
+		return err
+	}
+	printLines(out, "Go on", folder.Afterwards(plan.Settings, plan.Vars))
+	return nil
+}
+
+// settle returns the namespace, and takes names that were not given from the folder, or as they usually are.
+func (o *upOptions) settle(folder environment.Folder, connection *connection) (namespace string, err error) {
+	before, again, err := folder.Settings()
+	if err != nil {
+		return "", err
+	}
+	if o.Namespace = connection.given(); again {
+		return before.Namespace, nil
+	}
+	o.Director = cmp.Or(o.Director, usualName)
+	if o.Namespace == "" {
+		if o.Namespace, err = connection.namespace(); err != nil {
+			return "", err
+		}
+		if o.Namespace == metav1.NamespaceDefault {
+			o.Namespace = usualNamespace
+		}
+	}
+	return o.Namespace, nil
+}
+
+// bring makes what the director needs, and the director.
+func (o *upOptions) bring(ctx context.Context, s *session, found *cluster.Found) error {
+	if err := s.findBosh(); err != nil {
+		return err
+	}
+	objects, err := s.folder.Objects()
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		outcome, err := s.cluster.Bring(ctx, object)
+		if err != nil {
+			return fmt.Errorf("%s: %w (an administrator can give the rights: kubectl apply -f %s/rights.yaml)",
+				cluster.Title(object), err, s.folder.Path)
+		}
+		s.say(cluster.Title(object), outcome)
+	}
+	if err := s.writeCredentials(ctx, found.API); err != nil {
+		return err
+	}
+	if !o.noCheck {
+		if err := s.check(ctx); err != nil {
+			return err
+		}
+	}
+	return s.run(ctx, "create-env")
+}
+
+// findBosh tells early of a CLI that is not there.
+func (s *session) findBosh() error {
+	if _, err := exec.LookPath(s.options.bosh); err != nil {
+		return fmt.Errorf("the BOSH CLI is needed (https://bosh.io/docs/cli-v2-install/; --bosh names it): %w", err)
+	}
+	return nil
+}
+
+// run runs the BOSH CLI to its end.
+func (s *session) run(ctx context.Context, verb string) error {
+	arguments := s.folder.Bosh(s.options.bosh, verb, s.settings)
+	fmt.Fprintf(s.command.OutOrStdout(), "\n$ %s\n", environment.Quote(arguments))
+	err := s.runBosh(ctx, append(arguments, "--non-interactive"))
+	if _, failed := errors.AsType[exitStatus](err); failed {
+		fmt.Fprintf(s.command.ErrOrStderr(),
+			"error: bosh %s failed: its reason is above; what is done stays, and the same command goes on from there\n", verb)
+	}
+	return err
+}
+
+func (s *session) runBosh(ctx context.Context, arguments []string) error {
+	if s.options.noProxy {
+		return runWith(context.WithoutCancel(ctx), arguments) // it hears of signals, and ends by itself
+	}
+	server, _ := newServer(s.command, s.cluster.Client, s.config, proxyOptions{direct: true, wait: machineWait})
+	if err := server.Check(ctx); err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	return runThrough(ctx, server, listener, arguments)
+}

@@ -1,0 +1,12 @@
+# Where the API server is, for programs of a machine that has a service account's token.
+
+# keep_api_server: a director starts the CPI without any of the variables by which a Pod's programs are told, and its name
+# servers may know nothing of the cluster's names. So this process, which is told, writes it down for kube/options.go. It
+# is in /etc, which BPM shows in its containers, too.
+keep_api_server() {
+  local folder=$root/etc/bosh-kubernetes-cpi host=${KUBERNETES_SERVICE_HOST:-} port=${KUBERNETES_SERVICE_PORT:-}
+  rm -rf "$folder"
+  [[ -e $root/var/run/secrets/kubernetes.io/serviceaccount/token && -n $host && -n $port ]] || return 0
+  [[ $host != *:* ]] || host=[$host]
+  install -D -m 0644 /dev/stdin "$folder/api-server" <<<"https://$host:$port"
+}
