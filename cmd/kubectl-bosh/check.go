@@ -11,11 +11,12 @@ import (
 
 func newCheckCommand(connection *connection) *cobra.Command {
 	var image, config, output string
+	var deep bool
 	command := &cobra.Command{
 		Use:   "check",
 		Short: "Look whether the CPI can work in the namespace, and what to do where not",
 		Long: "Looks whether the CPI can work in the namespace, as `cpi -check` does where a director runs, with your rights. Nothing is\n" +
-			"changed. The exit status is 0 when nothing that is required fails.",
+			"changed; with --deep Pods run on the nodes for a while. The exit status is 0 when nothing that is required fails.",
 		Example: `  kubectl bosh check -n bosh
   kubectl bosh check -n bosh --as system:serviceaccount:bosh:bosh-cpi`,
 		Args: cobra.NoArgs,
@@ -32,6 +33,9 @@ func newCheckCommand(connection *connection) *cobra.Command {
 				return err
 			}
 			results := preflight.Look(command.Context(), settings, client, image)
+			if deep {
+				results = append(results, preflight.LookDeep(command.Context(), settings, client, image)...)
+			}
 			if err := preflight.Write(command.OutOrStdout(), results, output == jsonOutput); err != nil {
 				return err
 			}
@@ -42,6 +46,7 @@ func newCheckCommand(connection *connection) *cobra.Command {
 		},
 	}
 	flags := command.Flags()
+	flags.BoolVar(&deep, "deep", false, "Run Pods on the nodes too, and remove them; it takes up to a minute")
 	flags.StringVar(&image, "image", "", "Image that Pods are tried with, a stemcell's")
 	addConfigFlag(flags, &config)
 	addOutputFlag(command, &output)

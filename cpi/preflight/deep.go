@@ -35,6 +35,11 @@ func RunDeep(ctx context.Context, config cpi.Config, image string) ([]Result, er
 	if err != nil {
 		return nil, err
 	}
+	return LookDeep(ctx, config, client, image), nil
+}
+
+// LookDeep is RunDeep for the cluster and the namespace of the client, whatever cluster the configuration names.
+func LookDeep(ctx context.Context, config cpi.Config, client *kube.Client, image string) []Result {
 	ctx, cancel := context.WithTimeout(ctx, deepLimit)
 	defer cancel()
 	s := newSubject(config, client, image)
@@ -47,7 +52,7 @@ func RunDeep(ctx context.Context, config cpi.Config, image string) ([]Result, er
 		}
 		results = append(results, Result{Check: check.Name, Kind: check.Kind, Verdict: found.verdict, Detail: found.detail, Advice: found.advice})
 	}
-	return results, nil
+	return results
 }
 
 // probe is what a Pod on a node has told.

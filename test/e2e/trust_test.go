@@ -13,6 +13,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/test/embedded"
 )
@@ -23,6 +24,7 @@ const loot = "on-the-disk-of-another-machine"
 // prey is what a machine's root goes after: another machine, and its node.
 type prey struct {
 	address, node string // of the other machine, and of the node
+	kubelet       int32  // its port there
 	device        string // of the other machine's disk, as "major minor"
 }
 
@@ -51,7 +53,7 @@ var attacks = []attack{
 	{"another machine's disk", func(p prey) string {
 		return "mknod /tmp/disk b " + p.device + " && dd if=/tmp/disk bs=1M count=64 2>/dev/null | grep -q -a " + loot
 	}, byRoot},
-	{"the node's disk", always(`device=$(awk '$5 == "/bosh/machine" { print $3 }' /proc/self/mountinfo) && mknod /tmp/node b ${device%:*} ${device#*:} &&
+	{"the node's disk", always(`device=$(awk '$5 == "/var/vcap" { print $3 }' /proc/self/mountinfo) && mknod /tmp/node b ${device%:*} ${device#*:} &&
 		dd if=/tmp/node of=/dev/null bs=4096 count=1`), byRoot},
 	{"kernel settings of the node", always("setting=$(</proc/sys/kernel/core_pattern) && echo \"$setting\" >/proc/sys/kernel/core_pattern"), byRoot},
 	{"kernel modules", always("(( 0x$(awk '/CapEff/ { print $2 }' /proc/self/status) & 1 << 16 ))"), byRoot},
@@ -61,10 +63,10 @@ var attacks = []attack{
 	{"other machines' folders on the node", always("ls -d /run/bosh-kubernetes-cpi"), nobody},
 	{"the API of Kubernetes, as somebody", always("ls /var/run/secrets/kubernetes.io/serviceaccount/token"), nobody},
 	{"another machine's agent's port", func(p prey) string { return reach(p.address, 6868) }, byAnybody},
-	{"the kubelet's port", func(p prey) string { return reach(p.node, 10250) }, byAnybody},
+	{"the kubelet's port", func(p prey) string { return reach(p.node, p.kubelet) }, byAnybody},
 }
 
-func reach(address string, port int) string {
+func reach(address string, port int32) string {
 	return fmt.Sprintf("timeout 5 bash -c '</dev/tcp/%s/%d'", address, port)
 }
 
@@ -107,7 +109,13 @@ func (w *world) bringPrey(ctx context.Context) prey {
 	m.run(ctx, "echo "+loot+" >/var/vcap/store/loot && sync")
 	pair := regexp.MustCompile(`\d+:\d+`).FindString(m.run(ctx, "findmnt --noheadings --output MAJ:MIN /var/vcap/store"))
 	Expect(pair).NotTo(BeEmpty())
-	return prey{address: m.address, node: m.pod(ctx).Status.HostIP, device: strings.Replace(pair, ":", " ", 1)}
+	pod := m.pod(ctx)
+	node, err := w.cluster.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	return prey{
+		address: m.address, node: pod.Status.HostIP, kubelet: node.Status.DaemonEndpoints.KubeletEndpoint.Port,
+		device: strings.Replace(pair, ":", " ", 1),
+	}
 }
 
 var _ = Describe("A deep check", Label("trust"), func() {
