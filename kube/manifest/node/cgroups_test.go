@@ -27,6 +27,10 @@ var _ = Describe("A machine's cgroups", func() {
 		w.know("cgroup/cgroup.procs", processes)
 		w.know("cgroup/cgroup.controllers", controllers)
 		w.know("cgroup/cgroup.subtree_control", "")
+		// The kernel makes these with the cgroup.
+		Expect(os.Mkdir(filepath.Join(w.known, "cgroup/machine"), 0o755)).To(Succeed())
+		w.know("cgroup/machine/cgroup.procs", "")
+		w.know("cgroup/machine/cgroup.controllers", controllers)
 	}
 	become := func(init, more string) (int, string) {
 		GinkgoHelper()
@@ -43,45 +47,47 @@ var _ = Describe("A machine's cgroups", func() {
 		Expect(w.calls()).To(ContainElement(HavePrefix("init is ")))
 	}
 
-	DescribeTable("are the container's on cgroup v2, from their top, and none of the node's is there any more", func(init string) {
+	DescribeTable("are the container's on cgroup v2, and none of the node's is there any more", func(init, shown string) {
 		inTree("", "")
+		w.know("cgroup/"+shown+"/shown", "")
 		becomes(init)
 		Expect(w.calls()[:7]).To(HaveExactElements(
 			Equal("unshare --cgroup true"),
 			HavePrefix("unshare --cgroup /bin/bash "),
 			MatchRegexp(`^mount -t cgroup2 cgroup2 /tmp/tmp\.\w+$`),
 			Equal("umount --lazy /sys/fs/cgroup"),
-			MatchRegexp(`^mount --bind /tmp/tmp\.\w+ /sys/fs/cgroup$`),
+			MatchRegexp(`^mount --bind /tmp/tmp\.\w+`+shown+` /sys/fs/cgroup$`),
 			MatchRegexp(`^umount /tmp/tmp\.\w+$`),
 			HavePrefix("init is "),
 		))
 		Expect(w.exists("sys/fs/cgroup/of-the-node")).To(BeFalse())
-		Expect(w.exists("sys/fs/cgroup/cgroup.procs")).To(BeTrue())
+		Expect(w.exists("sys/fs/cgroup/shown")).To(BeTrue())
 		Expect(os.ReadDir(w.path("tmp"))).To(BeEmpty())
 	},
-		Entry("with runit", "init"),
-		Entry("with systemd", "lib/systemd"),
+		Entry("with runit an empty one, for containers", "init", "/machine"),
+		Entry("with systemd from their top", "lib/systemd", ""),
 	)
 
 	It("hand out their controllers, with the processes in one below", func() {
 		inTree("0\n17\n", "memory\n")
 		becomes("init")
-		Expect(w.read("sys/fs/cgroup/cgroup.subtree_control")).To(Equal("+memory\n"))
-		Expect(w.read("sys/fs/cgroup/init/cgroup.procs")).To(Equal("17\n"), "and not whose number is not known here")
+		Expect(w.knownFile("cgroup/cgroup.subtree_control")).To(Equal("+memory\n"))
+		Expect(w.knownFile("cgroup/init/cgroup.procs")).To(Equal("17\n"), "and not whose number is not known here")
+		Expect(w.knownFile("cgroup/machine/cgroup.subtree_control")).To(Equal("+memory\n"))
 	})
 
 	It("are left to systemd to lay out", func() {
 		inTree("17\n", "memory\n")
 		becomes("lib/systemd")
-		Expect(w.read("sys/fs/cgroup/cgroup.subtree_control")).To(BeEmpty())
-		Expect(w.exists("sys/fs/cgroup/init")).To(BeFalse())
+		Expect(w.knownFile("cgroup/cgroup.subtree_control")).To(BeEmpty())
+		Expect(w.knows("cgroup/init")).To(BeFalse())
 	})
 
 	It("wait for what a runtime has begun to run in the container", func() {
 		inTree("17\n", "memory\n")
 		status, said := become("init", `
-			missing_controllers() { [[ ! -s $cgroups/cgroup.procs ]] || printf 'memory '; }
-			sleep() { : >"$cgroups/cgroup.procs"; }
+			missing_controllers() { [[ ! -s $1/cgroup.procs ]] || printf 'memory '; }
+			sleep() { : >"$STAND_INS/cgroup/cgroup.procs"; }
 			take_cgroups "$root/init"; exit`)
 		Expect(status).To(BeZero())
 		Expect(said).To(BeEmpty())
