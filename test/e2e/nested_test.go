@@ -48,6 +48,7 @@ func (m *machine) runsContainers(ctx context.Context) {
 		ContainSubstring("still: running\n"),
 		ContainSubstring("garden: 67108864, 0 is 100000\n"),
 		ContainSubstring("network: reached\n"),
+		Or(ContainSubstring("nat: added\n"), ContainSubstring("nat: the kernel has none\n")),
 		ContainSubstring("store: xfs\n"),
 		Or(ContainSubstring("quota: 5242880\n"), ContainSubstring("quota: the kernel has none\n")),
 	))

@@ -63,10 +63,10 @@ func (m *machine) group(ctx context.Context) string {
 	return found
 }
 
-// remounts returns how often the kernel of the node that is a computer has mounted its root filesystem anew.
+// remounts returns how often the kernel of the node that is a computer has mounted a filesystem of its own anew.
 func (w *world) remounts(ctx context.Context) string {
 	GinkgoHelper()
-	count, err := w.embedded.VM.Exec(ctx, "dmesg | grep -c 'EXT4-fs (vda): re-mounted' || true")
+	count, err := w.embedded.VM.Exec(ctx, "dmesg | grep -c 'EXT4-fs.*: re-mounted' || true")
 	Expect(err).NotTo(HaveOccurred())
 	return count
 }
