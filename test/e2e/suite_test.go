@@ -14,7 +14,12 @@ import (
 
 func TestE2E(t *testing.T) {
 	RegisterFailHandler(Fail)
+	setPatience()
+	RunSpecs(t, "e2e")
+}
+
+// setPatience says how long a test waits for something by default, and how often it looks.
+func setPatience() {
 	SetDefaultEventuallyTimeout(2 * time.Minute)
 	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
-	RunSpecs(t, "e2e")
 }

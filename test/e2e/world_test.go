@@ -44,6 +44,12 @@ var worlds int
 
 func newWorld(ctx context.Context) *world {
 	GinkgoHelper()
+	return newWorldWith(ctx, nil)
+}
+
+// newWorldWith is newWorld with this configuration of the CPI beside the usual one.
+func newWorldWith(ctx context.Context, configuration map[string]any) *world {
+	GinkgoHelper()
 	worlds++
 	w := &world{
 		embedded:  embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1),
@@ -60,7 +66,7 @@ func newWorld(ctx context.Context) *world {
 		_, err := w.cluster.CoreV1().ServiceAccounts(w.namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}).WithContext(ctx).Should(Succeed())
-	w.Director = w.directorVia(w.kubeconfig)
+	w.Director = w.directorWith(w.kubeconfig, configuration)
 	DeferCleanup(w.remove)
 	return w
 }
@@ -207,7 +213,8 @@ type wanted struct {
 	group                 string
 	properties, networks  map[string]any
 	disks                 []string
-	bus                   *director.Bus // the agent's; none for an agent that is told by HTTPS
+	bus                   *director.Bus  // the agent's; none for an agent that is told by HTTPS
+	prepare               func(*machine) // before its agent answers
 }
 
 // createMachine makes a VM on a manual network and waits until its agent answers.
@@ -260,6 +267,9 @@ func (w *world) bringMachine(ctx context.Context, vm wanted) *machine {
 	m.agent = director.Agent{Address: m.address}
 	if vm.bus != nil {
 		m.agent = vm.bus.Agent(agent)
+	}
+	if vm.prepare != nil {
+		vm.prepare(m)
 	}
 	m.awaitAgent(ctx)
 	return m

@@ -15,13 +15,16 @@ type Cluster struct {
 	Dir          string
 	ControlPlane *ControlPlane
 	Nodes        []*Node
+	// VM is one more node, which is there when it has an image.
+	VM *VMNode
 }
 
 // NewCluster describes the cluster with its state in dir; nothing is started. The first node is in this
 // machine's own network, the second in a network namespace.
 func NewCluster(dir string, nodes int) *Cluster {
 	plane := &ControlPlane{Dir: filepath.Join(dir, "control-plane"), APIPort: apiPort, EtcdPort: etcdPort, EtcdPeerPort: etcdPeerPort}
-	cluster := &Cluster{Dir: dir, ControlPlane: plane}
+	vm := &VMNode{Dir: filepath.Join(dir, VMNodeName), ControlPlane: plane, Address: nodeAddress(vmNumber), Port: kubeletPort}
+	cluster := &Cluster{Dir: dir, ControlPlane: plane, VM: vm}
 	for i, name := range NodeNames[:nodes] {
 		node := &Node{
 			Name: name, Dir: filepath.Join(dir, name), ControlPlane: plane, Port: kubeletPort,
@@ -40,10 +43,11 @@ func (c *Cluster) registry() Process {
 // Up starts what does not run, step by step, telling each.
 func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
 	began := time.Now()
-	steps := []struct {
+	type step struct {
 		what string
 		do   func(context.Context) error
-	}{
+	}
+	steps := []step{
 		{"etcd, API server, controller manager, scheduler", c.ControlPlane.Start},
 		{"Calico's resources and address pools", c.installCalico},
 		{"container registry", func(context.Context) error { return c.registry().Start() }},
@@ -51,6 +55,9 @@ func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
 		{"cluster DNS", func(context.Context) error { return c.startDNS() }},
 		{"provisioner and default storage class", c.startProvisioner},
 		{"CSI driver, its sidecars and classes", c.startCSI},
+	}
+	if c.VM.Image != "" {
+		steps = append(steps, step{"a node that is a computer; its boot takes minutes", c.VM.Start})
 	}
 	for i, step := range steps {
 		tell(fmt.Sprintf("%s (%d of %d, %.0f s so far)", step.what, i+1, len(steps), time.Since(began).Seconds()))
@@ -63,6 +70,9 @@ func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
 
 // ServeBridge runs the named node's bridge process, see Node.ServeBridge.
 func (c *Cluster) ServeBridge(ctx context.Context, name string) error {
+	if name == VMNodeName {
+		return c.VM.ServeBridge(ctx, apiPort, registryPort)
+	}
 	for _, node := range c.Nodes {
 		if node.Name == name && node.Network != "" {
 			return node.ServeBridge(ctx, apiPort, registryPort)
@@ -137,6 +147,9 @@ func (c *Cluster) Down(ctx context.Context, tell func(string)) error {
 		return err
 	}
 	if err := c.dns().Stop(); err != nil {
+		return err
+	}
+	if err := c.VM.Stop(ctx); err != nil {
 		return err
 	}
 	for _, node := range c.Nodes {
@@ -227,7 +240,7 @@ func (c *Cluster) provisioner() Process {
 
 // startProvisioner starts the provisioner of the default class, which makes folders on the node.
 func (c *Cluster) startProvisioner(ctx context.Context) error {
-	var paths []string
+	paths := []string{fmt.Sprintf(`{"node":%q,"paths":[%q]}`, VMNodeName, vmVolumes)}
 	for _, node := range NewCluster(c.Dir, len(NodeNames)).Nodes {
 		paths = append(paths, fmt.Sprintf(`{"node":%q,"paths":[%q]}`, node.Name, node.volumes()))
 	}

@@ -181,7 +181,7 @@ func (c *ControlPlane) prepare() error {
 		}
 	}
 	known := users
-	for _, node := range NodeNames {
+	for _, node := range append([]string{VMNodeName}, NodeNames...) {
 		known = append(known, []string{"system:node:" + node, "system:nodes"})
 	}
 	var tokens strings.Builder

@@ -33,6 +33,9 @@ var (
 	BOSHGateway = BOSHNetwork + ".128.1"
 )
 
+// vmNumber is which node the computer is: none that can be one of NodeNames.
+const vmNumber = 5
+
 // nodeAddress is the InternalIP of the cluster's nth node.
 func nodeAddress(n int) string {
 	if n == 0 {

@@ -88,6 +88,11 @@ func (n *Node) ServeBridge(ctx context.Context, ports ...int) error {
 			return err
 		}
 	}
+	return n.serveRoutes(ctx)
+}
+
+// serveRoutes keeps routes to the node's Pods until the context ends.
+func (n *Node) serveRoutes(ctx context.Context) error {
 	config, err := clientcmd.BuildConfigFromFlags("", n.ControlPlane.Kubeconfig("admin"))
 	if err != nil {
 		return err

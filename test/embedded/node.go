@@ -251,9 +251,10 @@ func (n *Node) configure() error {
 		return err
 	}
 	for name, content := range map[string]string{
-		"containerd.toml": fmt.Sprintf(containerdConfig, n.Dir, n.socket(), plugins, runc, PauseImage),
+		"containerd.toml": fmt.Sprintf(containerdConfig, n.Dir, n.socket(), plugins, runc, PauseImage,
+			n.file("cni"), false, "  restrict_oom_score_adj = true\n  disable_apparmor = true"),
 		"kubelet.yaml": fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pki("ca.crt"), n.Address, n.file("resolv.conf"),
-			n.file("logs"), ClusterDNS),
+			n.file("logs"), ClusterDNS, cgroupsByHand),
 		"resolv.conf":            "nameserver " + ClusterDNS + "\n",
 		"cni/10-calico.conflist": fmt.Sprintf(calicoConfig, n.Name, n.ControlPlane.Kubeconfig("cni"), n.file("calico.log")),
 	} {
@@ -290,16 +291,15 @@ state = "%[1]s/containerd-state"
 [grpc]
   address = "%[2]s"
 [plugins.'io.containerd.cri.v1.runtime']
-  restrict_oom_score_adj = true
-  disable_apparmor = true
+%[8]s
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ["%[3]s"]
-    conf_dir = "%[1]s/cni"
+    conf_dir = "%[6]s"
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
       BinaryName = "%[4]s"
-      SystemdCgroup = false
+      SystemdCgroup = %[7]t
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runsc]
     runtime_type = "io.containerd.runsc.v1"
 [plugins.'io.containerd.cri.v1.images'.registry]
@@ -307,6 +307,12 @@ state = "%[1]s/containerd-state"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = "%[5]s"
 `
+
+// cgroupsByHand are what a kubelet needs on a machine without systemd, or whose cgroups are of version 1.
+const cgroupsByHand = `failCgroupV1: false
+cgroupDriver: cgroupfs
+cgroupsPerQOS: false
+enforceNodeAllocatable: []`
 
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -317,10 +323,7 @@ address: %[5]s
 authentication:
   anonymous: {enabled: false}
   x509: {clientCAFile: %[4]s}
-failCgroupV1: false
-cgroupDriver: cgroupfs
-cgroupsPerQOS: false
-enforceNodeAllocatable: []
+%[9]s
 localStorageCapacityIsolation: false
 failSwapOn: false
 resolvConf: %[6]s

@@ -18,6 +18,7 @@
 . lib/store.sh
 . lib/memory.sh
 . lib/limits.sh
+. lib/cgroups.sh
 . lib/init.sh
 
 volume=$root/bosh/machine # the Pod's volume

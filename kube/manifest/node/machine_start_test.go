@@ -46,6 +46,9 @@ func stemcell() world {
 // layers is how many calls it takes to lay changes over the directories that a stemcell of these tests has.
 const layers = 3 * 3
 
+// becomes is the call with which a machine gets cgroups of its own.
+const becomes = "unshare --cgroup /bin/bash -euo pipefail -c "
+
 // mounted says that something is mounted there.
 func (w world) mounted(place string) {
 	GinkgoHelper()
@@ -103,6 +106,8 @@ var _ = Describe("A machine's start", func() {
 			"cp -a /usr/local/share/ca-certificates /bosh/machine/ca-certificates.new",
 			"mount --bind /bosh/machine/ca-certificates /usr/local/share/ca-certificates",
 			"mount -o remount,bind,dev,rw /dev/bosh",
+			"unshare --cgroup true",
+			becomes,
 			"init in kubernetes",
 		}))
 	})
@@ -341,8 +346,7 @@ var _ = Describe("A machine's start with systemd", func() {
 		w.write("proc/self/mountinfo", "40 1 0:60 / "+w.path("run/secrets/token")+" ro\n41 1 0:61 / "+w.path("running")+" ro\n")
 	})
 
-	It("gives it an empty /run but for the Pod's mounts, shared mounts, and cgroups of its own", func() {
-		w.know("cgroups", "cgroup2fs\n")
+	It("gives it an empty /run but for the Pod's mounts, and shared mounts", func() {
 		status, said := w.boot()
 		Expect(status).To(BeZero(), said)
 		calls := w.calls()
@@ -352,8 +356,8 @@ var _ = Describe("A machine's start with systemd", func() {
 			MatchRegexp(`^mount --rbind /tmp/tmp\.\w+ /run$`),
 			MatchRegexp(`^umount --lazy /tmp/tmp\.\w+$`),
 			Equal("mount --make-rshared /"),
-			Equal("unshare --cgroup /bin/bash -ec "),
-			Equal("mount -t cgroup2 cgroup2 /sys/fs/cgroup"),
+			Equal("unshare --cgroup true"),
+			Equal(becomes),
 			Equal("init in kubernetes"),
 		))
 		Expect(w.exists("run/left-by-the-image")).To(BeFalse())
@@ -410,6 +414,17 @@ var _ = Describe("A disk that is a directory", func() {
 		w.write("proc/self/mountinfo", "50 1 0:50 /one "+w.path("dev/bosh/disk-1")+" rw\n")
 		Expect(run("umount", w.path("dev/bosh/disk-1"))).To(HaveExactElements(""))
 	})
+
+	DescribeTable("of a filesystem that is mounted again leaves the filesystem as it is", func(mountinfo string, arguments []string, called string) {
+		w.write("proc/self/mountinfo", mountinfo)
+		Expect(run("mount", arguments...)).To(Equal([]string{"real /bin/mount " + called}))
+	},
+		Entry("as the agent does it", "50 1 8:1 /pods/volume/tmp /tmp rw\n", []string{"", "/tmp", "-o", "remount", "-o", "nodev"}, " /tmp -o remount -o nodev -o bind"),
+		Entry("with all options in one", "50 1 8:1 /pods/volume/tmp /tmp rw\n", []string{"-o", "remount,nodev", "/tmp"}, "-o remount,nodev /tmp -o bind"),
+		Entry("also when it is asked so", "50 1 8:1 /pods/volume/tmp /tmp rw\n", []string{"-o", "remount,bind,ro", "/tmp"}, "-o remount,bind,ro /tmp"),
+		Entry("but for a whole one", "50 1 8:16 / /store rw\n", []string{"-o", "remount,ro", "/store"}, "-o remount,ro /store"),
+		Entry("or what is mounted over one", "50 1 8:1 /tmp /tmp rw\n51 1 0:9 / /tmp rw\n", []string{"-o", "remount,ro", "/tmp"}, "-o remount,ro /tmp"),
+	)
 
 	It("alone is treated so", func() {
 		Expect(run("mount", w.path("dev/bosh/disk-2"), "/var/vcap/store")).To(Equal([]string{"real /bin/mount /dev/bosh/disk-2 /var/vcap/store"}))

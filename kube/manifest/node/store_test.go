@@ -66,7 +66,7 @@ var _ = Describe("A machine's persistent disk at its start", func() {
 		Expect(status).To(BeZero())
 		Expect(said).To(HaveSuffix("machine-start: disk disk-1 is mounted at /var/vcap/store\n"))
 		calls := w.calls()
-		Expect(calls[len(calls)-3:]).To(Equal([]string{"mount -o remount,bind,dev,rw /dev/bosh", mountStore, "init in kubernetes"}))
+		Expect(calls[len(calls)-5:]).To(Equal([]string{"mount -o remount,bind,dev,rw /dev/bosh", mountStore, "unshare --cgroup true", becomes, "init in kubernetes"}))
 	})
 
 	It("is mounted with the options that the director gave", func() {

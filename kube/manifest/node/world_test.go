@@ -103,6 +103,14 @@ func (w world) knows(name string) bool {
 	return err == nil
 }
 
+// knownFile returns the content of a file of what the stand-ins know.
+func (w world) knownFile(name string) string {
+	GinkgoHelper()
+	content, err := os.ReadFile(filepath.Join(w.known, name))
+	Expect(err).NotTo(HaveOccurred())
+	return string(content)
+}
+
 func (w world) forget(name string) {
 	GinkgoHelper()
 	Expect(os.Remove(filepath.Join(w.known, name))).To(Succeed())

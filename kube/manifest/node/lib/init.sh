@@ -38,21 +38,16 @@ empty_run() {
   put_over "$new" "$root/run"
 }
 
-# start INIT: in a cgroup namespace of its own systemd finds its cgroup where it expects it, and cannot
-# reach the node's. cgroup v2 has to be mounted from inside of it.
+is_systemd() { [[ $(readlink -f "$1") == */systemd ]]; }
+
+# start INIT
 start() {
   export container=kubernetes
-  [[ $(readlink -f "$1") == */systemd ]] || exec "$1"
-  prepare_systemd
-  # As systemd leaves it on a machine, but not in a container: a disk that is unmounted is unmounted in
-  # the mount namespaces of all services too.
-  mount --make-rshared "$root/"
-  # shellcheck disable=SC2016 # expanded inside
-  exec unshare --cgroup /bin/bash -ec '
-    if [[ $(stat --file-system --format %T "$1") == cgroup2fs ]]; then
-      mount -t cgroup2 cgroup2 "$1"
-    elif [[ ! -w $1 ]]; then
-      mount -o remount,bind,rw "$1"
-    fi
-    exec "$0"' "$1" "$root/sys/fs/cgroup"
+  if is_systemd "$1"; then
+    prepare_systemd
+    # As systemd leaves it on a machine, but not in a container: a disk that is unmounted is unmounted in
+    # the mount namespaces of all services too.
+    mount --make-rshared "$root/"
+  fi
+  become "$1"
 }

@@ -9,17 +9,31 @@ processes() {
   perl -e '
     use strict;
     my ($proc, $numbers) = @ARGV;
-    my (%parent, %machine, %place);
+    my (%parent, %machine, %place, %seen);
 
     sub text { local $/; open(my $file, "<", "$proc/$_[0]") or return ""; return scalar(<$file>) // "" }
 
+    # mounts: what the process sees of them, as all do in its mount namespace that have the same root.
+    sub mounts {
+      my ($process) = @_;
+      my $namespace = readlink("$proc/$process/ns/mnt");
+      my $key = defined $namespace ? $namespace . (readlink("$proc/$process/root") // "") : $process;
+      return $seen{$key} if $seen{$key};
+      my $mountinfo = text("$process/mountinfo") or return {}; # it has ended
+      my %found;
+      for (split /\n/, $mountinfo) {
+        my (undef, undef, $device, $folder, $at) = split / /;
+        $found{machine} //= $1 if $at eq "/dev/bosh" && $folder =~ m{([^/]+/[^/]+)$};
+        $found{place} //= $at if $device eq $numbers;
+      }
+      return $seen{$key} = \%found;
+    }
+
     for my $process (map { m{/(\d+)$} } glob "$proc/[0-9]*") {
       ($parent{$process}) = text("$process/status") =~ /^PPid:\s*(\d+)/m or delete $parent{$process}, next;
-      for (split /\n/, text("$process/mountinfo")) {
-        my (undef, undef, $device, $folder, $at) = split / /;
-        $machine{$process} //= $1 if $at eq "/dev/bosh" && $folder =~ m{([^/]+/[^/]+)$};
-        $place{$process} //= $at if $device eq $numbers;
-      }
+      my $mounts = mounts($process);
+      $machine{$process} = $mounts->{machine} if $mounts->{machine};
+      $place{$process} = $mounts->{place} if $mounts->{place};
     }
     for my $process (sort { $a <=> $b } $numbers eq "all" ? keys %parent : keys %place) {
       my $of = $process;

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"bosh-kubernetes-cpi/test/embedded"
@@ -24,13 +25,17 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("usage: embedded up|down|registry|bridge [flags]")
+		return fmt.Errorf("usage: embedded up|down|registry|bridge|forward [flags]")
+	}
+	if args[0] == "forward" {
+		return forward(ctx, args[1:])
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	dir := flags.String("dir", "", "folder of the cluster's (or the registry's) state")
 	port := flags.Int("port", 0, "port of the registry")
 	node := flags.String("node", "", "name of the node to bridge")
 	nodes := flags.Int("nodes", 1, "number of nodes, 1 or 2")
+	image := flags.String("vm-node", "", "folder with the image of a node that is a computer; no such node without")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -49,7 +54,21 @@ func run(ctx context.Context, args []string) error {
 	case "down":
 		return embedded.NewCluster(*dir, len(embedded.NodeNames)).Down(ctx, tell)
 	case "up":
-		return embedded.NewCluster(*dir, *nodes).Up(ctx, tell)
+		cluster := embedded.NewCluster(*dir, *nodes)
+		cluster.VM.Image = *image
+		return cluster.Up(ctx, tell)
 	}
 	return fmt.Errorf("%s is none of up, down, registry, bridge", args[0])
+}
+
+// forward has each address of FROM=TO lead to the other, until the context ends.
+func forward(ctx context.Context, pairs []string) error {
+	for _, pair := range pairs {
+		from, to, _ := strings.Cut(pair, "=")
+		if err := embedded.Forward(from, to); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return nil
 }

@@ -1,0 +1,171 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// VMNodeName is the name of the node that is a computer, see VMNode.
+const VMNodeName = "node-vm"
+
+// VMTaint keeps Pods from that node which do not ask for it.
+const VMTaint = "embedded.test/vm-node"
+
+// VMNode is a node that is a computer of its own, as an operator's are: Debian with its own kernel and systemd, cgroup
+// v2, and a kubelet with its usual cgroups. The kernel is Linux as a program (User Mode Linux), which needs no help of
+// the processor's, and is several times slower than this machine.
+type VMNode struct {
+	Dir          string
+	ControlPlane *ControlPlane
+	// Image is the folder with the kernel and the root filesystem that scripts/node-image made; no such node without.
+	Image string
+	// Address is the node's InternalIP, Port the kubelet's.
+	Address string
+	Port    int
+}
+
+// vmVolumes is the folder of the default class's volumes, on the computer.
+const vmVolumes = "/var/lib/embedded/volumes"
+
+func (n *VMNode) file(name string) string { return filepath.Join(n.Dir, name) }
+
+// asNode is what it has in common with other nodes: how its Pods are reached.
+func (n *VMNode) asNode() *Node {
+	return &Node{Name: VMNodeName, Dir: n.Dir, ControlPlane: n.ControlPlane, Port: n.Port, Address: n.Address, Network: n.tap()}
+}
+
+// tap is the name of the network device between this machine and the computer.
+func (n *VMNode) tap() string { return fmt.Sprintf("bosh%d-vm", instance) }
+
+func (n *VMNode) peer() string { return n.asNode().peer() }
+
+// Computer is the kernel's process. What the computer says on its console is in its log.
+func (n *VMNode) Computer() Process {
+	root := filepath.Join(n.Image, "uml")
+	kernel := []string{
+		"/usr/bin/linux.uml", "mem=4G", "root=/dev/ubda", "rw", "ubda=/node/root.img", "ubdb=/node/programs.img", "ubdc=/node/store.img",
+		"vec0:transport=tap,ifname=" + n.tap() + ",depth=64,gro=1", "umid=" + n.tap(), "uml_dir=/tmp",
+		"con=null", "con0=null,fd:1", "quiet", "systemd.show_status=0",
+	}
+	// It has a root filesystem of its own, with a C library that is newer than this machine's may be.
+	enter := `cd "$0" && mount --rbind /dev dev && mount --rbind /proc proc && mount -t tmpfs tmpfs tmp && mount --bind "$1" node && shift && exec chroot . "$@"`
+	return Process{Name: "kernel", Dir: n.Dir, Env: []string{"TMPDIR=/dev/shm", "HOME=/tmp"},
+		Args: append([]string{"unshare", "--mount", "--propagation", "private", "sh", "-c", enter, root, n.Dir}, kernel...)}
+}
+
+// bridge forwards the cluster's ports to the computer, and routes its Pods' addresses.
+func (n *VMNode) bridge() Process {
+	return Process{Name: "bridge", Dir: n.Dir, Args: []string{"embedded", "bridge", "-dir", n.ControlPlane.Dir, "-node", VMNodeName}}
+}
+
+// ServeBridge makes this machine's loopback ports be reached by the computer, at this machine's end of their network,
+// and keeps routes to its Pods, until the context ends.
+func (n *VMNode) ServeBridge(ctx context.Context, ports ...int) error {
+	for _, port := range ports {
+		if err := Forward(net.JoinHostPort(n.peer(), strconv.Itoa(port)), fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+			return err
+		}
+	}
+	return n.asNode().serveRoutes(ctx)
+}
+
+// Forward has what connects to one TCP address talk to what listens at another.
+func Forward(from, to string) error {
+	listener, err := net.Listen("tcp", from)
+	if err != nil {
+		return err
+	}
+	go forward(listener, to)
+	return nil
+}
+
+// Start boots the computer, and waits until the cluster has it as a node.
+func (n *VMNode) Start(ctx context.Context) error {
+	if err := n.makeDisks(ctx); err != nil {
+		return err
+	}
+	if err := n.joinNetwork(ctx); err != nil {
+		return err
+	}
+	if err := n.bridge().Start(); err != nil {
+		return err
+	}
+	if err := n.Computer().Start(); err != nil {
+		return err
+	}
+	return n.AwaitReady(ctx)
+}
+
+// AwaitReady waits until the computer's kubelet answers, and says that it is ready.
+func (n *VMNode) AwaitReady(ctx context.Context) error {
+	err := Eventually(ctx, 15*time.Minute, VMNodeName+" to be ready", func(ctx context.Context) (bool, error) {
+		if !n.Computer().Running() {
+			return false, fmt.Errorf("its kernel has ended")
+		}
+		if _, err := n.ControlPlane.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+VMNodeName+"/proxy/healthz"); err != nil {
+			return false, err
+		}
+		out, err := n.ControlPlane.Kubectl(ctx, "get", "node", VMNodeName, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		return out == "True", err
+	})
+	if err != nil {
+		return fmt.Errorf("%w; the end of its console:\n%s", err, n.Computer().LastLines())
+	}
+	return nil
+}
+
+func (n *VMNode) joinNetwork(ctx context.Context) error {
+	if _, err := os.Stat("/sys/class/net/" + n.tap()); err == nil {
+		return nil
+	}
+	for _, command := range [][]string{
+		{"ip", "tuntap", "add", "dev", n.tap(), "mode", "tap"},
+		{"ip", "address", "add", n.peer() + "/30", "dev", n.tap()},
+		{"ip", "link", "set", n.tap(), "up"},
+		{"sysctl", "-qw", "net.ipv4.conf." + n.tap() + ".forwarding=1"},
+	} {
+		if _, err := Run(ctx, command[0], command[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop ends the computer as a power cut would.
+func (n *VMNode) Stop(ctx context.Context) error {
+	// What runs on the computer are processes of this machine too, of the kernel's.
+	for _, process := range descendants(n.Computer().PID()) {
+		_ = syscall.Kill(process, syscall.SIGKILL)
+	}
+	for _, process := range []Process{n.Computer(), n.bridge()} {
+		if err := process.Kill(); err != nil {
+			return err
+		}
+	}
+	_, err := os.Stat("/sys/class/net/" + n.tap())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	_, err = Run(ctx, "ip", "link", "delete", n.tap())
+	return err
+}
+
+// Exec runs a command in the computer's own shell.
+func (n *VMNode) Exec(ctx context.Context, command string) (string, error) {
+	out, err := Run(ctx, "ssh", "-i", n.file("key"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+		"-o", "LogLevel=ERROR", "-o", "ConnectTimeout=60", "root@"+n.Address, command)
+	return strings.TrimSpace(out), err
+}
+
+// Ctr runs containerd's ctr for the kubelet's containers and images, on the computer.
+func (n *VMNode) Ctr(ctx context.Context, arguments string) (string, error) {
+	return n.Exec(ctx, "/opt/embedded/bin/ctr --namespace k8s.io "+arguments)
+}

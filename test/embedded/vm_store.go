@@ -1,0 +1,97 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// Such a computer takes minutes to unpack an image. Its third disk holds its container runtime's store,
+// filled by the same program on this machine.
+
+// storeConfig is that of a containerd which has images and nothing else.
+const storeConfig = `version = 3
+root = "%[1]s/containerd"
+state = "%[2]s"
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
+[grpc]
+  address = "%[3]s"
+`
+
+// makeStore makes the disk, with the images that every node has and those of stemcells.
+func (n *VMNode) makeStore(ctx context.Context, archives string) error {
+	store, socket, config := n.file("store"), n.file("store.sock"), n.file("store.toml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, storeConfig, store, n.file("store-state"), socket), 0o644); err != nil {
+		return err
+	}
+	runtime := Process{Name: "store", Dir: n.Dir, Args: []string{"containerd", "--config", config, "--log-level", "warn"}}
+	if err := runtime.Start(); err != nil {
+		return err
+	}
+	ctr := func(args ...string) error {
+		_, err := Run(ctx, "ctr", append([]string{"--address", socket, "--namespace", "k8s.io"}, args...)...)
+		return err
+	}
+	err := Eventually(ctx, time.Minute, "a containerd for images", func(context.Context) (bool, error) { return true, ctr("version") })
+	if err == nil {
+		err = n.fillStore(ctx, archives, ctr)
+	}
+	if stopped := runtime.Stop(); err == nil {
+		err = stopped
+	}
+	if err != nil {
+		return fmt.Errorf("%w; the end of its log:\n%s", err, runtime.LastLines())
+	}
+	if _, err := Run(ctx, "mke2fs", "-q", "-t", "ext4", "-d", store, n.file("store.img"), "16G"); err != nil {
+		return err
+	}
+	return os.RemoveAll(store)
+}
+
+func (n *VMNode) fillStore(ctx context.Context, archives string, ctr func(args ...string) error) error {
+	files, err := filepath.Glob(filepath.Join(archives, "*.tar"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if err := ctr("images", "import", file); err != nil {
+			return err
+		}
+	}
+	images, err := stemcells(ctx)
+	if err != nil {
+		return err
+	}
+	for _, image := range images {
+		if err := ctr("images", "pull", "--plain-http", image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stemcells are the images of test stemcells in the cluster's registry, by their digests, as Pods name them.
+func stemcells(ctx context.Context) ([]string, error) {
+	repository, err := name.NewRepository(fmt.Sprintf("127.0.0.1:%d/stemcell", registryPort), name.Insecure)
+	if err != nil {
+		return nil, err
+	}
+	tags, err := remote.List(repository, remote.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	var images []string
+	for _, tag := range tags {
+		found, err := remote.Head(repository.Tag(tag), remote.WithContext(ctx))
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, repository.Digest(found.Digest.String()).Name())
+	}
+	return images, nil
+}
