@@ -28,7 +28,7 @@ func TestKubectlBosh(t *testing.T) {
 }
 
 // What all tests share: the programs, a real API server, and a kubelet of kwok's, whose streams are real and lead to
-// what testdata/kwok.yaml names.
+// what kubelet() names.
 var (
 	program, cpi string
 	dir          string
@@ -73,7 +73,7 @@ func startNode(ctx context.Context) {
 	pki := filepath.Join(plane.Dir, "pki")
 	kwok := embedded.Process{Name: "kwok", Dir: dir, Child: true, Args: []string{
 		"kwok", "--kubeconfig", plane.Kubeconfig("admin"), "--manage-all-nodes",
-		"--config", "../../test/integration/testdata/kwok.yaml", "--config", forwards,
+		"--config", "../../test/simulated/kwok.yaml", "--config", forwards,
 		"--node-ip", "127.0.0.1", "--node-port", strconv.Itoa(port), "--server-address", "127.0.0.1:" + strconv.Itoa(port),
 		"--tls-cert-file", filepath.Join(pki, "apiserver.crt"), "--tls-private-key-file", filepath.Join(pki, "apiserver.key"),
 		"--cidr", "10.1.0.0/16", "--node-lease-duration-seconds", "40"}}

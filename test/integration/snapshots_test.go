@@ -6,6 +6,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/test/simulated"
 )
 
 const notImplementedError = "Bosh::Clouds::NotImplemented"
@@ -13,7 +15,7 @@ const notImplementedError = "Bosh::Clouds::NotImplemented"
 // snapshots are the names of all VolumeSnapshots.
 func (w world) snapshots(ctx context.Context) []string {
 	GinkgoHelper()
-	found, err := objects.Resource(volumeSnapshots).Namespace(w.namespace).List(ctx, metav1.ListOptions{})
+	found, err := objects.Resource(simulated.VolumeSnapshots).Namespace(w.namespace).List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	names := []string{}
 	for _, each := range found.Items {

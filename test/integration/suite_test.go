@@ -21,15 +21,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/test/apiproxy"
 	"bosh-kubernetes-cpi/test/director"
 	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/simulated"
 )
 
 func TestIntegration(t *testing.T) {
@@ -64,21 +63,25 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	Expect(started.Start(ctx)).To(Succeed())
 	connect(shared)
 
-	kwok := embedded.Process{Name: "kwok", Dir: dir, Child: true, Args: []string{
-		"kwok", "--kubeconfig", plane.Kubeconfig("admin"), "--manage-all-nodes", "--config", "testdata/kwok.yaml",
-		"--server-address", "", "--node-ip", "192.0.2.1", "--cidr", "10.1.0.0/16", "--node-lease-duration-seconds", "40"}}
-	Expect(kwok.Start()).To(Succeed())
+	kwok, err := simulated.StartNodes(plane)
+	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(kwok.Stop()).To(Succeed()) })
 
 	Expect(plane.Apply(ctx, resources)).To(Succeed())
-	Expect(plane.Apply(ctx, storageResources)).To(Succeed())
+	Expect(plane.Apply(ctx, simulated.StorageResources)).To(Succeed())
 	Expect(plane.Apply(ctx, document("manifests/admission-policy.yaml"))).To(Succeed())
 	_, err = plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 	Expect(err).NotTo(HaveOccurred())
 	serve, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
-	go serveStorage(serve, cluster, objects)
-	go endPods(serve, cluster)
+	go func() {
+		defer GinkgoRecover()
+		Expect(simulated.ServeStorage(serve, cluster, objects)).To(Succeed())
+	}()
+	go func() {
+		defer GinkgoRecover()
+		Expect(simulated.EndPods(serve, cluster)).To(Succeed())
+	}()
 	Eventually(func(g Gomega) {
 		nodes, err := cluster.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
@@ -120,51 +123,6 @@ apiVersion: v1
 kind: Node
 metadata: {name: node-b, labels: {kubernetes.io/hostname: node-b, kubernetes.io/os: linux, kubernetes.io/arch: arm64, topology.kubernetes.io/zone: b, test/name: node-b}}
 `
-
-// endPods does what a kubelet does last with a deleted Pod: it reports how its containers ended, well unless it is
-// annotated test/killed, and removes exactly that one, unless it is annotated test/stays, or attaches a disk that its
-// machine has mounted.
-func endPods(ctx context.Context, cluster kubernetes.Interface) {
-	defer GinkgoRecover()
-	pods, err := cluster.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	defer pods.Stop()
-	for event := range pods.ResultChan() {
-		if pod, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Modified && pod.DeletionTimestamp != nil &&
-			pod.Annotations["test/stays"] == "" && !mounted(ctx, cluster, pod) {
-			reportEnd(ctx, cluster, pod)
-			_ = cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
-				GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
-			})
-		}
-	}
-}
-
-// mounted reports that the Pod attaches a disk that is in use: its machine is annotated test/mounted with it. What is
-// killed goes all the same.
-func mounted(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) bool {
-	if pod.Labels[manifest.LabelRole] != manifest.RoleAttachment || pod.Annotations["test/killed"] != "" {
-		return false
-	}
-	machine, err := cluster.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Labels[manifest.LabelVM], metav1.GetOptions{})
-	return err == nil && machine.Annotations["test/mounted"] == pod.Labels[manifest.LabelDisk]
-}
-
-func reportEnd(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) {
-	status := pod.Annotations["test/killed"]
-	var ended []corev1.ContainerStatus
-	for _, container := range pod.Status.ContainerStatuses {
-		container.Ready, container.Started = false, new(false)
-		container.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
-		if status != "" {
-			container.State.Terminated.ExitCode = 137
-		}
-		ended = append(ended, container)
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"containerStatuses": ended}})
-	Expect(err).NotTo(HaveOccurred())
-	_, _ = cluster.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-}
 
 // world is a namespace of its own with a director that works in it through the proxy.
 type world struct {

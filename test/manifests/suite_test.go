@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/simulated"
 )
 
 func TestManifests(t *testing.T) {
@@ -70,10 +71,8 @@ func startCluster(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(plane.Stop()).To(Succeed()) })
 	Expect(plane.Start(ctx)).To(Succeed())
-	kwok := embedded.Process{Name: "kwok", Dir: dir, Child: true, Args: []string{
-		"kwok", "--kubeconfig", plane.Kubeconfig("admin"), "--manage-all-nodes", "--config", root + "/test/integration/testdata/kwok.yaml",
-		"--server-address", "", "--node-ip", "192.0.2.1", "--cidr", "10.1.0.0/16", "--node-lease-duration-seconds", "40"}}
-	Expect(kwok.Start()).To(Succeed())
+	kwok, err := simulated.StartNodes(plane)
+	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(kwok.Stop()).To(Succeed()) })
 	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())

@@ -1,0 +1,39 @@
+package simulated
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// follow hands over what is there and what changes, until the context ends or handle fails. A server ends watches after some
+// time, and those that it is too quick for; then another begins, and tells what is there by then.
+func follow(ctx context.Context, open func(context.Context, metav1.ListOptions) (watch.Interface, error), handle func(watch.Event) error) error {
+	for ctx.Err() == nil {
+		stream, err := open(ctx, metav1.ListOptions{})
+		if err != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+			continue
+		}
+		err = drain(stream, handle)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func drain(stream watch.Interface, handle func(watch.Event) error) error {
+	defer stream.Stop()
+	for event := range stream.ResultChan() {
+		if err := handle(event); err != nil {
+			return err
+		}
+	}
+	return nil
+}

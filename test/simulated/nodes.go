@@ -1,0 +1,27 @@
+package simulated
+
+import (
+	_ "embed"
+	"os"
+	"path/filepath"
+
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+// stages are what the nodes do with Pods.
+//
+//go:embed kwok.yaml
+var stages []byte
+
+// StartNodes makes every node of the control plane one that is simulated, those that are yet to be made too. The process
+// that does so ends with this one.
+func StartNodes(plane *embedded.ControlPlane) (embedded.Process, error) {
+	config := filepath.Join(plane.Dir, "kwok.yaml")
+	if err := os.WriteFile(config, stages, 0o644); err != nil {
+		return embedded.Process{}, err
+	}
+	kwok := embedded.Process{Name: "kwok", Dir: plane.Dir, Child: true, Args: []string{
+		"kwok", "--kubeconfig", plane.Kubeconfig("admin"), "--manage-all-nodes", "--config", config,
+		"--server-address", "", "--node-ip", "192.0.2.1", "--cidr", "10.1.0.0/16", "--node-lease-duration-seconds", "40"}}
+	return kwok, kwok.Start()
+}

@@ -1,0 +1,64 @@
+package simulated
+
+import (
+	"context"
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// EndPods does what a kubelet does last with a deleted Pod: it reports how its containers ended, well unless it is
+// annotated test/killed, and removes exactly that one, unless it is annotated test/stays, or attaches a disk that its
+// machine has mounted. It goes on until the context ends.
+func EndPods(ctx context.Context, cluster kubernetes.Interface) error {
+	pods := cluster.CoreV1().Pods("")
+	return follow(ctx, pods.Watch, func(event watch.Event) error {
+		pod, ok := event.Object.(*corev1.Pod)
+		if !ok || event.Type == watch.Deleted || pod.DeletionTimestamp == nil || pod.Annotations["test/stays"] != "" || mounted(ctx, cluster, pod) {
+			return nil
+		}
+		if err := reportEnd(ctx, cluster, pod); err != nil {
+			return err
+		}
+		_ = cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
+		})
+		return nil
+	})
+}
+
+// mounted reports that the Pod attaches a disk that is in use: its machine is annotated test/mounted with it. What is
+// killed goes all the same.
+func mounted(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) bool {
+	if pod.Labels[manifest.LabelRole] != manifest.RoleAttachment || pod.Annotations["test/killed"] != "" {
+		return false
+	}
+	machine, err := cluster.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Labels[manifest.LabelVM], metav1.GetOptions{})
+	return err == nil && machine.Annotations["test/mounted"] == pod.Labels[manifest.LabelDisk]
+}
+
+// reportEnd is an error only when there is nothing that could be sent.
+func reportEnd(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) error {
+	status := pod.Annotations["test/killed"]
+	var ended []corev1.ContainerStatus
+	for _, container := range pod.Status.ContainerStatuses {
+		container.Ready, container.Started = false, new(false)
+		container.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+		if status != "" {
+			container.State.Terminated.ExitCode = 137
+		}
+		ended = append(ended, container)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"containerStatuses": ended}})
+	if err != nil {
+		return err
+	}
+	_, _ = cluster.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return nil
+}

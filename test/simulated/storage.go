@@ -1,0 +1,174 @@
+package simulated
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+)
+
+// StorageResources are manifests of two StorageClasses, standard and growing, and of the kind VolumeSnapshot: volumes are made
+// of nothing for each claim, grow, and have snapshots that are ready at once.
+const StorageResources = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: standard
+  annotations: {storageclass.kubernetes.io/is-default-class: "true"}
+provisioner: integration.test/nothing
+volumeBindingMode: WaitForFirstConsumer
+reclaimPolicy: Delete
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: growing}
+provisioner: integration.test/nothing
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: volumesnapshots.snapshot.storage.k8s.io
+  annotations: {api-approved.kubernetes.io: "https://github.com/kubernetes-csi/external-snapshotter/pull/814"}
+spec:
+  group: snapshot.storage.k8s.io
+  scope: Namespaced
+  names: {kind: VolumeSnapshot, plural: volumesnapshots, singular: volumesnapshot, listKind: VolumeSnapshotList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+// VolumeSnapshots is the kind of snapshots.
+var VolumeSnapshots = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
+
+// ServeStorage simulates the provisioner, the resizer and the snapshot controller until the context
+// ends.
+func ServeStorage(ctx context.Context, cluster kubernetes.Interface, extensions dynamic.Interface) error {
+	var both errgroup.Group
+	both.Go(func() error {
+		return follow(ctx, cluster.CoreV1().PersistentVolumeClaims("").Watch, func(event watch.Event) error {
+			if claim, ok := event.Object.(*corev1.PersistentVolumeClaim); ok {
+				return serveClaim(ctx, cluster, claim)
+			}
+			return nil
+		})
+	})
+	both.Go(func() error {
+		return follow(ctx, extensions.Resource(VolumeSnapshots).Watch, func(event watch.Event) error {
+			return serveSnapshot(ctx, extensions, event.Object)
+		})
+	})
+	return both.Wait()
+}
+
+// serveSnapshot says what becomes of a snapshot, unless it is annotated so that nothing does.
+func serveSnapshot(ctx context.Context, extensions dynamic.Interface, object any) error {
+	snapshot, ok := object.(metav1.Object)
+	if !ok || snapshot.GetAnnotations()["bosh.cloudfoundry.org/fails"] != "" {
+		return nil
+	}
+	status, err := json.Marshal(map[string]any{"status": snapshotStatus(object)})
+	if err != nil {
+		return err
+	}
+	_, _ = extensions.Resource(VolumeSnapshots).Namespace(snapshot.GetNamespace()).Patch(ctx, snapshot.GetName(), types.MergePatchType,
+		status, metav1.PatchOptions{}, "status")
+	return nil
+}
+
+// snapshotStatus is what the snapshot controller says: the class "none" is not there.
+func snapshotStatus(snapshot any) map[string]any {
+	object, _ := snapshot.(*unstructured.Unstructured)
+	if class, _, _ := unstructured.NestedString(object.Object, "spec", "volumeSnapshotClassName"); class == "none" {
+		return map[string]any{"error": map[string]any{
+			"message": `Failed to get snapshot class with error volumesnapshotclass.snapshot.storage.k8s.io "none" not found`,
+		}}
+	}
+	return map[string]any{"readyToUse": true}
+}
+
+// serveClaim makes the volume of a claim for which the scheduler has chosen a node, and expands it. The
+// same claim may be seen several times; a request that comes too late changes nothing.
+func serveClaim(ctx context.Context, cluster kubernetes.Interface, claim *corev1.PersistentVolumeClaim) error {
+	wanted, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
+	switch {
+	case claim.Status.Phase == corev1.ClaimPending && claim.Annotations["volume.kubernetes.io/selected-node"] != "":
+		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, volumeFor(claim), metav1.CreateOptions{})
+	case claim.Status.Phase == corev1.ClaimBound && wanted.Cmp(has) > 0:
+		patch, err := json.Marshal(map[string]any{"status": expansion(claim, wanted)})
+		if err != nil {
+			return err
+		}
+		_, _ = cluster.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	}
+	return nil
+}
+
+// expansion is the status of a claim whose volume is asked to grow. The claim's annotations say when it
+// does not: above test/most that is infeasible, with test/slow it takes for ever, and with test/at-node the
+// node has its part to do, before which no further expansion begins.
+func expansion(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) map[string]any {
+	size := map[string]any{"storage": wanted.String()}
+	most, limited := claim.Annotations["test/most"]
+	switch {
+	case claim.Annotations["test/slow"] != "", len(claim.Status.AllocatedResourceStatuses) > 0 && claim.Annotations["test/at-node"] != "":
+		return map[string]any{}
+	case limited && wanted.Cmp(resource.MustParse(most)) > 0:
+		return map[string]any{
+			"allocatedResources": size, "allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimControllerResizeInfeasible},
+			"conditions": []any{map[string]any{"type": corev1.PersistentVolumeClaimControllerResizeError, "status": "True", "message": "no more than " + most}},
+		}
+	case claim.Annotations["test/at-node"] != "":
+		return map[string]any{"allocatedResources": size, "allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizePending}}
+	}
+	return map[string]any{"capacity": size, "allocatedResources": size, "allocatedResourceStatuses": nil, "conditions": nil}
+}
+
+// volumeFor is a volume that can be reached from the node that the scheduler chose; from any, when the claim's
+// annotation test/driver names its driver. No CSI driver has made that of a claim with the annotation test/local.
+func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	driver := claim.Annotations["test/driver"]
+	source := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+		Driver: cmp.Or(driver, "integration.test"), VolumeHandle: string(claim.UID),
+	}}
+	reachable := &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{
+			Key: "test/name", Operator: corev1.NodeSelectorOpIn, Values: []string{claim.Annotations["volume.kubernetes.io/selected-node"]},
+		}},
+	}}}}
+	if driver != "" {
+		reachable = nil
+	}
+	if claim.Annotations["test/local"] != "" {
+		source = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/volumes/" + claim.Name}}
+	}
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "volume-" + string(claim.UID)},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:         corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
+			AccessModes:      claim.Spec.AccessModes,
+			VolumeMode:       claim.Spec.VolumeMode,
+			StorageClassName: *claim.Spec.StorageClassName,
+			ClaimRef: &corev1.ObjectReference{
+				Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+			},
+			PersistentVolumeSource: source,
+			NodeAffinity:           reachable,
+		},
+	}
+}
