@@ -19,6 +19,7 @@ import (
 // deploy measures how long it takes until many machines with a disk each run, by the CPI and by a client that does no more than
 // make the same objects and wait.
 func (b bench) deploy(ctx context.Context, s *stand.Stand, results *figures.Results) error {
+	results.Deploys = nil
 	for _, each := range b.deploys {
 		machines, workers := each[0], each[1]
 		b.tell("deploy: %d machines by %d processes at once", machines, workers)

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
@@ -24,10 +25,16 @@ func thisMachine() figures.Machine {
 	m.Memory = (kib + 1<<19) >> 20
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	m.Kernel = strings.TrimSpace(string(kernel))
+	return m
+}
+
+// thisRun tells when it is, of what, and beside how much else.
+func thisRun(ctx context.Context) figures.Run {
+	run := figures.Run{Taken: time.Now().UTC().Format(time.DateTime), Commit: commit(ctx)}
 	load, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(load), " ")
-	m.Load, _ = strconv.ParseFloat(first, 64)
-	return m
+	run.Load, _ = strconv.ParseFloat(first, 64)
+	return run
 }
 
 func found(pattern *regexp.Regexp, path string) string {

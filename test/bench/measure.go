@@ -4,15 +4,21 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"time"
 
 	"bosh-kubernetes-cpi/test/bench/figures"
 	"bosh-kubernetes-cpi/test/bench/stand"
 )
 
-// measure runs the parts that are wanted.
+// measure runs the parts that are wanted. Of the others it keeps what is in the results that were there.
 func (b bench) measure(ctx context.Context, dir string, programs stand.Programs) (*figures.Results, error) {
-	results := &figures.Results{Taken: time.Now().UTC().Format(time.DateTime), Quick: b.quick, Commit: commit(ctx), Machine: thisMachine()}
+	results, err := figures.Read(b.out + "/results.json")
+	if err != nil {
+		return nil, err
+	}
+	if results == nil || results.Quick != b.quick {
+		results = &figures.Results{Quick: b.quick, Runs: map[string]figures.Run{}}
+	}
+	results.Machine = thisMachine()
 	size, err := os.Stat(programs.CPI)
 	if err != nil {
 		return nil, err
@@ -27,11 +33,13 @@ func (b bench) measure(ctx context.Context, dir string, programs stand.Programs)
 		if !b.wants(part.name) {
 			continue
 		}
+		results.Runs[part.name] = thisRun(ctx)
 		if err := b.onStand(ctx, filepath.Join(dir, part.name), programs, results, part.measure); err != nil {
 			return nil, err
 		}
 	}
 	if b.wants("node") && b.node > 0 {
+		results.Runs["node"] = thisRun(ctx)
 		results.Node, err = b.onNode(ctx, dir, programs)
 	}
 	return results, err

@@ -13,6 +13,7 @@ const disksEach = 2
 
 // scale measures a machine's whole life in crowds of more and more machines of the same director in the same namespace.
 func (b bench) scale(ctx context.Context, s *stand.Stand, results *figures.Results) error {
+	results.Scale = nil
 	const namespace = "crowd"
 	if err := stand.Namespace(ctx, s.Client, namespace); err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 // shared measures what a machine costs that has something in common with many others: a budget, or a Service. Such an object
 // belongs to all of them, and names each.
 func (b bench) shared(ctx context.Context, s *stand.Stand, results *figures.Results) error {
+	results.Shared = nil
 	for namespace, each := range map[string]struct {
 		name  string
 		kind  kind

@@ -24,7 +24,6 @@ var _ = Describe("Lists and watches", func() {
 		w.must(ctx, "detach_disk", "agent-one", disk)
 		w.must(ctx, "create_vm", "two", stemcellCID, properties, onDynamic(), []string{disk}, env)
 		w.must(ctx, "snapshot_disk", disk, map[string]any{})
-		w.must(ctx, "reboot_vm", "agent-two")
 		w.must(ctx, "delete_vm", "agent-one")
 		w.must(ctx, "delete_vm", "agent-two")
 		w.must(ctx, "delete_disk", disk)

@@ -8,14 +8,13 @@ import (
 	"regexp"
 )
 
-// Results are those of one run of the benchmarks. Parts that were not run are empty.
+// Results are those of the benchmarks' parts. Parts that were not run are empty.
 type Results struct {
-	// Taken is when, in UTC.
-	Taken string `json:"taken"`
 	// Quick tells the small form.
 	Quick   bool    `json:"quick"`
-	Commit  string  `json:"commit"`
 	Machine Machine `json:"machine"`
+	// Runs tell when each part was measured, by its name.
+	Runs map[string]Run `json:"runs"`
 	// Binary is the size of the CPI's program, in MiB.
 	Binary  float64  `json:"binary_mib"`
 	Calls   []Call   `json:"calls"`
@@ -33,7 +32,14 @@ type Machine struct {
 	Memory int    `json:"memory_gib"`
 	Kernel string `json:"kernel"`
 	Go     string `json:"go"`
-	// Load is the number of processes that wanted to run when the run began, in the minute before: what else is at work.
+}
+
+// Run is what one part was measured with.
+type Run struct {
+	// Taken is when, in UTC, and Commit what was checked out.
+	Taken  string `json:"taken"`
+	Commit string `json:"commit"`
+	// Load is the number of processes that wanted to run in the minute before: what else was at work.
 	Load float64 `json:"load"`
 }
 
