@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,8 +78,8 @@ func newRealNode(ctx context.Context, dir string, programs stand.Programs) (*rea
 	if r.director, err = stand.NewDirector(programs, dir, "node", cluster.Kubeconfig(), r.namespace); err != nil {
 		return nil, err
 	}
-	r.image, _ = stemcell.Properties["image"].(string)
 	_, err = r.director.Call(ctx, &r.stemcell, "create_stemcell", "image", stemcell.Properties)
+	r.image, _, _ = strings.Cut(r.stemcell, "#") // without the architectures that it is for
 	return r, err
 }
 

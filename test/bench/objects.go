@@ -3,9 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,31 +61,40 @@ func scripts(pod *corev1.Pod) int {
 	return text
 }
 
-// inEtcd returns a key's value, by etcd's own gateway for JSON.
+// inEtcd returns a key's value.
 func inEtcd(ctx context.Context, plane *embedded.ControlPlane, key string) ([]byte, error) {
-	body, err := json.Marshal(map[string]string{"key": base64.StdEncoding.EncodeToString([]byte(key))})
-	if err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/v3/kv/range", plane.EtcdPort), bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer answer.Body.Close()
 	var found struct {
 		Values []struct {
 			Value []byte `json:"value"`
 		} `json:"kvs"`
 	}
-	if err := json.NewDecoder(answer.Body).Decode(&found); err != nil {
+	if err := askEtcd(ctx, plane, "range", map[string][]byte{"key": []byte(key)}, &found); err != nil {
 		return nil, err
 	}
 	if len(found.Values) != 1 {
 		return nil, fmt.Errorf("etcd has %d values of %s", len(found.Values), key)
 	}
 	return found.Values[0].Value, nil
+}
+
+// askEtcd sends a request to etcd's own gateway for JSON.
+func askEtcd(ctx context.Context, plane *embedded.ControlPlane, method string, asked, result any) error {
+	body, err := json.Marshal(asked)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/v3/kv/%s", plane.EtcdPort, method), bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 500)) // what can be had of the reason
+		return fmt.Errorf("etcd's %s: %s: %s", method, answer.Status, text)
+	}
+	return json.NewDecoder(answer.Body).Decode(result)
 }

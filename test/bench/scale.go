@@ -30,10 +30,10 @@ func (b bench) scale(ctx context.Context, s *stand.Stand, results *figures.Resul
 	if results.Objects, err = objectSizes(ctx, s.Plane, namespace, planted); err != nil {
 		return err
 	}
-	others, there := crowd{client: s.Client, namespace: namespace, seed: planted, name: "crowd", disks: disksEach}, 0
+	others, there := crowd{plane: s.Plane, client: s.Client, namespace: namespace, seed: planted, name: "crowd", disks: disksEach}, 0
 	for _, machines := range b.crowds {
 		b.tell("scale: %d machines with %d disks each", machines, disksEach)
-		if err := s.Still(ctx, func() error { return others.grow(ctx, there, machines) }); err != nil {
+		if err := others.grow(ctx, there, machines); err != nil {
 			return err
 		}
 		there = machines

@@ -36,7 +36,7 @@ func (b bench) shared(ctx context.Context, s *stand.Stand, results *figures.Resu
 		if err != nil {
 			return err
 		}
-		others := crowd{client: s.Client, namespace: namespace, seed: planted, name: "shared"}
+		others := crowd{plane: s.Plane, client: s.Client, namespace: namespace, seed: planted, name: "shared"}
 		for i, machines := range []int{1, b.group} {
 			b.tell("%s: shared by %d machines", each.name, machines)
 			err := s.Still(ctx, func() error {
