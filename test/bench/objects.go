@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -40,8 +41,8 @@ func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace st
 // scripts is how much of the Pod is what its containers run.
 func scripts(pod *corev1.Pod) int {
 	var text int
-	for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
-		said := append(container.Command, container.Args...)
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		said := slices.Concat(container.Command, container.Args)
 		if life := container.Lifecycle; life != nil {
 			for _, hook := range []*corev1.LifecycleHandler{life.PostStart, life.PreStop} {
 				if hook != nil && hook.Exec != nil {
