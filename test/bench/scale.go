@@ -22,7 +22,7 @@ func (b bench) scale(ctx context.Context, s *stand.Stand, results *figures.Resul
 	if err != nil {
 		return err
 	}
-	defer func() { books.proxy.Close() }()
+	defer books.proxy.Close()
 	planted, err := plant(ctx, s.Client, books.direct, namespace, seedAgent, plain())
 	if err != nil {
 		return err

@@ -12,54 +12,67 @@ import (
 	"bosh-kubernetes-cpi/test/bench/stand"
 )
 
+// common is what machines have in common.
+type common struct {
+	name, namespace string
+	kind            kind
+	// share makes what is there belong to all these machines.
+	share func(context.Context, kubernetes.Interface, string, []metav1.OwnerReference) error
+}
+
 // shared measures what a machine costs that has something in common with many others: a budget, or a Service. Such an object
 // belongs to all of them, and names each.
 func (b bench) shared(ctx context.Context, s *stand.Stand, results *figures.Results) error {
 	results.Shared = nil
-	for namespace, each := range map[string]struct {
-		name  string
-		kind  kind
-		share func(context.Context, kubernetes.Interface, string, []metav1.OwnerReference) error
-	}{
-		"group":   {"a group with a budget", budgeted(), shareBudgets},
-		"service": {"a Service", serving(), shareService},
+	for _, each := range []common{
+		{"a group with a budget", "group", budgeted(), shareBudgets},
+		{"a Service", "service", serving(), shareService},
 	} {
-		if err := stand.Namespace(ctx, s.Client, namespace); err != nil {
-			return err
-		}
-		books, err := newLedger(s, namespace)
+		sizes, err := b.measureShared(ctx, s, each)
 		if err != nil {
 			return err
 		}
-		defer func() { books.proxy.Close() }()
-		planted, err := plant(ctx, s.Client, books.direct, namespace, seedAgent, each.kind)
-		if err != nil {
-			return err
-		}
-		others := crowd{plane: s.Plane, client: s.Client, namespace: namespace, seed: planted, name: "shared"}
-		for i, machines := range []int{1, b.group} {
-			b.tell("%s: shared by %d machines", each.name, machines)
-			err := s.Still(ctx, func() error {
-				if err := others.grow(ctx, i, machines); err != nil {
-					return err
-				}
-				owners, err := ownersIn(ctx, s.Client, namespace)
-				if err != nil {
-					return err
-				}
-				return each.share(ctx, s.Client, namespace, owners)
-			})
+		results.Shared = append(results.Shared, sizes...)
+	}
+	return nil
+}
+
+func (b bench) measureShared(ctx context.Context, s *stand.Stand, each common) (sizes []figures.Size, err error) {
+	if err := stand.Namespace(ctx, s.Client, each.namespace); err != nil {
+		return nil, err
+	}
+	books, err := newLedger(s, each.namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer books.proxy.Close()
+	planted, err := plant(ctx, s.Client, books.direct, each.namespace, seedAgent, each.kind)
+	if err != nil {
+		return nil, err
+	}
+	others := crowd{plane: s.Plane, client: s.Client, namespace: each.namespace, seed: planted, name: "shared"}
+	for i, machines := range []int{1, b.group} {
+		b.tell("%s: shared by %d machines", each.name, machines)
+		err := s.Still(ctx, func() error {
+			if err := others.grow(ctx, i, machines); err != nil {
+				return err
+			}
+			owners, err := ownersIn(ctx, s.Client, each.namespace)
 			if err != nil {
 				return err
 			}
-			size := figures.Size{Name: each.name, Machines: machines}
-			if size.Methods, err = b.measureMembers(ctx, books, each.kind); err != nil {
-				return err
-			}
-			results.Shared = append(results.Shared, size)
+			return each.share(ctx, s.Client, each.namespace, owners)
+		})
+		if err != nil {
+			return nil, err
 		}
+		size := figures.Size{Name: each.name, Machines: machines}
+		if size.Methods, err = b.measureMembers(ctx, books, each.kind); err != nil {
+			return nil, err
+		}
+		sizes = append(sizes, size)
 	}
-	return nil
+	return sizes, nil
 }
 
 func budgeted() kind {

@@ -20,7 +20,7 @@ var answer = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, 
 var _ = DescribeTable("A request",
 	func(method, target, described string, all bool) {
 		var requests Requests
-		requests.Fault()(1, httptest.NewRecorder(), httptest.NewRequest(method, target, nil), answer)
+		requests.Fault()(1, httptest.NewRecorder(), httptest.NewRequest(method, target, http.NoBody), answer)
 		Expect(requests.Sent()).To(ConsistOf(described))
 		Expect(requests.Bytes()).To(BeEquivalentTo(5))
 		if all {

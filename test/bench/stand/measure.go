@@ -32,5 +32,6 @@ func Measure(ctx context.Context, launcher string, input []byte, program string,
 	if err != nil {
 		return usage, stdout.Bytes(), fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(stderr.String()))
 	}
-	return usage, stdout.Bytes(), json.NewDecoder(read).Decode(&usage)
+	err = json.NewDecoder(read).Decode(&usage)
+	return usage, stdout.Bytes(), err
 }
