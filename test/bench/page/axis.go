@@ -40,8 +40,8 @@ func (a axis) At(value float64) float64 {
 
 // tick is a value that is written at the axis.
 type tick struct {
-	At   float64
-	Text string
+	At, Value float64
+	Text      string
 }
 
 // ticks are round values: 1, 2 and 5 times powers of ten, of which a linear axis has one in even steps.
@@ -51,7 +51,7 @@ func (a axis) ticks() []tick {
 		for power := math.Pow(10, math.Floor(math.Log10(a.low))); power <= a.high; power *= 10 {
 			for _, times := range []float64{1, 2, 5} {
 				if value := power * times; value >= a.low && value <= a.high {
-					all = append(all, tick{a.At(value), number(value)})
+					all = append(all, tick{a.At(value), value, number(value)})
 				}
 			}
 		}
@@ -65,7 +65,7 @@ func (a axis) ticks() []tick {
 		}
 	}
 	for value := 0.0; value <= a.high; value += step {
-		all = append(all, tick{a.At(value), number(value)})
+		all = append(all, tick{a.At(value), value, number(value)})
 	}
 	return all
 }
@@ -81,6 +81,14 @@ func number(value float64) string {
 		return strconv.FormatFloat(math.Round(value*10)/10, 'f', -1, 64)
 	}
 	return strconv.FormatFloat(math.Round(value*100)/100, 'f', -1, 64)
+}
+
+// duration writes milliseconds.
+func duration(ms float64) string {
+	if ms >= 1000 {
+		return number(ms/1000) + " s"
+	}
+	return number(ms) + " ms"
 }
 
 // amount writes a number of bytes.

@@ -61,10 +61,13 @@ func lineOf(name string, sizes []figures.Size, costs []figures.Cost) lines {
 	y := linear(high, linesBottom, linesTop)
 	x := axis{0, float64(max(1, len(sizes)-1)), false, 48, width - 62}
 	picture := lines{Title: name, Ticks: y.ticks()}
+	for i, t := range picture.Ticks {
+		picture.Ticks[i].Text = strings.TrimSuffix(duration(t.Value), " ms")
+	}
 	wall, cpu := series{Class: "wall"}, series{Class: "cpu"}
 	for i, cost := range costs {
 		at := x.At(float64(i))
-		picture.Sizes = append(picture.Sizes, tick{at, fmt.Sprint(sizes[i].Machines)})
+		picture.Sizes = append(picture.Sizes, tick{At: at, Text: fmt.Sprint(sizes[i].Machines)})
 		wall.add(at, y, cost.Wall)
 		cpu.add(at, y, cost.CPU)
 	}
@@ -80,5 +83,5 @@ func (s *series) add(x float64, y axis, values figures.Distribution) {
 	m := mark{x, y.At(values.Median()), y.At(upper), y.At(lower)}
 	s.Marks = append(s.Marks, m)
 	s.Points = strings.TrimSpace(fmt.Sprintf("%s %g,%g", s.Points, m.X, m.Y))
-	s.Last = tick{m.Y, number(values.Median()) + " ms"}
+	s.Last = tick{At: m.Y, Text: duration(values.Median())}
 }
