@@ -24,8 +24,9 @@ faults:
 fuzz:
 	scripts/fuzz "$(DURATION)"
 
+# What calls cost, on simulated nodes and, as root, on the real one; QUICK=1 for a small form without root.
 bench:
-	scripts/bench
+	QUICK=$(QUICK) PARTS=$(PARTS) scripts/bench
 
 lint:
 	scripts/lint

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/google/go-containerregistry/pkg/name"
 )
@@ -72,8 +73,9 @@ func (s Secret) GoString() string { return `"` + s.String() + `"` }
 // LogValue keeps the secret out of structured logs.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// secretName is what Kubernetes allows as a Secret's name.
-var secretName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+// secretName is what Kubernetes allows as a Secret's name. Expressions are compiled at their first use: the program runs once for
+// each call, and few calls are about stemcells.
+var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) })
 
 // Validate names the first property that is missing, malformed or contradicts another.
 func (o Options) Validate() error {
@@ -135,7 +137,7 @@ func (r Registry) validatePullSecret() error {
 		return errors.New("stemcell.registry.pull_secret.name is missing although its username or password is set")
 	case pull.Name == "":
 		return nil
-	case !secretName.MatchString(pull.Name):
+	case !secretName().MatchString(pull.Name):
 		return fmt.Errorf("stemcell.registry.pull_secret.name %q is not a Secret's name: "+
 			"use lower-case letters, digits and '-', at most 63", pull.Name)
 	case (pull.Username == "") != (pull.Password == ""):

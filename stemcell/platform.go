@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -15,7 +16,7 @@ import (
 const platformMark = "#"
 
 // architecture is what Kubernetes allows as a node's, and no more: a registry may say anything.
-var architecture = regexp.MustCompile(`^[a-z0-9]{1,63}$`)
+var architecture = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{1,63}$`) })
 
 // Architectures are those of the image that a stemcell's CID stands for, by the names that OCI and Kubernetes have for
 // them; none where they are not known, as in CIDs that were made before they were noted.
@@ -37,7 +38,7 @@ func unmarked(cid string) string {
 func marked(reference string, platforms ...v1.Platform) string {
 	var noted []string
 	for _, platform := range platforms {
-		if platform.OS == "linux" && architecture.MatchString(platform.Architecture) {
+		if platform.OS == "linux" && architecture().MatchString(platform.Architecture) {
 			noted = append(noted, platform.Architecture)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -113,12 +114,12 @@ func (s Store) tag(ctx context.Context, pusher *remote.Pusher, tag name.Tag, mad
 	return pusher.Put(ctx, tag, made)
 }
 
-var notOfTag = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+var notOfTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^A-Za-z0-9_.-]+`) })
 
 // tagFor is a tag that people can read and that no other image ever gets. A tag has at most 128
 // characters: https://github.com/opencontainers/distribution-spec/blob/main/spec.md
 func tagFor(properties Properties, digest v1.Hash) string {
-	readable := notOfTag.ReplaceAllString(properties.Name+"-"+properties.Version, "-")
+	readable := notOfTag().ReplaceAllString(properties.Name+"-"+properties.Version, "-")
 	readable = strings.Trim(readable[:min(len(readable), 100)], "-._")
 	if readable == "" {
 		readable = "stemcell"

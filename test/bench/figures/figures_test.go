@@ -1,0 +1,91 @@
+package figures
+
+import (
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+func TestFigures(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "figures")
+}
+
+var _ = Describe("A distribution", func() {
+	It("has a median and quartiles, between values where it has to be", func() {
+		d := Distribution{4, 1, 3, 2}
+		Expect(d.Median()).To(Equal(2.5))
+		lower, upper := d.Quartiles()
+		Expect(lower).To(Equal(1.75))
+		Expect(upper).To(Equal(3.25))
+		Expect(d).To(Equal(Distribution{4, 1, 3, 2}), "stays in the order of the runs")
+	})
+
+	It("of nothing is 0, and of one value that", func() {
+		Expect(Distribution{}.Median()).To(BeZero())
+		Expect(Distribution{7}.Quantile(0.9)).To(Equal(7.0))
+	})
+})
+
+// taking are results in which one method takes this CPU time and these requests, and curl that.
+func taking(cpu, curl Distribution, requests ...string) *Results {
+	method := Method{Name: "has_vm", Requests: requests, Cost: Cost{CPU: cpu}}
+	return &Results{
+		Calls: []Call{{Name: Curl, Cost: Cost{CPU: curl}}},
+		Scale: []Size{{Name: "a crowd", Machines: 10, Methods: []Method{method}}},
+	}
+}
+
+var _ = Describe("A comparison", func() {
+	before := taking(Distribution{10, 11, 12}, Distribution{20, 20, 20}, "get pods")
+
+	It("finds nothing in the same, in less, and in noise", func() {
+		Expect(Regressions(before, before)).To(BeEmpty())
+		Expect(Regressions(before, taking(Distribution{5, 5, 5}, Distribution{20}))).To(BeEmpty())
+		Expect(Regressions(before, taking(Distribution{12, 12.5, 13}, Distribution{20}, "get pods"))).To(BeEmpty())
+		Expect(Regressions(before, taking(Distribution{9, 10, 20, 30, 31}, Distribution{20}, "get pods"))).To(BeEmpty(), "scattered over what was")
+	})
+
+	It("finds more CPU time, and more requests", func() {
+		Expect(Regressions(before, taking(Distribution{20, 21, 22}, Distribution{20}, "get pods"))).To(
+			ConsistOf("has_vm (a crowd, 10 machines) takes 21.0 ms of CPU time, 11.0 before"))
+		Expect(Regressions(before, taking(Distribution{10, 11, 12}, Distribution{20}, "get pods", "list pods"))).To(
+			ConsistOf(ContainSubstring("sends 2 requests, 1 before")))
+	})
+
+	It("takes a slower machine into account, by what curl takes on it", func() {
+		Expect(Regressions(before, taking(Distribution{20, 21, 22}, Distribution{40}, "get pods"))).To(BeEmpty())
+	})
+
+	It("leaves alone what only one of them has", func() {
+		Expect(Regressions(&Results{}, before)).To(BeEmpty())
+		Expect(Regressions(before, &Results{})).To(BeEmpty())
+	})
+})
+
+var _ = Describe("Results", func() {
+	It("are read as they were written, and are none where there is no file", func() {
+		path := filepath.Join(GinkgoT().TempDir(), "results.json")
+		Expect(Read(path)).To(BeNil())
+		written := taking(Distribution{1.5, 2}, Distribution{3}, "get pods")
+		Expect(written.Write(path)).To(Succeed())
+		Expect(Read(path)).To(Equal(written))
+	})
+
+	It("tell which goals are held", func() {
+		cost := func(wall, cpu, peak float64) Cost {
+			return Cost{Distribution{wall}, Distribution{cpu}, Distribution{peak}}
+		}
+		results := &Results{Binary: 11, Calls: []Call{{Info, cost(4, 6, 9)}, {HasVM, cost(8, 8, 13)}, {Curl, cost(10, 10, 9)}}}
+		held := map[string]bool{}
+		for _, goal := range results.Goals() {
+			held[goal.Name] = goal.Held()
+		}
+		Expect(held).To(Equal(map[string]bool{
+			"info/curl_wall": true, "info/curl_cpu": false, "has_vm/curl_wall": true, "has_vm/curl_cpu": true, "has_vm_peak_mib": false, "binary_mib": true,
+		}))
+		Expect((&Results{}).Goals()).To(BeEmpty())
+	})
+})

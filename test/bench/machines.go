@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+
+	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/stand"
+)
+
+const stemcell = "registry.example.com/stemcell@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
+
+func onDynamic() map[string]any {
+	return map[string]any{"default": map[string]any{
+		"type": "dynamic", "cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
+}
+
+// kind is what a machine is made with beside its name.
+type kind struct {
+	properties, env map[string]any
+}
+
+// plain is a machine of an instance group, as nearly all are.
+func plain() kind {
+	return kind{map[string]any{"cpu": "100m", "memory": 64}, map[string]any{"bosh": map[string]any{"group": "director-cf-api"}}}
+}
+
+func createVM(ctx context.Context, d stand.Director, agent string, k kind, disks ...string) (figures.Usage, error) {
+	return d.Call(ctx, nil, "create_vm", agent, stemcell, k.properties, onDynamic(), append([]string{}, disks...), k.env)
+}
+
+func createDisk(ctx context.Context, d stand.Director) (disk string, usage figures.Usage, err error) {
+	usage, err = d.Call(ctx, &disk, "create_disk", 64, map[string]any{}, nil)
+	return disk, usage, err
+}
+
+func vmOf(agent string) string { return "agent-" + agent }

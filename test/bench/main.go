@@ -1,0 +1,144 @@
+// Command bench measures what the CPI's calls cost, beside what they can be compared with, and writes docs/bench/results.json and a
+// page of it. It ends with status 1 when a call takes more requests or CPU time than in the results that were there, beyond noise.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/page"
+	"bosh-kubernetes-cpi/test/bench/stand"
+)
+
+func main() {
+	out := flag.String("out", "docs/bench", "folder of results.json and index.html; run from the repository's root")
+	before := flag.String("before", "docs/bench/results.json", "the results to compare with")
+	parts := flag.String("parts", strings.Join(allParts, ","), "what to measure")
+	quick := flag.Bool("quick", false, "measure the small form, in a minute or two")
+	again := flag.Bool("page", false, "measure nothing, and make the page of the results that are there anew")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if *again {
+		if err := writePage(*out); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(2)
+		}
+		return
+	}
+	worse, err := run(ctx, bench{out: *out, parts: strings.Split(*parts, ","), sizes: sizesFor(*quick), began: time.Now()}, *before)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
+	for _, each := range worse {
+		fmt.Fprintln(os.Stderr, "worse than before:", each)
+	}
+	if len(worse) > 0 {
+		os.Exit(1)
+	}
+}
+
+// allParts are the parts in their order.
+var allParts = []string{"calls", "scale", "shared", "deploy", "node"}
+
+// bench is one run.
+type bench struct {
+	out   string
+	parts []string
+	sizes
+	began time.Time
+}
+
+// sizes say how much is measured.
+type sizes struct {
+	quick   bool
+	rounds  int      // of programs side by side
+	lives   int      // of a machine and its disk, in each crowd
+	crowds  []int    // machines, each with two disks
+	group   int      // machines of one instance group, or behind one Service
+	deploys [][2]int // machines and processes
+	node    int      // times on the real node
+}
+
+func sizesFor(quick bool) sizes {
+	if quick {
+		return sizes{quick: true, rounds: 15, lives: 3, crowds: []int{10, 200}, group: 50, deploys: [][2]int{{10, 5}}}
+	}
+	return sizes{rounds: 60, lives: 5, crowds: []int{10, 1000, 5000}, group: 500, deploys: [][2]int{{20, 10}, {100, 50}}, node: 7}
+}
+
+// wants reports whether the part is to be run.
+func (b bench) wants(part string) bool { return slices.Contains(b.parts, part) }
+
+// tell shows how far the run is.
+func (b bench) tell(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%4.0f s  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// run measures, writes, and returns what is worse than before.
+func run(ctx context.Context, b bench, beforePath string) ([]string, error) {
+	before, err := figures.Read(beforePath)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "bosh-kubernetes-cpi-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	b.tell("building the CPI")
+	programs, err := stand.Build(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	results, err := b.measure(ctx, dir, programs)
+	if err != nil {
+		return nil, err
+	}
+	if err := write(results, b.out); err != nil {
+		return nil, err
+	}
+	for _, goal := range results.Goals() {
+		fmt.Fprintln(os.Stdout, goal)
+	}
+	b.tell("see %s/index.html", b.out)
+	if before == nil {
+		return nil, nil
+	}
+	return figures.Regressions(before, results), nil
+}
+
+func write(results *figures.Results, folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	if err := results.Write(folder + "/results.json"); err != nil {
+		return err
+	}
+	return writePage(folder)
+}
+
+// writePage makes the page of the results in the folder.
+func writePage(folder string) error {
+	results, err := figures.Read(folder + "/results.json")
+	if err != nil {
+		return err
+	}
+	if results == nil {
+		return fmt.Errorf("there is no %s/results.json: run make bench", folder)
+	}
+	html, err := page.Render(results)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(folder+"/index.html", html, 0o644)
+}

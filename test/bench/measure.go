@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/stand"
+)
+
+// measure runs the parts that are wanted. Of the others it keeps what is in the results that were there.
+func (b bench) measure(ctx context.Context, dir string, programs stand.Programs) (*figures.Results, error) {
+	results, err := figures.Read(b.out + "/results.json")
+	if err != nil {
+		return nil, err
+	}
+	if results == nil || results.Quick != b.quick {
+		results = &figures.Results{Quick: b.quick, Runs: map[string]figures.Run{}}
+	}
+	results.Machine = thisMachine()
+	size, err := os.Stat(programs.CPI)
+	if err != nil {
+		return nil, err
+	}
+	results.Binary = float64(size.Size()) / (1 << 20)
+	for _, part := range []struct {
+		name    string
+		measure func(context.Context, *stand.Stand, *figures.Results) error
+	}{
+		{"calls", b.calls}, {"scale", b.scale}, {"shared", b.shared}, {"deploy", b.deploy},
+	} {
+		if !b.wants(part.name) {
+			continue
+		}
+		results.Runs[part.name] = thisRun(ctx)
+		if err := b.onStand(ctx, filepath.Join(dir, part.name), programs, results, part.measure); err != nil {
+			return nil, err
+		}
+	}
+	if b.wants("node") && b.node > 0 {
+		results.Runs["node"] = thisRun(ctx)
+		results.Node, err = b.onNode(ctx, dir, programs)
+	}
+	return results, err
+}
+
+// onStand gives each part a control plane of its own: what one leaves costs the next nothing.
+func (b bench) onStand(ctx context.Context, dir string, programs stand.Programs, results *figures.Results,
+	measure func(context.Context, *stand.Stand, *figures.Results) error) error {
+
+	b.tell("starting a control plane with simulated nodes")
+	s, err := stand.Start(ctx, dir, programs)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return measure(ctx, s, results)
+}
+
+func (b bench) calls(ctx context.Context, s *stand.Stand, results *figures.Results) (err error) {
+	results.Calls, err = measureCalls(ctx, s, b.rounds, b.tell)
+	return err
+}

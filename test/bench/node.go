@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/stand"
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+// realNode is the embedded cluster, which scripts/bench has started, with a director in a namespace of its own.
+type realNode struct {
+	client    kubernetes.Interface
+	plane     *embedded.ControlPlane
+	director  stand.Director
+	namespace string
+	stemcell  string // the CID
+	image     string
+}
+
+// onNode measures calls on a real node, beside a bare Pod of the same image.
+func (b bench) onNode(ctx context.Context, dir string, programs stand.Programs) (*figures.Node, error) {
+	r, err := newRealNode(ctx, dir, programs)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		_ = r.client.CoreV1().Namespaces().Delete(context.WithoutCancel(ctx), r.namespace, metav1.DeleteOptions{})
+	}()
+	node := new(figures.Node)
+	for n := range b.sizes.node + 1 { // the first one pulls images, and is not noted
+		b.tell("the real node: round %d of %d", n+1, b.sizes.node+1)
+		round := new(figures.Node)
+		if err := r.round(ctx, fmt.Sprint("one-", n), round); err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			add(node, round)
+		}
+	}
+	return node, nil
+}
+
+func newRealNode(ctx context.Context, dir string, programs stand.Programs) (*realNode, error) {
+	folder, manifest := os.Getenv("CLUSTER_DIR"), os.Getenv("STEMCELL_MANIFEST")
+	if folder == "" || manifest == "" {
+		return nil, errors.New("the part on the real node needs CLUSTER_DIR and STEMCELL_MANIFEST, which scripts/bench sets")
+	}
+	var stemcell struct {
+		Properties map[string]any `json:"cloud_properties"`
+	}
+	if err := yaml.Unmarshal([]byte(manifest), &stemcell); err != nil {
+		return nil, err
+	}
+	cluster := embedded.NewCluster(folder, 1)
+	config, err := clientcmd.BuildConfigFromFlags("", cluster.Kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	r := &realNode{plane: cluster.ControlPlane, namespace: fmt.Sprintf("bench-%d", os.Getpid())}
+	if r.client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if err := stand.Namespace(ctx, r.client, r.namespace); err != nil {
+		return nil, err
+	}
+	if r.director, err = stand.NewDirector(programs, dir, "node", cluster.Kubeconfig(), r.namespace); err != nil {
+		return nil, err
+	}
+	_, err = r.director.Call(ctx, &r.stemcell, "create_stemcell", "image", stemcell.Properties)
+	r.image, _, _ = strings.Cut(r.stemcell, "#") // without the architectures that it is for
+	return r, err
+}
+
+func add(to, round *figures.Node) {
+	for into, from := range map[*figures.Distribution]figures.Distribution{
+		&to.BareStart: round.BareStart, &to.BareEnd: round.BareEnd, &to.Create: round.Create,
+		&to.Attach: round.Attach, &to.Detach: round.Detach, &to.Delete: round.Delete,
+	} {
+		*into = append(*into, from...)
+	}
+	to.Timeline = round.Timeline
+}
+
+// round starts and ends a bare Pod, and a machine with a disk that has its volume already.
+func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) error {
+	vm, disk := vmOf(agent), ""
+	call := func(to *figures.Distribution, result any, method string, arguments ...any) func() error {
+		return func() error {
+			usage, err := r.director.Call(ctx, result, method, arguments...)
+			to.Add(float64(usage.Wall) / 1e6)
+			return err
+		}
+	}
+	var unnoted figures.Distribution
+	steps := []func() error{
+		func() error { return timed(&to.BareStart, func() error { return r.startBare(ctx) }) },
+		func() error { return timed(&to.BareEnd, func() error { return r.endBare(ctx) }) },
+		func() error {
+			moments, err := r.observe(ctx, vm, call(&to.Create, nil, "create_vm", agent, r.stemcell, map[string]any{}, onDynamic(), []string{}, map[string]any{}))
+			to.Timeline = moments
+			return err
+		},
+		call(&unnoted, &disk, "create_disk", 64, map[string]any{}, vm),
+		func() error { return call(&unnoted, nil, "attach_disk", vm, disk)() },
+		func() error { return call(&unnoted, nil, "detach_disk", vm, disk)() },
+		func() error { return call(&to.Attach, nil, "attach_disk", vm, disk)() },
+		func() error { return call(&to.Detach, nil, "detach_disk", vm, disk)() },
+		call(&to.Delete, nil, "delete_vm", vm),
+		func() error { return call(&unnoted, nil, "delete_disk", disk)() },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func timed(to *figures.Distribution, do func() error) error {
+	began := time.Now()
+	err := do()
+	to.Add(float64(time.Since(began)) / 1e6)
+	return err
+}
+
+const bareName = "bare"
+
+// startBare starts a privileged Pod of the stemcell's image that sleeps, and waits until it is ready.
+func (r *realNode) startBare(ctx context.Context) error {
+	pod, err := r.client.CoreV1().Pods(r.namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: bareName},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: new(false),
+			Containers: []corev1.Container{{
+				Name: "sleep", Image: r.image, Command: []string{"bash", "-c", "trap 'exit 0' TERM; sleep 1000 & wait"},
+				SecurityContext: &corev1.SecurityContext{Privileged: new(true)},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = bareClient{client: r.client, namespace: r.namespace}.runs(ctx, pod)
+	return err
+}
+
+// endBare deletes the Pod, which ends as soon as it is told to, and waits until it is gone.
+func (r *realNode) endBare(ctx context.Context) error {
+	_, err := r.plane.Kubectl(ctx, "delete", "--namespace", r.namespace, "pod", bareName)
+	return err
+}

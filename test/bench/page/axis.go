@@ -1,0 +1,103 @@
+package page
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// axis places values between two columns (or rows) of a picture.
+type axis struct {
+	low, high float64
+	log       bool
+	from, to  float64
+}
+
+// linear is an axis from 0 to a little more than the value.
+func linear(high, from, to float64) axis {
+	if high <= 0 {
+		high = 1
+	}
+	return axis{0, high * 1.05, false, from, to}
+}
+
+// logarithmic is an axis from below the lower to above the higher value.
+func logarithmic(low, high, from, to float64) axis {
+	if low <= 0 {
+		low = 0.1
+	}
+	return axis{low / 1.15, max(high, low*2) * 1.15, true, from, to}
+}
+
+// At is where the value is.
+func (a axis) At(value float64) float64 {
+	low, high := a.low, a.high
+	if a.log {
+		low, high, value = math.Log(low), math.Log(high), math.Log(max(value, low))
+	}
+	return math.Round((a.from+(value-low)/(high-low)*(a.to-a.from))*10) / 10
+}
+
+// tick is a value that is written at the axis.
+type tick struct {
+	At, Value float64
+	Text      string
+}
+
+// ticks are round values: 1, 2 and 5 times powers of ten, of which a linear axis has one in even steps.
+func (a axis) ticks() []tick {
+	var all []tick
+	if a.log {
+		for power := math.Pow(10, math.Floor(math.Log10(a.low))); power <= a.high; power *= 10 {
+			for _, times := range []float64{1, 2, 5} {
+				if value := power * times; value >= a.low && value <= a.high {
+					all = append(all, tick{a.At(value), value, number(value)})
+				}
+			}
+		}
+		return all
+	}
+	step := math.Pow(10, math.Floor(math.Log10(a.high/2)))
+	for _, times := range []float64{1, 2, 5} {
+		if a.high/(step*times) <= 5 {
+			step *= times
+			break
+		}
+	}
+	for value := 0.0; value <= a.high; value += step {
+		all = append(all, tick{a.At(value), value, number(value)})
+	}
+	return all
+}
+
+// number writes a value with as many digits as tell something.
+func number(value float64) string {
+	switch {
+	case value == 0:
+		return "0"
+	case math.Abs(value) >= 10:
+		return strconv.FormatFloat(math.Round(value), 'f', -1, 64)
+	case math.Abs(value) >= 1:
+		return strconv.FormatFloat(math.Round(value*10)/10, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(math.Round(value*100)/100, 'f', -1, 64)
+}
+
+// duration writes milliseconds.
+func duration(ms float64) string {
+	if ms >= 1000 {
+		return number(ms/1000) + " s"
+	}
+	return number(ms) + " ms"
+}
+
+// amount writes a number of bytes.
+func amount(bytes int64) string {
+	switch {
+	case bytes >= 1<<20:
+		return number(float64(bytes)/(1<<20)) + " MiB"
+	case bytes >= 10<<10:
+		return number(float64(bytes)/(1<<10)) + " KiB"
+	}
+	return fmt.Sprint(bytes, " B")
+}

@@ -1,0 +1,59 @@
+package page
+
+import "bosh-kubernetes-cpi/test/bench/figures"
+
+// Pictures are as wide as a phone, so that their words are readable there; a wider window has more of them in a row.
+const (
+	width  = 340.0
+	margin = 14.0
+)
+
+// strips shows distributions below each other: a dot for each value, a bar from quartile to quartile, a line at the median.
+type strips struct {
+	Title, Unit string
+	Height      float64
+	Floor       float64 // where the axis is
+	Ticks       []tick
+	Rows        []strip
+}
+
+type strip struct {
+	Name, Median       string
+	Text, Y            float64
+	Dots               []float64
+	Lower, Upper, Mark float64
+	Bar                float64 // how wide the bar is
+}
+
+// row is a distribution with its name.
+type row struct {
+	name   string
+	values figures.Distribution
+}
+
+func newStrips(title, unit string, rows []row) strips {
+	const each, top = 40.0, 8.0
+	picture := strips{Title: title, Unit: unit, Floor: top + each*float64(len(rows))}
+	picture.Height = picture.Floor + 22
+	low, high := 0.0, 0.0
+	for _, r := range rows {
+		if least := r.values.Quantile(0); low == 0 || least < low {
+			low = least
+		}
+		high = max(high, r.values.Max())
+	}
+	x := logarithmic(low, high, margin, width-margin)
+	picture.Ticks = x.ticks()
+	for i, r := range rows {
+		y := top + each*float64(i)
+		s := strip{Name: r.name, Text: y + 10, Y: y + 24, Median: number(r.values.Median()) + " " + unit, Mark: x.At(r.values.Median())}
+		lower, upper := r.values.Quartiles()
+		s.Lower, s.Upper = x.At(lower), x.At(upper)
+		s.Bar = max(1, s.Upper-s.Lower)
+		for _, value := range r.values {
+			s.Dots = append(s.Dots, x.At(value))
+		}
+		picture.Rows = append(picture.Rows, s)
+	}
+	return picture
+}

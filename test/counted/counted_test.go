@@ -1,0 +1,42 @@
+package counted
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+func TestCounted(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "counted")
+}
+
+// answer is an API server's, of five bytes.
+var answer = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("12345")) })
+
+var _ = DescribeTable("A request",
+	func(method, target, described string, all bool) {
+		var requests Requests
+		requests.Fault()(1, httptest.NewRecorder(), httptest.NewRequest(method, target, http.NoBody), answer)
+		Expect(requests.Sent()).To(ConsistOf(described))
+		Expect(requests.Bytes()).To(BeEquivalentTo(5))
+		if all {
+			Expect(requests.Unfiltered()).NotTo(BeEmpty())
+		} else {
+			Expect(requests.Unfiltered()).To(BeEmpty())
+		}
+	},
+	Entry("for one object", "GET", "/api/v1/namespaces/n/pods/p", "get pods", false),
+	Entry("for objects with a label", "GET", "/api/v1/namespaces/n/pods?labelSelector=a%3Db", "list pods", false),
+	Entry("for all objects of a namespace", "GET", "/api/v1/namespaces/n/pods?limit=250", "list pods", true),
+	Entry("for all objects of a cluster", "GET", "/api/v1/nodes", "list nodes", true),
+	Entry("for all of a group's objects", "GET", "/apis/policy/v1/namespaces/n/poddisruptionbudgets", "list poddisruptionbudgets", true),
+	Entry("that watches one object", "GET", "/api/v1/namespaces/n/pods?watch=true&fieldSelector=metadata.name%3Dp", "watch pods", false),
+	Entry("that watches all", "GET", "/api/v1/namespaces/n/pods?watch=true", "watch pods", true),
+	Entry("that makes an object", "POST", "/api/v1/namespaces/n/pods", "create pods", false),
+	Entry("that changes a part of one", "PATCH", "/api/v1/namespaces/n/pods/p/ephemeralcontainers", "patch pods/ephemeralcontainers", false),
+	Entry("for a namespace", "GET", "/api/v1/namespaces/n", "get namespaces", false),
+)
