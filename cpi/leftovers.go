@@ -35,6 +35,9 @@ type Collector struct {
 
 // Run removes, or only reports, what is left over now in the cluster of the configuration.
 func (c Collector) Run(ctx context.Context) error {
+	if err := c.named(); err != nil {
+		return err
+	}
 	cluster, err := kube.New(c.Config.Kubernetes, c.Config.Timeouts.Request.Duration)
 	if err != nil {
 		return err
@@ -53,11 +56,19 @@ type Collected struct {
 	Outcome   string `json:"outcome"`
 }
 
+// named fails when no director is named.
+func (c Collector) named() error {
+	if label, ok := manifest.LabelValue(c.Director); !ok || label == "" {
+		return fmt.Errorf("whose left-overs? Name the director with -director UUID, as `bosh env` shows it; %q is none", c.Director)
+	}
+	return nil
+}
+
 // Collect removes, or only returns, what is left over now in the client's cluster and namespace, whatever cluster the
 // configuration names.
 func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Collected, error) {
-	if label, ok := manifest.LabelValue(c.Director); !ok || label == "" {
-		return nil, fmt.Errorf("whose left-overs? Name the director with -director UUID, as `bosh env` shows it; %q is none", c.Director)
+	if err := c.named(); err != nil {
+		return nil, err
 	}
 	found, err := c.survey(ctx, cluster)
 	if err != nil {

@@ -53,8 +53,6 @@ var attacks = []attack{
 	{"another machine's disk", func(p prey) string {
 		return "mknod /tmp/disk b " + p.device + " && dd if=/tmp/disk bs=1M count=64 2>/dev/null | grep -q -a " + loot
 	}, byRoot},
-	{"the node's disk", always(`device=$(awk '$5 == "/var/vcap" { print $3 }' /proc/self/mountinfo) && mknod /tmp/node b ${device%:*} ${device#*:} &&
-		dd if=/tmp/node of=/dev/null bs=4096 count=1`), byRoot},
 	{"kernel settings of the node", always("setting=$(</proc/sys/kernel/core_pattern) && echo \"$setting\" >/proc/sys/kernel/core_pattern"), byRoot},
 	{"kernel modules", always("(( 0x$(awk '/CapEff/ { print $2 }' /proc/self/status) & 1 << 16 ))"), byRoot},
 	{"the node's cgroups", always("ls -d /sys/fs/cgroup/kubepods* /sys/fs/cgroup/*/kubepods*"), nobody},

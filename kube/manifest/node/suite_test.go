@@ -23,7 +23,7 @@ var _ = Describe("Every program", func() {
 		commands := map[string][]string{
 			"agent-heard.sh": node.AgentHeard(), "agent-runs.sh": node.AgentRuns(), "await.sh": node.Await(), "copy.sh": node.Copy(),
 			"hold.sh": node.Hold(), "hold-directory.sh": node.HoldDirectory(), "keep.sh": node.Keep(), "machine-start.sh": node.MachineStart(),
-			"machine-stop.sh": node.MachineStop(), "prepare.sh": node.Prepare(), "reboot.sh": node.Reboot(), "release.sh": node.Release(), "release-directory.sh": node.ReleaseDirectory(),
+			"machine-stop.sh": node.MachineStop(), "prepare.sh": node.Prepare(), "probe.sh": node.Probe(), "reboot.sh": node.Reboot(), "release.sh": node.Release(), "release-directory.sh": node.ReleaseDirectory(),
 		}
 		Expect(programs).To(HaveLen(len(commands)))
 		for _, program := range programs {
