@@ -3,7 +3,6 @@ package preflight
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -79,7 +78,8 @@ func (s *subject) probes(ctx context.Context) ([]probe, finding) {
 	nodes = nodes[:min(len(nodes), manyNodes)]
 	of := s.samples(ctx)
 	if of.image == nowhere || !s.pullable(ctx, of.image) {
-		return nil, unknown("there is no image to run", "name a stemcell's image with -image: the `image` in the cloud_properties of a stemcell.MF")
+		return nil, unknown("there is no image to run",
+			"name a stemcell's with -image, as REFERENCE@DIGEST: both are in the cloud_properties of its stemcell.MF")
 	}
 	probes := make([]probe, len(nodes))
 	var all sync.WaitGroup
@@ -137,13 +137,13 @@ func (s *subject) ask(ctx context.Context, node string, addresses []string) (*co
 	if err != nil {
 		return nil, err
 	}
-	defer removed(c, pod)
+	defer removed(c, pod) //nolint:contextcheck // the call has it
 	if _, err := c.Services.Create(ctx, manifest.ProbeService(vm.Name).Object(pod, deepDirector)); err != nil {
 		return nil, err
 	}
-	err = c.Follow(nil, pod, func(now *corev1.Pod) (bool, error) {
+	err = c.Follow(nil, pod, func(now *corev1.Pod) (bool, error) { //nolint:contextcheck // likewise
 		if now == nil {
-			return false, fmt.Errorf("Pod %s was deleted by someone else", vm.Name)
+			return false, call.CloudError.Errorf("Pod %s was deleted by someone else", vm.Name)
 		}
 		if over, well := manifest.Outcome(now); !over || well {
 			return over, nil

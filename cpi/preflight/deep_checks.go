@@ -80,7 +80,8 @@ func kernelHas(facts ...string) func([]probe) finding {
 		}
 		switch {
 		case len(lack) > 0:
-			return warns("the kernel lacks "+strings.Join(lack, ", "), "have these modules on the nodes if jobs need them: Garden wants xfs, BOSH DNS a dummy link")
+			return warns("the kernel lacks "+strings.Join(lack, ", "),
+				"have these modules on the nodes if jobs need them: Garden wants xfs, BOSH DNS a dummy link")
 		case len(have) == 0:
 			return unknown("no probe has told", "see run-machine")
 		}

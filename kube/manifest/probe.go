@@ -29,7 +29,10 @@ func Probe(vm VM, nodeName string) *corev1.Pod {
 
 // ProbeService is the Service of the probe of this name.
 func ProbeService(name string) Service {
-	return Service{Name: name, Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Name: "probe", Port: probePort}}, PublishNotReadyAddresses: true}
+	return Service{
+		Name: name, Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Name: "probe", Port: probePort}},
+		PublishNotReadyAddresses: true,
+	}
 }
 
 // withoutSettings takes the volume with the agent's settings from a Pod that has no agent.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"debug/buildinfo"
 	"fmt"
 	"os"
@@ -14,14 +15,14 @@ import (
 	mod "golang.org/x/mod/module"
 )
 
-// taken are the licences that the project takes: what it is made of can be used and given on with it.
+// taken are the licenses that the project takes: what it is made of can be used and given on with it.
 var taken = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unlicense", "CC0-1.0"}
 
 // component is a module that a program is made of.
 type component struct {
 	path, version, sum string
-	licences           []string // by their SPDX identifiers
-	texts              []string // of its licences and notices
+	licenses           []string // by their SPDX identifiers
+	texts              []string // of its licenses and notices
 }
 
 // componentsOf returns the modules of a program, and Go itself.
@@ -67,27 +68,27 @@ func folderOf(module component) (string, error) {
 }
 
 func output(program string, arguments ...string) (string, error) {
-	command := exec.Command(program, arguments...)
+	command := exec.CommandContext(context.Background(), program, arguments...)
 	command.Stderr = os.Stderr
 	out, err := command.Output()
 	return string(out), err
 }
 
 var (
-	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|unlicense)([-.].*)?$`)
-	documents   = regexp.MustCompile(`(?i)[-.]docs$`) // their licence: a program holds none of them
+	licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|unlicense)([-.].*)?$`)
+	documents   = regexp.MustCompile(`(?i)[-.]docs$`) // their license: a program holds none of them
 	noticeFile  = regexp.MustCompile(`(?i)^notice([-.].*)?$`)
 )
 
-// read finds the licences in the module's folder.
+// read finds the licenses in the module's folder.
 func (c *component) read(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
-		licence := licenceFile.MatchString(entry.Name())
-		if entry.IsDir() || documents.MatchString(entry.Name()) || !licence && !noticeFile.MatchString(entry.Name()) {
+		license := licenseFile.MatchString(entry.Name())
+		if entry.IsDir() || documents.MatchString(entry.Name()) || !license && !noticeFile.MatchString(entry.Name()) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(folder, entry.Name()))
@@ -95,30 +96,30 @@ func (c *component) read(folder string) error {
 			return err
 		}
 		c.texts = append(c.texts, string(text))
-		if licence {
+		if license {
 			if err := c.add(entry.Name(), text); err != nil {
 				return err
 			}
 		}
 	}
-	if len(c.licences) == 0 {
-		return fmt.Errorf("no licence is found in %s", folder)
+	if len(c.licenses) == 0 {
+		return fmt.Errorf("no license is found in %s", folder)
 	}
-	slices.Sort(c.licences)
-	c.licences = slices.Compact(c.licences)
+	slices.Sort(c.licenses)
+	c.licenses = slices.Compact(c.licenses)
 	return nil
 }
 
-// add notes the licences of a file.
+// add notes the licenses of a file.
 func (c *component) add(file string, text []byte) error {
 	for _, match := range licensecheck.Scan(text).Match {
-		if match.IsURL { // a licence that is named, beside the one that is there
+		if match.IsURL { // a license that is named, beside the one that is there
 			continue
 		}
 		if !slices.Contains(taken, match.ID) {
 			return fmt.Errorf("its %s is %s, which is none of %s", file, match.ID, strings.Join(taken, ", "))
 		}
-		c.licences = append(c.licences, match.ID)
+		c.licenses = append(c.licenses, match.ID)
 	}
 	return nil
 }

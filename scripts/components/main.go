@@ -1,5 +1,5 @@
-// Command components tells what programs are made of: a CycloneDX SBOM for each, and a NOTICE with the licences of all. It fails
-// for a licence that is not in the list of those that the project takes.
+// Command components tells what programs are made of: a CycloneDX SBOM for each, and a NOTICE with the licenses of all. It fails
+// for a license that is not in the list of those that the project takes.
 //
 //	go run ./scripts/components [-sboms FOLDER] [-notice FILE] PROGRAM...
 //
@@ -19,7 +19,7 @@ import (
 
 func main() {
 	sboms := flag.String("sboms", "", "folder for an SBOM of each program, PROGRAM.cdx.json")
-	notice := flag.String("notice", "", "file for the licences of all that the programs are made of")
+	notice := flag.String("notice", "", "file for the licenses of all that the programs are made of")
 	flag.Parse()
 	if err := run(*sboms, *notice, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "components:", err)
@@ -29,7 +29,7 @@ func main() {
 
 func run(sboms, notice string, programs []string) error {
 	if len(programs) == 0 {
-		return errors.New("name the programs: components -sboms FOLDER -notice FILE PROGRAM...")
+		return errors.New("no program is named: components [-sboms FOLDER] [-notice FILE] PROGRAM")
 	}
 	all := map[string]component{}
 	for _, path := range programs {
@@ -56,7 +56,7 @@ func run(sboms, notice string, programs []string) error {
 	return os.WriteFile(notice, []byte(noticeOf(all)), 0o644) //nolint:gosec // it is for all to read
 }
 
-// noticeOf is the text with all licences, those that say the same once.
+// noticeOf is the text with all licenses, those that say the same once.
 func noticeOf(all map[string]component) string {
 	users := map[string][]string{} // of each text
 	for name, each := range all {
@@ -70,6 +70,6 @@ func noticeOf(all map[string]component) string {
 		parts = append(parts, strings.Join(names, "\n")+"\n\n"+strings.TrimSpace(text)+"\n")
 	}
 	slices.Sort(parts)
-	return "The programs of this project contain what is listed here, under the licences that follow each list.\n\n" +
+	return "The programs of this project contain what is listed here, under the licenses that follow each list.\n\n" +
 		strings.Join(parts, "\n"+strings.Repeat("-", 80)+"\n\n")
 }

@@ -26,7 +26,7 @@ MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVE
 CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE
 OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.`
 
-var _ = Describe("A module's licence", func() {
+var _ = Describe("A module's license", func() {
 	in := func(files map[string]string) (*component, error) {
 		GinkgoHelper()
 		folder := GinkgoT().TempDir()
@@ -36,22 +36,22 @@ var _ = Describe("A module's licence", func() {
 		c := &component{}
 		return c, c.read(folder)
 	}
-	licences := func(files map[string]string) []string {
+	licenses := func(files map[string]string) []string {
 		GinkgoHelper()
 		found, err := in(files)
 		Expect(err).NotTo(HaveOccurred())
-		return found.licences
+		return found.licenses
 	}
 
 	It("is found whatever the file is called, and a notice goes with it", func() {
-		for _, name := range []string{"LICENSE", "LICENCE.md", "License.txt", "COPYING"} {
-			Expect(licences(map[string]string{name: mit, "NOTICE": "by somebody", "README.md": "no licence"})).To(Equal([]string{"MIT"}))
+		for _, name := range []string{"LICENSE", "License.txt", "COPYING"} {
+			Expect(licenses(map[string]string{name: mit, "NOTICE": "by somebody", "README.md": "no license"})).To(Equal([]string{"MIT"}))
 		}
 	})
 
 	It("has to be there", func() {
 		_, err := in(map[string]string{"README.md": mit})
-		Expect(err).To(MatchError(ContainSubstring("no licence is found")))
+		Expect(err).To(MatchError(ContainSubstring("no license is found")))
 	})
 
 	It("has to be one that the project takes", func() {
@@ -61,7 +61,7 @@ var _ = Describe("A module's licence", func() {
 	})
 
 	It("of documents does not matter: no program holds them", func() {
-		Expect(licences(map[string]string{"LICENSE": mit, "LICENSE.docs": "Attribution-ShareAlike 4.0 International"})).To(Equal([]string{"MIT"}))
+		Expect(licenses(map[string]string{"LICENSE": mit, "LICENSE.docs": "Attribution-ShareAlike 4.0 International"})).To(Equal([]string{"MIT"}))
 	})
 
 	It("stands once in the notice for all who have it", func() {

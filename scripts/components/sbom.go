@@ -42,13 +42,13 @@ func writeSBOM(path, program string, info *buildinfo.BuildInfo, used []component
 }
 
 func (c component) described() cyclonedx.Component {
-	licences := cyclonedx.Licenses{}
-	for _, id := range c.licences {
-		licences = append(licences, cyclonedx.LicenseChoice{License: &cyclonedx.License{ID: id}})
+	licenses := cyclonedx.Licenses{}
+	for _, id := range c.licenses {
+		licenses = append(licenses, cyclonedx.LicenseChoice{License: &cyclonedx.License{ID: id}})
 	}
 	purl := "pkg:golang/" + c.path + "@" + c.version
 	described := cyclonedx.Component{
-		BOMRef: purl, Type: cyclonedx.ComponentTypeLibrary, Name: c.path, Version: c.version, PackageURL: purl, Licenses: &licences,
+		BOMRef: purl, Type: cyclonedx.ComponentTypeLibrary, Name: c.path, Version: c.version, PackageURL: purl, Licenses: &licenses,
 	}
 	if c.sum != "" {
 		described.Properties = &[]cyclonedx.Property{{Name: "go.sum", Value: c.sum}}

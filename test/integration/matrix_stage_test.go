@@ -111,7 +111,7 @@ func (s *stage) removeDisks(ctx context.Context) {
 
 var (
 	identity = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{16,}`)
-	numbered = regexp.MustCompile(`subject-[0-9]+|world-[0-9]+-[0-9]+`)
+	numbered = regexp.MustCompile(`subject-\d+|world-\d+-\d+`)
 )
 
 // alike is text without what differs from one cell to the next.

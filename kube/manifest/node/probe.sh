@@ -28,15 +28,16 @@ overlays() {
     umount "$empty/over"
 }
 
+# shellcheck disable=SC2016 # expanded inside
 answers() { timeout 5 bash -c ': <"/dev/tcp/$0/$1"' "$1" "$2"; }
 
 # answers_itself NAME PORT: a Service's only Pod reaches it. Its endpoint may take a moment to be there.
 answers_itself() {
-  local server try
+  local server
   perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalPort => $ARGV[0], ReuseAddr => 1) or exit 1;
     while ($c = $s->accept) { close $c }' "$2" &
   server=$!
-  for try in {1..10}; do
+  for _ in {1..10}; do
     if answers "$1" "$2"; then
       kill "$server"
       return 0
