@@ -18,13 +18,15 @@ func (c *Call) RunErrand(wanted *corev1.Pod, what string) error {
 	if err != nil {
 		return err
 	}
-	err = c.awaitErrand(errand, what)
+	err = c.AwaitErrand(errand, what)
 	detached, cancel := c.Detached(CleanupTime)
 	defer cancel()
 	return errors.Join(err, c.Pods.Delete(detached.Ctx, errand))
 }
 
-func (c *Call) awaitErrand(errand *corev1.Pod, what string) error {
+// AwaitErrand waits until a Pod that runs once has ended well; errand is then as it was at its end. what says in an error what did
+// not happen.
+func (c *Call) AwaitErrand(errand *corev1.Pod, what string) error {
 	err := c.Follow(c.NodeFails(errand.Spec.NodeName), errand, func(now *corev1.Pod) (bool, error) {
 		if now == nil {
 			return false, CloudError.Errorf("Pod %s was deleted by someone else", errand.Name)

@@ -2,7 +2,6 @@ package preflight
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -49,7 +48,7 @@ func LookDeep(ctx context.Context, config cpi.Config, client *kube.Client, image
 		if found.verdict == "" {
 			found = check.judge(probes)
 		}
-		results = append(results, Result{Check: check.Name, Kind: check.Kind, Verdict: found.verdict, Detail: found.detail, Advice: found.advice})
+		results = append(results, Check{Name: check.Name, Kind: check.Kind}.result(found))
 	}
 	return results
 }
@@ -76,8 +75,7 @@ func (s *subject) probes(ctx context.Context) ([]probe, finding) {
 		return nil, unknown("no node takes machines", "see the check nodes")
 	}
 	nodes = nodes[:min(len(nodes), manyNodes)]
-	of := s.samples(ctx)
-	if of.image == nowhere || !s.pullable(ctx, of.image) {
+	if !s.pullable(ctx, s.samples(ctx).image) {
 		return nil, unknown("there is no image to run",
 			"name a stemcell's with -image, as REFERENCE@DIGEST: both are in the cloud_properties of its stemcell.MF")
 	}
@@ -141,16 +139,7 @@ func (s *subject) ask(ctx context.Context, node string, addresses []string) (*co
 	if _, err := c.Services.Create(ctx, manifest.ProbeService(vm.Name).Object(pod, deepDirector)); err != nil {
 		return nil, err
 	}
-	err = c.Follow(nil, pod, func(now *corev1.Pod) (bool, error) { //nolint:contextcheck // likewise
-		if now == nil {
-			return false, call.CloudError.Errorf("Pod %s was deleted by someone else", vm.Name)
-		}
-		if over, well := manifest.Outcome(now); !over || well {
-			return over, nil
-		}
-		return false, errors.New("it ended with: " + now.Status.Message)
-	})
-	return pod, c.ExplainTimeout(pod, err, "the Pod did not run")
+	return pod, c.AwaitErrand(pod, "the Pod did not run") //nolint:contextcheck // likewise
 }
 
 // removed deletes the Pod, and waits until it is gone; its Service goes with it.

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -37,18 +38,8 @@ func ProbeService(name string) Service {
 
 // withoutSettings takes the volume with the agent's settings from a Pod that has no agent.
 func withoutSettings(pod *corev1.Pod) {
-	var volumes []corev1.Volume
-	for _, volume := range pod.Spec.Volumes {
-		if volume.Secret == nil {
-			volumes = append(volumes, volume)
-		}
-	}
-	pod.Spec.Volumes = volumes
-	var mounts []corev1.VolumeMount
-	for _, mount := range pod.Spec.Containers[0].VolumeMounts {
-		if mount.MountPath != machineSecret {
-			mounts = append(mounts, mount)
-		}
-	}
-	pod.Spec.Containers[0].VolumeMounts = mounts
+	settings := func(mount corev1.VolumeMount) bool { return mount.MountPath == machineSecret }
+	container := &pod.Spec.Containers[0]
+	container.VolumeMounts = slices.DeleteFunc(container.VolumeMounts, settings)
+	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool { return volume.Secret != nil })
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/licensecheck"
 	mod "golang.org/x/mod/module"
@@ -27,12 +28,12 @@ type component struct {
 
 // componentsOf returns the modules of a program, and Go itself.
 func componentsOf(info *buildinfo.BuildInfo) ([]component, error) {
-	root, err := output("go", "env", "GOROOT")
+	root, err := goEnv("GOROOT")
 	if err != nil {
 		return nil, err
 	}
 	std := component{path: "stdlib", version: info.GoVersion}
-	if err := std.read(strings.TrimSpace(root)); err != nil {
+	if err := std.read(root); err != nil {
 		return nil, err
 	}
 	all := []component{std}
@@ -55,7 +56,7 @@ func componentsOf(info *buildinfo.BuildInfo) ([]component, error) {
 
 // folderOf is where the files of a module are that the program was built of.
 func folderOf(module component) (string, error) {
-	cache, err := output("go", "env", "GOMODCACHE")
+	cache, err := moduleCache()
 	if err != nil {
 		return "", err
 	}
@@ -64,14 +65,17 @@ func folderOf(module component) (string, error) {
 		return "", err
 	}
 	version, err := mod.EscapeVersion(module.version)
-	return filepath.Join(strings.TrimSpace(cache), path+"@"+version), err
+	return filepath.Join(cache, path+"@"+version), err
 }
 
-func output(program string, arguments ...string) (string, error) {
-	command := exec.CommandContext(context.Background(), program, arguments...)
+// moduleCache is the folder of all modules.
+var moduleCache = sync.OnceValues(func() (string, error) { return goEnv("GOMODCACHE") })
+
+func goEnv(variable string) (string, error) {
+	command := exec.CommandContext(context.Background(), "go", "env", variable)
 	command.Stderr = os.Stderr
 	out, err := command.Output()
-	return string(out), err
+	return strings.TrimSpace(string(out)), err
 }
 
 var (

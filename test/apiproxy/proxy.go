@@ -79,7 +79,7 @@ func New(kubeconfig string) (*Proxy, error) {
 // describe names a request as Kubernetes does: verb and path, a watch by name.
 func describe(r *http.Request) string {
 	verb := r.Method
-	if r.URL.Query().Get("watch") != "" {
+	if watches(r) {
 		verb = "WATCH"
 	}
 	return verb + " " + strings.TrimPrefix(r.URL.Path, "/api/v1/")
@@ -108,28 +108,9 @@ func (p *Proxy) authorize(r *http.Request) string {
 	return p.token
 }
 
-// right returns what Kubernetes' authorizer is asked: paths are /api/VERSION or /apis/GROUP/VERSION,
-// then /namespaces/NAMESPACE for what belongs to one, then /RESOURCE[/NAME[/SUBRESOURCE]].
+// right returns what Kubernetes' authorizer is asked.
 func right(r *http.Request) string {
-	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	skip := 2
-	if parts[0] == "apis" {
-		skip = 3
-	}
-	if parts = parts[min(skip, len(parts)-1):]; parts[0] == "namespaces" && len(parts) > 2 {
-		parts = parts[2:]
-	}
-	resource, named := parts[0], len(parts) > 1
-	if len(parts) > 2 {
-		resource += "/" + parts[2]
-	}
-	verb := map[string]string{http.MethodPost: "create", http.MethodPatch: "patch", http.MethodPut: "update", http.MethodDelete: "delete", http.MethodGet: "get"}[r.Method]
-	switch {
-	case r.URL.Query().Get("watch") != "":
-		verb = "watch"
-	case verb == "get" && !named:
-		verb = "list"
-	}
+	verb, resource, _ := Parse(r)
 	return verb + " " + resource
 }
 

@@ -4,8 +4,6 @@ package counted
 
 import (
 	"net/http"
-	"regexp"
-	"strings"
 	"sync"
 
 	"bosh-kubernetes-cpi/test/apiproxy"
@@ -49,7 +47,7 @@ func (r *Requests) Bytes() int64 {
 }
 
 func (r *Requests) note(request *http.Request) {
-	verb, kind, named := Parse(request)
+	verb, kind, named := apiproxy.Parse(request)
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	r.sent = append(r.sent, verb+" "+kind)
@@ -57,30 +55,6 @@ func (r *Requests) note(request *http.Request) {
 	if !named && (verb == "list" || verb == "watch") && query.Get("labelSelector") == "" && query.Get("fieldSelector") == "" {
 		r.unfiltered = append(r.unfiltered, verb+" "+request.URL.RequestURI())
 	}
-}
-
-// below is what comes before the kind: /api/VERSION or /apis/GROUP/VERSION, and the namespace of what belongs to one.
-var below = regexp.MustCompile(`^/(?:api/[^/]+|apis/[^/]+/[^/]+)/(?:namespaces/[^/]+/)?`)
-
-// Parse tells a request's verb as Kubernetes has it, its kind with the subresource, and whether it is about one object.
-func Parse(request *http.Request) (verb, kind string, named bool) {
-	parts := strings.Split(strings.TrimSuffix(below.ReplaceAllString(request.URL.Path, ""), "/"), "/")
-	kind, named = parts[0], len(parts) > 1
-	if len(parts) > 2 {
-		kind += "/" + parts[2]
-	}
-	verb = strings.ToLower(request.Method)
-	switch {
-	case request.URL.Query().Get("watch") != "":
-		verb = "watch"
-	case verb == "post":
-		verb = "create"
-	case verb == "put":
-		verb = "update"
-	case verb == "get" && !named:
-		verb = "list"
-	}
-	return verb, kind, named
 }
 
 // writer counts what is written to it.

@@ -40,9 +40,7 @@ func scenariosOfMachines() []scenario {
 		{name: "set_vm_metadata", call: func(s *stage) []any {
 			return []any{"set_vm_metadata", s.vm, map[string]any{"job": "web", "director": "d"}}
 		}},
-		{name: "reboot_vm", setup: func(ctx context.Context, s *stage) {
-			go func() { _ = restartMachines(context.WithoutCancel(ctx), s.namespace) }()
-		}, call: func(s *stage) []any { return []any{"reboot_vm", s.vm} }},
+		{name: "reboot_vm", call: func(s *stage) []any { return []any{"reboot_vm", s.vm} }},
 	}
 	for _, kind := range []string{"", recreated} {
 		all = append(all, scenario{

@@ -8,10 +8,7 @@ import (
 	"slices"
 
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/test/director"
@@ -124,41 +121,4 @@ func answer(response director.Response) string {
 	raw, err := json.Marshal(response.Result)
 	Expect(err).NotTo(HaveOccurred())
 	return alike(string(raw))
-}
-
-// restartMachines does the kubelet's part of a reboot for machines annotated test/reboots: once the errand has ended
-// well, their container has restarted.
-func restartMachines(ctx context.Context, namespace string) error {
-	errands, err := cluster.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + manifest.RoleReboot})
-	if err != nil {
-		return err
-	}
-	defer errands.Stop()
-	restarted := map[types.UID]bool{}
-	for event := range errands.ResultChan() {
-		errand, isPod := event.Object.(*corev1.Pod)
-		if !isPod || event.Type != watch.Modified || errand.Status.Phase != corev1.PodSucceeded || restarted[errand.UID] {
-			continue
-		}
-		restarted[errand.UID] = true
-		if err := restart(ctx, namespace, errand.OwnerReferences[0].Name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func restart(ctx context.Context, namespace, vm string) error {
-	machine, err := cluster.CoreV1().Pods(namespace).Get(ctx, vm, metav1.GetOptions{})
-	if err != nil || machine.Annotations["test/reboots"] == "" {
-		return err
-	}
-	status := machine.Status.DeepCopy()
-	status.ContainerStatuses[0].RestartCount++
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"containerStatuses": status.ContainerStatuses}})
-	if err != nil {
-		return err
-	}
-	_, err = cluster.CoreV1().Pods(namespace).Patch(ctx, vm, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	return err
 }

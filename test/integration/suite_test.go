@@ -74,14 +74,16 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	Expect(err).NotTo(HaveOccurred())
 	serve, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
-	go func() {
-		defer GinkgoRecover()
-		Expect(simulated.ServeStorage(serve, cluster, objects)).To(Succeed())
-	}()
-	go func() {
-		defer GinkgoRecover()
-		Expect(simulated.EndPods(serve, cluster)).To(Succeed())
-	}()
+	for _, simulate := range []func() error{
+		func() error { return simulated.ServeStorage(serve, cluster, objects) },
+		func() error { return simulated.EndPods(serve, cluster) },
+		func() error { return simulated.RestartMachines(serve, cluster) },
+	} {
+		go func() {
+			defer GinkgoRecover()
+			Expect(simulate()).To(Succeed())
+		}()
+	}
 	Eventually(func(g Gomega) {
 		nodes, err := cluster.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
