@@ -13,13 +13,15 @@ import (
 )
 
 // CheckDisk returns the shortest beginning of the calls about one disk that cannot have come about, as text, or "". The disk
-// was there at first, of this size, and of no VM.
-func CheckDisk(calls []Call, sizeMiB int) string {
+// was there at first, of this size, and of no VM. It is undecided when no order was found in time, nor that there is none.
+func CheckDisk(calls []Call, sizeMiB int) (impossible string, undecided bool) {
 	return check(calls, disk{exists: true, sizeMiB: sizeMiB}, disk.after)
 }
 
 // CheckMachine is CheckDisk for a machine, which was not there at first.
-func CheckMachine(calls []Call) string { return check(calls, machine{}, machine.after) }
+func CheckMachine(calls []Call) (impossible string, undecided bool) {
+	return check(calls, machine{}, machine.after)
+}
 
 // About sorts calls by what they are about.
 func About(calls []Call) map[string][]Call {
@@ -30,18 +32,18 @@ func About(calls []Call) map[string][]Call {
 	return sorted
 }
 
-// patience is how long an order is looked for.
-const patience = time.Minute
+// patience is how long an order of the calls about one disk or machine is looked for.
+const patience = 20 * time.Second
 
-func check[S comparable](calls []Call, first S, after func(S, Call) []S) string {
+func check[S comparable](calls []Call, first S, after func(S, Call) []S) (impossible string, undecided bool) {
 	calls = slices.Clone(calls)
 	slices.SortFunc(calls, func(a, b Call) int { return cmp.Compare(a.Ended, b.Ended) })
-	if explained(calls, first, after) {
-		return ""
+	if verdict := judge(calls, first, after); verdict != porcupine.Illegal {
+		return "", verdict == porcupine.Unknown
 	}
 	// What comes later makes nothing possible that was not.
-	shortest := sort.Search(len(calls), func(n int) bool { return !explained(until(calls, n), first, after) })
-	return describe(until(calls, shortest))
+	shortest := sort.Search(len(calls), func(n int) bool { return judge(until(calls, n), first, after) == porcupine.Illegal })
+	return describe(until(calls, shortest)), false
 }
 
 // until is what is known when the first n calls have ended: others that have begun may have had their effect.
@@ -59,8 +61,8 @@ func until(calls []Call, n int) []Call {
 // lingers is how long after its end a call may still have its effect, when it did not end well.
 const lingers = int64(10 * time.Second)
 
-// explained reports whether there is an order in which the calls, one after another, have these outcomes.
-func explained[S comparable](calls []Call, first S, after func(S, Call) []S) bool {
+// judge says whether there is an order in which the calls, one after another, have these outcomes.
+func judge[S comparable](calls []Call, first S, after func(S, Call) []S) porcupine.CheckResult {
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{first} },
 		Step: func(state, input, _ any) []any {
@@ -79,8 +81,7 @@ func explained[S comparable](calls []Call, first S, after func(S, Call) []S) boo
 		}
 		operations = append(operations, porcupine.Operation{ClientId: i, Input: call, Call: call.Started, Return: ended})
 	}
-	// Unknown, when the time is over, is no violation.
-	return porcupine.CheckOperationsTimeout(model.ToModel(), operations, patience) != porcupine.Illegal
+	return porcupine.CheckOperationsTimeout(model.ToModel(), operations, patience)
 }
 
 func describe(calls []Call) string {

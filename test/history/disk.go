@@ -6,6 +6,13 @@ type disk struct {
 	used    bool   // it has been attached, and so has a volume
 	holder  string // the VM that has it, or ""
 	sizeMiB int
+	trace   trace
+}
+
+// trace is what an attach_disk that came to nothing has left: get_disks tells of it, and detach_disk of that VM takes it away.
+type trace struct {
+	vm    string // or "", when there is none
+	until int64  // when the call ended that left it
 }
 
 // after returns the states that a call can leave of a disk, none when it cannot have had its outcome. What is done already may be
@@ -13,21 +20,46 @@ type disk struct {
 func (d disk) after(c Call) []disk {
 	switch c.Method {
 	case "attach_disk":
-		return d.changed(c, d.exists && (d.holder == "" || d.holder == c.VM), disk{true, true, c.VM, d.sizeMiB})
+		return d.attached(c)
 	case "detach_disk":
-		return d.changed(c, d.exists && (d.holder == c.VM || d.holder == ""), disk{true, d.used, "", d.sizeMiB})
+		free := d
+		free.holder, free.trace = "", trace{}
+		return d.changed(c, (d.exists && d.holder == "") || d.heldBy(c.VM), free)
 	case "delete_disk":
-		return d.changed(c, !d.exists || d.holder == "", disk{})
+		return d.changed(c, !d.exists || d.deletable(c), disk{trace: d.trace})
 	case "resize_disk":
-		return d.changed(c, d.exists && d.holder == "" && d.used && c.SizeMiB >= d.sizeMiB, disk{true, true, "", c.SizeMiB})
+		grown := d
+		grown.used, grown.sizeMiB = true, c.SizeMiB
+		return d.changed(c, d.exists && d.holder == "" && d.used && c.SizeMiB >= d.sizeMiB, grown)
 	case "snapshot_disk", "set_disk_metadata":
 		return d.changed(c, d.exists, d)
 	case "has_disk":
 		return d.answered(c, d.exists)
 	case "get_disks":
-		return d.answered(c, d.exists && d.holder == c.VM)
+		return d.answered(c, d.heldBy(c.VM))
 	}
 	return nil
+}
+
+// heldBy reports whether the VM has the disk, or the trace of an attempt to give it to it.
+func (d disk) heldBy(vm string) bool { return d.holder == vm || d.trace.vm == vm }
+
+// deletable reports whether the call can delete a disk that exists. No VM has it, and none was being given it before the call began.
+func (d disk) deletable(c Call) bool {
+	return d.holder == "" && (d.trace.vm == "" || c.Started < d.trace.until)
+}
+
+// attached are the states after attach_disk. One that has come to nothing may have made the volume all the same, or leave a trace.
+func (d disk) attached(c Call) []disk {
+	possible := d.exists && (d.holder == "" || d.holder == c.VM) && (d.trace.vm == "" || d.trace.vm == c.VM)
+	states := d.changed(c, possible, disk{exists: true, used: true, holder: c.VM, sizeMiB: d.sizeMiB})
+	if !c.uncertain() || d.holder != "" || (d.trace.vm != "" && d.trace.vm != c.VM) {
+		return states
+	}
+	volume, traced := d, d
+	volume.used = d.exists
+	traced.used, traced.trace = d.exists, trace{vm: c.VM, until: max(c.Ended, d.trace.until)}
+	return append(states, volume, traced)
 }
 
 // changed are the states after a call that changes a disk, which it can when possible says so.
