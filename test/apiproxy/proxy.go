@@ -120,6 +120,12 @@ func (p *Proxy) Close() {
 	p.server.Close()
 }
 
+// Cut breaks all connections, and each that is made until the next Reset, as a network does that is down.
+func (p *Proxy) Cut() {
+	p.Reset(func(int, http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) })
+	p.server.CloseClientConnections()
+}
+
 // Reset forgets the requests seen and sets what goes wrong from now on; nil for nothing.
 func (p *Proxy) Reset(fault Fault) {
 	p.mutex.Lock()

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/test/apiproxy"
 	"bosh-kubernetes-cpi/test/director"
 )
 
@@ -33,7 +34,11 @@ var stageTimeouts = map[string]any{
 
 // newStage sets the scenario's stage. Whatever the CPI is given of secrets is marked, and it logs all it can.
 func newStage(ctx context.Context, played scenario) *stage {
-	w := newWorld(ctx).of(kinds[played.kind])
+	return newStageBehind(ctx, proxy, played)
+}
+
+func newStageBehind(ctx context.Context, proxy *apiproxy.Proxy, played scenario) *stage {
+	w := newWorldBehind(ctx, proxy).of(kinds[played.kind])
 	w.Director = w.with("timeouts", stageTimeouts)
 	w.Director = w.with("log", map[string]any{"level": "debug"})
 	w.Director = w.with("agent", map[string]any{"mbus": "nats://nats:" + planted("mbus") + "@10.0.0.6:4222"})

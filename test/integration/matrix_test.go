@@ -111,10 +111,10 @@ func play(ctx context.Context, played scenario) {
 func (s *stage) undisturbed(ctx context.Context, played scenario) (string, []string) {
 	s.prepare(ctx, played)
 	arguments := played.call(s)
-	proxy.Reset(nil)
+	s.proxy.Reset(nil)
 	method, _ := arguments[0].(string)
 	response := s.must(ctx, method, arguments[1:]...)
-	requests := proxy.Requests()
+	requests := s.proxy.Requests()
 	s.restored(ctx, played)
 	return answer(response), requests
 }
@@ -161,8 +161,8 @@ func (s *stage) disturbed(ctx context.Context, c cell, arguments []any) (directo
 		by = s.withTimeouts(map[string]any{"create_vm": "3s", "attach_disk": "3s", "detach_disk": "3s", "delete_vm": "3s", "update_disk": "3s", "other": "3s", "request": "1s"})
 	}
 	mortal, end := by.Mortal()
-	proxy.Reset(s.fault(ctx, c, func(signal os.Signal) { _ = end(signal) }))
-	defer proxy.Reset(nil)
+	s.proxy.Reset(s.fault(ctx, c, func(signal os.Signal) { _ = end(signal) }))
+	defer s.proxy.Reset(nil)
 	method, _ := arguments[0].(string)
 	return mortal.Call(ctx, method, arguments[1:]...)
 }

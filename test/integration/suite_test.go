@@ -42,7 +42,8 @@ func TestIntegration(t *testing.T) {
 // Each process has clients and a proxy of its own; the rest is the same for all.
 var (
 	dir     string
-	plane   *embedded.ControlPlane
+	plane   *embedded.ControlPlane // what runs is of the first process, and known to others by its folder
+	kwok    embedded.Process       // of the first process
 	cluster kubernetes.Interface
 	objects dynamic.Interface
 	proxy   *apiproxy.Proxy
@@ -57,13 +58,13 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	out, err := build.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(out))
 
-	started, err := embedded.NewTestControlPlane(filepath.Join(shared, "control-plane"))
+	plane, err = embedded.NewTestControlPlane(filepath.Join(shared, "control-plane"))
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(started.Stop()).To(Succeed()) })
-	Expect(started.Start(ctx)).To(Succeed())
+	DeferCleanup(func() { Expect(plane.Stop()).To(Succeed()) })
+	Expect(plane.Start(ctx)).To(Succeed())
 	connect(shared)
 
-	kwok, err := simulated.StartNodes(plane)
+	kwok, err = simulated.StartNodes(plane)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(kwok.Stop()).To(Succeed()) })
 
@@ -106,7 +107,9 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 func connect(shared string) {
 	GinkgoHelper()
 	dir, program = shared, filepath.Join(shared, "cpi")
-	plane = &embedded.ControlPlane{Dir: filepath.Join(shared, "control-plane")}
+	if plane == nil {
+		plane = &embedded.ControlPlane{Dir: filepath.Join(shared, "control-plane")}
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	config.QPS = -1
@@ -130,6 +133,7 @@ metadata: {name: node-b, labels: {kubernetes.io/hostname: node-b, kubernetes.io/
 type world struct {
 	*director.Director
 	namespace string
+	proxy     *apiproxy.Proxy
 	kind
 }
 
@@ -147,7 +151,11 @@ var kinds = map[string]kind{
 
 var worlds int
 
-func newWorld(ctx context.Context) world {
+func newWorld(ctx context.Context) world { return newWorldBehind(ctx, proxy) }
+
+// newWorldBehind is a world with a proxy of its own, so that calls in several worlds can be disturbed together.
+func newWorldBehind(ctx context.Context, proxy *apiproxy.Proxy) world {
+	GinkgoHelper()
 	worlds++
 	namespace := fmt.Sprintf("world-%d-%d", GinkgoParallelProcess(), worlds)
 	_, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
@@ -165,7 +173,7 @@ func newWorld(ctx context.Context) world {
 		"timeouts": map[string]any{"create_vm": "30s", "attach_disk": "30s", "detach_disk": "30s", "delete_vm": "30s", "request": "5s"},
 	})).To(Succeed())
 	proxy.Reset(nil)
-	return world{Director: &director.Director{CPI: program, Config: config}, namespace: namespace, kind: kinds[""]}
+	return world{Director: &director.Director{CPI: program, Config: config}, namespace: namespace, proxy: proxy, kind: kinds[""]}
 }
 
 // newWorldWithVM is a world with a machine.

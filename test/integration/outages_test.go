@@ -1,0 +1,172 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/apiproxy"
+	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+// outage is what all calls that are under way meet together.
+type outage struct {
+	name  string
+	lasts time.Duration
+	begin func(of []*player)
+	end   func(ctx context.Context)
+}
+
+// outages are what a cluster goes through as a whole.
+func outages() []outage {
+	frozen := func(name string, processes func() []embedded.Process) outage {
+		each := func(signal syscall.Signal) {
+			for _, process := range processes() {
+				Expect(syscall.Kill(process.PID(), signal)).To(Succeed(), process.Name)
+			}
+		}
+		return outage{
+			name: name, lasts: 10 * time.Second,
+			begin: func([]*player) { each(syscall.SIGSTOP) }, end: func(context.Context) { each(syscall.SIGCONT) },
+		}
+	}
+	return []outage{
+		frozen("etcd stands still for 10 seconds", func() []embedded.Process { return []embedded.Process{plane.Process("etcd")} }),
+		frozen("scheduler, controllers and nodes stand still for 10 seconds", func() []embedded.Process {
+			return []embedded.Process{plane.Process("kube-scheduler"), plane.Process("kube-controller-manager"), kwok}
+		}),
+		{
+			name: "the API server is killed, and starts again after 5 seconds", lasts: 5 * time.Second,
+			begin: func([]*player) { Expect(plane.Process("kube-apiserver").Kill()).To(Succeed()) },
+			end:   func(ctx context.Context) { Expect(plane.Start(ctx)).To(Succeed()) },
+		},
+		{
+			name: "the network to the API server is cut for 20 seconds", lasts: 20 * time.Second,
+			begin: func(of []*player) {
+				for _, each := range of {
+					each.stage.proxy.Cut()
+				}
+			},
+			end: func(context.Context) {},
+		},
+	}
+}
+
+var _ = Describe("All calls at once, when in their middle", Label("faults"), Ordered, Serial, func() {
+	if wantedFaults == "" {
+		return // it takes minutes
+	}
+	var players []*player
+	BeforeAll(func(ctx context.Context) {
+		for _, played := range scenarios() {
+			if !played.alone {
+				players = append(players, newPlayer(ctx, played))
+			}
+		}
+	}, NodeTimeout(20*time.Minute))
+
+	for _, each := range outages() {
+		It(each.name+", can be repeated and undone, and nothing else changes", func(ctx context.Context) {
+			chance := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 0)) //nolint:gosec // chance, not a secret
+			endured := suffer(ctx, each, players, chance)
+			AddReportEntry(fmt.Sprintf("%d of %d calls went on: %s", endured, len(players), each.name))
+		}, NodeTimeout(10*time.Minute))
+	}
+})
+
+// player has a stage and a proxy of its own for one scenario.
+type player struct {
+	scenario
+	stage       *stage
+	undisturbed string
+	requests    []string
+
+	arguments []any
+	response  director.Response
+	err       error
+}
+
+func newPlayer(ctx context.Context, played scenario) *player {
+	GinkgoHelper()
+	proxy, err := apiproxy.New(plane.Kubeconfig("admin"))
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(proxy.Close)
+	p := &player{scenario: played, stage: newStageBehind(ctx, proxy, played)}
+	p.undisturbed, p.requests = p.stage.undisturbed(ctx, played)
+	return p
+}
+
+// suffer has all calls meet the outage, each while it makes a request that chance draws. It returns how many went on as if
+// nothing had been.
+func suffer(ctx context.Context, from outage, players []*player, chance *rand.Rand) (endured int) {
+	GinkgoHelper()
+	for _, p := range players {
+		p.stage.prepare(ctx, p.scenario)
+		p.arguments = p.call(p.stage)
+	}
+	var made, underWay sync.WaitGroup
+	begun := make(chan struct{})
+	underWay.Add(len(players))
+	for _, p := range players {
+		arrived := sync.OnceFunc(underWay.Done)
+		p.stage.proxy.Reset(holding(1+chance.IntN(len(p.requests)), arrived, begun))
+		made.Go(func() {
+			defer arrived() // a call may make fewer requests than it did before
+			method, _ := p.arguments[0].(string)
+			p.response, p.err = p.stage.Call(ctx, method, p.arguments[1:]...)
+		})
+	}
+	underWay.Wait()
+	from.begin(players)
+	close(begun)
+	time.Sleep(from.lasts) // this is the outage
+	from.end(ctx)
+	for _, p := range players {
+		p.stage.proxy.Reset(nil)
+	}
+	made.Wait()
+	for _, p := range players {
+		if p.recovers(ctx) {
+			endured++
+		}
+	}
+	return endured
+}
+
+// holding keeps request n until the outage has begun.
+func holding(n int, arrived func(), begun <-chan struct{}) apiproxy.Fault {
+	return func(i int, w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if i == n {
+			arrived()
+			<-begun
+		}
+		next.ServeHTTP(w, r)
+	}
+}
+
+// recovers repeats the call, undoes it, and reports whether it had gone on by itself.
+func (p *player) recovers(ctx context.Context) bool {
+	GinkgoHelper()
+	Expect(p.err).NotTo(HaveOccurred(), p.name)
+	p.stage.keepsSecrets(p.response)
+	here := cell{scenario: p.scenario}
+	if p.response.Error != nil {
+		p.stage.bears(here, p.response, p.undisturbed)
+		fmt.Fprintf(GinkgoWriter, "%s: %s: %s\n", p.name, p.response.Error.Type, p.response.Error.Message)
+	} else {
+		Expect(answer(p.response)).To(Equal(p.undisturbed), p.name)
+	}
+	if p.response.Error != nil || !p.once {
+		p.stage.repeatsWell(ctx, here, p.arguments, p.undisturbed)
+	}
+	p.stage.restored(ctx, p.scenario)
+	return p.response.Error == nil
+}
