@@ -186,6 +186,8 @@ var _ = Describe("On the wire", func() {
 		Entry("unreachable", kube.ErrUnreachable, "check kubernetes.kubeconfig"),
 		Entry("not served", kube.ErrNotServed, "proxies before it"),
 		Entry("a webhook", kube.ErrWebhook, "check the webhook that the message names"),
+		Entry("no credentials", kube.ErrNoCredentials, "correct the user's entry in kubernetes.kubeconfig"),
+		Entry("credentials that are not accepted", kube.ErrUnauthorized, "does not know the CPI by its credentials"),
 		Entry("refused", kube.ErrRefused, "check the CPI's Role"),
 		Entry("any other", kube.ErrConflict, "words"),
 	)

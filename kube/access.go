@@ -39,9 +39,9 @@ func (r *Reviewer) May(ctx context.Context, right Right) (bool, error) {
 		asked.Namespace = ""
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: asked}}
-	answer, err := retry(ctx, r.via.patience, func(ctx context.Context) (*authorizationv1.SelfSubjectAccessReview, error) {
+	answer, err := retry(ctx, r.via.repetition, func(ctx context.Context) (*authorizationv1.SelfSubjectAccessReview, error) {
 		got := &authorizationv1.SelfSubjectAccessReview{}
 		return got, r.via.client.Post().Resource("selfsubjectaccessreviews").Body(review).Do(ctx).Into(got)
 	})
-	return err == nil && answer.Status.Allowed, translate("ask for the right to "+right.String(), err)
+	return err == nil && answer.Status.Allowed, r.via.translate("ask for the right to "+right.String(), err)
 }

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
@@ -113,6 +114,18 @@ var _ = Describe("A server's answer", func() {
 		settings := trusting(server)
 		server.URL = strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 		expectAsked(ask(ctx, server, settings), final, []error{ErrUnreachable})
+	})
+
+	It("that wants a client certificate, as a load balancer may, is that the credentials are not accepted", func(ctx context.Context) {
+		server := httptest.NewUnstartedServer(page(http.StatusOK))
+		server.EnableHTTP2 = true
+		server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
+		server.StartTLS()
+		DeferCleanup(server.Close)
+		err := ask(ctx, server, trusting(server))
+		expectAsked(err, final, []error{ErrUnauthorized, ErrRefused})
+		Expect(err).To(MatchError(And(ContainSubstring("the kubeconfig's user has no credentials"), ContainSubstring("certificate required"))))
 	})
 
 	It("is not waited for when the call has ended", func(ctx context.Context) {

@@ -46,13 +46,13 @@ func (r *Resource[T, L]) Await(ctx context.Context, which Selection, since *Snap
 
 // interrupted is the error of a wait whose context has ended.
 func (r *Resource[T, L]) interrupted(ctx context.Context, which Selection) error {
-	return translate(r.action("wait for", which.String()), ctx.Err())
+	return r.translate(r.action("wait for", which.String()), ctx.Err())
 }
 
 func (r *Resource[T, L]) follow(ctx context.Context, which Selection, since Snapshot[T], settled func([]T) (bool, error)) error {
 	options := which.options()
 	options.ResourceVersion = since.ResourceVersion
-	stream, err := retry(ctx, r.patience, func(ctx context.Context) (watch.Interface, error) {
+	stream, err := retry(ctx, r.repetition, func(ctx context.Context) (watch.Interface, error) {
 		return r.watch(ctx, options)
 	})
 	switch {
@@ -61,7 +61,7 @@ func (r *Resource[T, L]) follow(ctx context.Context, which Selection, since Snap
 	case ctx.Err() != nil:
 		return r.interrupted(ctx, which)
 	case err != nil:
-		return translate(r.action("watch", which.String()), err)
+		return r.translate(r.action("watch", which.String()), err)
 	}
 	defer stream.Stop()
 

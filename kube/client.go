@@ -32,8 +32,8 @@ type Client struct {
 	// Namespace is the namespace of every object.
 	Namespace string
 
-	config   *rest.Config
-	patience time.Duration
+	config     *rest.Config
+	repetition repetition
 }
 
 // New makes a client without sending a request. patience is how long each request is repeated while
@@ -54,7 +54,7 @@ func New(options Options, patience time.Duration) (*Client, error) {
 func NewFor(config *rest.Config, namespace string, patience time.Duration) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server's priority and fairness does the throttling
-	client := &Client{Namespace: namespace, config: config, patience: patience}
+	client := &Client{Namespace: namespace, config: config, repetition: repetition{patience, renews(config)}}
 	via, err := client.connect("/api", corev1.SchemeGroupVersion, addCoreKinds)
 	if err != nil {
 		return nil, err
@@ -101,10 +101,12 @@ func (c *Client) connect(path string, group schema.GroupVersion, register func(*
 	}
 	metav1.AddToGroupVersion(scheme, group)
 	config := rest.CopyConfig(c.config)
+	readTokenAnew(config)
 	config.APIPath, config.GroupVersion = path, &group
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	via := connection{codec: runtime.NewParameterCodec(scheme), namespace: c.Namespace, patience: c.patience, patches: types.MergePatchType}
+	via := connection{codec: runtime.NewParameterCodec(scheme), namespace: c.Namespace, patches: types.MergePatchType,
+		config: c.config, repetition: c.repetition}
 	if group != extension.SnapshotGroup && group != extension.CalicoGroup {
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -119,8 +121,10 @@ type connection struct {
 	client    rest.Interface
 	codec     runtime.ParameterCodec
 	namespace string
-	patience  time.Duration
 	patches   types.PatchType
+
+	config     *rest.Config // the client's, which names the credentials
+	repetition repetition
 }
 
 func newOf[T any]() *T { return new(T) }

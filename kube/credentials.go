@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 // Credentials are what a client proves with who it is.
@@ -20,24 +22,33 @@ type Credentials struct {
 	Renewed bool
 }
 
+// noCredentials is what a user without any has.
+const noCredentials = "none"
+
+// Ended reports whether the credentials are known to have ended by then.
+func (c Credentials) Ended(by time.Time) bool { return !c.Ends.IsZero() && !by.Before(c.Ends) }
+
 // Credentials returns what the configured kubeconfig, or service account, has.
-func (c *Client) Credentials() (Credentials, error) {
-	switch config := c.config; {
-	case config.ExecProvider != nil:
-		return Credentials{What: "what the program " + config.ExecProvider.Command + " gives", Renewed: true}, nil
-	case config.AuthProvider != nil:
-		return Credentials{What: "what the auth-provider " + config.AuthProvider.Name + " gives", Renewed: true}, nil
+func (c *Client) Credentials() (Credentials, error) { return credentialsOf(c.config) }
+
+// credentialsOf are those of a connection's settings, in the order in which client-go prefers them.
+func credentialsOf(config *rest.Config) (Credentials, error) {
+	switch {
 	case config.BearerTokenFile != "":
 		raw, err := os.ReadFile(config.BearerTokenFile)
 		return Credentials{What: "token of the file " + config.BearerTokenFile, Ends: tokenEnds(string(raw)), Renewed: true}, err
 	case config.BearerToken != "":
 		return Credentials{What: "token", Ends: tokenEnds(config.BearerToken)}, nil
+	case config.ExecProvider != nil:
+		return Credentials{What: "what the program " + config.ExecProvider.Command + " gives", Renewed: true}, nil
+	case config.AuthProvider != nil:
+		return Credentials{What: "what the auth-provider " + config.AuthProvider.Name + " gives", Renewed: true}, nil
 	case len(config.CertData) > 0 || config.CertFile != "":
 		return certificate(config.CertData, config.CertFile)
 	case config.Username != "":
 		return Credentials{What: "name and password"}, nil
 	}
-	return Credentials{What: "none"}, nil
+	return Credentials{What: noCredentials}, nil
 }
 
 func certificate(content []byte, file string) (Credentials, error) {

@@ -26,6 +26,8 @@ var (
 	// ErrUnauthorized: the API server does not accept the credentials. That is a refusal too: errors.Is
 	// finds ErrRefused in it.
 	ErrUnauthorized = fmt.Errorf("%w: credentials not accepted", ErrRefused)
+	// ErrNoCredentials: the program that is to give the credentials is not there, or fails. Nothing was asked of the API server.
+	ErrNoCredentials = errors.New("no credentials")
 	// ErrWebhook: an admission webhook, which the API server has to ask, failed.
 	ErrWebhook = errors.New("admission webhook failed")
 	// ErrUnreachable: the API server did not answer, or kept answering that it cannot serve now.
@@ -69,6 +71,8 @@ func translate(action string, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		kind = ErrCanceled
+	case isOfProgram(err):
+		kind = ErrNoCredentials
 	case apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err):
 		kind = ErrNotServed
 	case apierrors.IsNotFound(err):
@@ -77,7 +81,7 @@ func translate(action string, err error) error {
 		kind = ErrExists
 	case apierrors.IsConflict(err):
 		kind = ErrConflict
-	case apierrors.IsUnauthorized(err):
+	case apierrors.IsUnauthorized(err), refusesCertificate(err):
 		kind = ErrUnauthorized
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
 		apierrors.IsMethodNotSupported(err):

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"syscall"
@@ -21,7 +22,7 @@ import (
 
 // allKinds are those of Error.Kind.
 var allKinds = []error{
-	ErrNotFound, ErrNotServed, ErrExists, ErrConflict, ErrRefused, ErrUnauthorized, ErrWebhook, ErrUnreachable, ErrCanceled, ErrTimeout,
+	ErrNotFound, ErrNotServed, ErrExists, ErrConflict, ErrRefused, ErrUnauthorized, ErrNoCredentials, ErrWebhook, ErrUnreachable, ErrCanceled, ErrTimeout,
 }
 
 // kinds returns what errors.Is finds in the error.
@@ -117,7 +118,15 @@ var _ = Describe("A request's error", func() {
 		Entry("a certificate for another name", lost(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "api"}), final, ErrUnreachable),
 		Entry("a certificate that is over", lost(x509.CertificateInvalidError{Reason: x509.Expired}), final, ErrUnreachable),
 		Entry("a certificate that is not accepted", lost(&tls.CertificateVerificationError{Err: errors.New("no")}), final, ErrUnreachable),
+		Entry("a client certificate that is not accepted", lost(&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}),
+			final, ErrUnauthorized, ErrRefused),
+		Entry("another refusal of the handshake", lost(&net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}), repeated, ErrUnreachable),
 		Entry("a server that does not speak TLS", lost(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), final, ErrUnreachable),
+	)
+
+	DescribeTable("before anything is sent has its kind", expectKind,
+		Entry("no program that gives credentials", lost(errors.New("getting credentials: exec: executable aws not found\n\nIt looks like")), final, ErrNoCredentials),
+		Entry("one that fails", lost(errors.New("getting credentials: exec: executable aws failed with exit code 1")), repeated, ErrNoCredentials),
 	)
 
 	DescribeTable("of the call's own end is final", expectKind,

@@ -40,10 +40,10 @@ func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 		var none T
 		return none, nameless(r.action("get", name))
 	}
-	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
+	got, err := retry(ctx, r.repetition, func(ctx context.Context) (T, error) {
 		return r.get(ctx, name)
 	})
-	return got, translate(r.action("get", name), err)
+	return got, r.translate(r.action("get", name), err)
 }
 
 // Stream opens what a subresource of the object of that name sends, such as a log. Reading ends with the context, too.
@@ -52,23 +52,23 @@ func (r *Resource[T, L]) Stream(ctx context.Context, name, subresource string, o
 		return nil, nameless(r.action("get "+subresource+" of", name))
 	}
 	stream, err := r.stream(ctx, name, subresource, options)
-	return stream, translate(r.action("get "+subresource+" of", name), err)
+	return stream, r.translate(r.action("get "+subresource+" of", name), err)
 }
 
 // Create returns the object as the API server stored it, or ErrExists. After a lost answer the
 // object may be there although this call reports ErrExists: look at it, then decide.
 func (r *Resource[T, L]) Create(ctx context.Context, wanted T) (T, error) {
-	got, err := retryCreate(ctx, r.patience, func(ctx context.Context) (T, error) {
+	got, err := retryCreate(ctx, r.repetition, func(ctx context.Context) (T, error) {
 		return r.create(ctx, wanted)
 	})
-	return got, translate(r.action("create", wanted.GetName()), err)
+	return got, r.translate(r.action("create", wanted.GetName()), err)
 }
 
 // Try returns the object as the API server would store it, with what admission makes of it, or why it would not. Nothing
 // is stored.
 func (r *Resource[T, L]) Try(ctx context.Context, wanted T) (T, error) {
-	got, err := retryCreate(ctx, r.patience, func(ctx context.Context) (T, error) { return r.try(ctx, wanted) })
-	return got, translate(r.action("create", wanted.GetName()), err)
+	got, err := retryCreate(ctx, r.repetition, func(ctx context.Context) (T, error) { return r.try(ctx, wanted) })
+	return got, r.translate(r.action("create", wanted.GetName()), err)
 }
 
 // Delete asks for the deletion of exactly this object and not of a successor with the same name.
@@ -95,13 +95,13 @@ func (r *Resource[T, L]) delete(ctx context.Context, doomed T, when metav1.Preco
 	if !isName(doomed.GetName()) {
 		return nameless(r.action("delete", doomed.GetName()))
 	}
-	_, err := retry(ctx, r.patience, func(ctx context.Context) (struct{}, error) {
+	_, err := retry(ctx, r.repetition, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.requests.delete(ctx, doomed.GetName(), metav1.DeleteOptions{
 			Preconditions:     &when,
 			PropagationPolicy: new(metav1.DeletePropagationBackground),
 		})
 	})
-	return translate(r.action("delete", doomed.GetName()), err)
+	return r.translate(r.action("delete", doomed.GetName()), err)
 }
 
 // Patch applies the patch to the object (or its subresource) and returns the result. It is a strategic merge patch, and
@@ -113,10 +113,10 @@ func (r *Resource[T, L]) Patch(ctx context.Context, name string, patch []byte, s
 		var none T
 		return none, nameless(r.action("patch", name))
 	}
-	got, err := retry(ctx, r.patience, func(ctx context.Context) (T, error) {
+	got, err := retry(ctx, r.repetition, func(ctx context.Context) (T, error) {
 		return r.patch(ctx, name, patch, subresources...)
 	})
-	return got, translate(r.action("patch", name), err)
+	return got, r.translate(r.action("patch", name), err)
 }
 
 // Selection names one object, or all that carry some labels, or all that match a field selector.
@@ -194,8 +194,8 @@ func (r *Resource[T, L]) Find(ctx context.Context, which Selection, fits func(T)
 }
 
 func (r *Resource[T, L]) page(ctx context.Context, which Selection, options metav1.ListOptions) (L, error) {
-	list, err := retry(ctx, r.patience, func(ctx context.Context) (L, error) { return r.list(ctx, options) })
-	return list, translate(r.action("list", which.String()), err)
+	list, err := retry(ctx, r.repetition, func(ctx context.Context) (L, error) { return r.list(ctx, options) })
+	return list, r.translate(r.action("list", which.String()), err)
 }
 
 func snapshotOf[T object](list runtime.Object) (Snapshot[T], error) {

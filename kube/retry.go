@@ -36,6 +36,8 @@ func transient(err error) bool {
 	var verification *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	switch {
+	case isMissingProgram(err), refusesCertificate(err):
+		return false
 	case errors.As(err, &unknownAuthority), errors.As(err, &hostname), errors.As(err, &invalid),
 		errors.As(err, &verification), errors.As(err, &record):
 		return false
@@ -73,29 +75,42 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
+// repetition is how requests are repeated.
+type repetition struct {
+	// patience is for how long, while the API server cannot be reached.
+	patience time.Duration
+	// renewed: something else renews the credentials. Those that are not accepted any more have a successor, with which the
+	// request is repeated, once.
+	renewed bool
+}
+
 // retry repeats a request that may be repeated until it succeeds, fails for good, or the outage has
 // lasted longer than patience.
 //
 // Every request of this package may be repeated: names are deterministic (a second POST returns
 // ErrExists), deletions carry a UID, patches set absolute values.
-func retry[R any](ctx context.Context, patience time.Duration, request func(context.Context) (R, error)) (R, error) {
-	return retryIf(ctx, patience, transient, request)
+func retry[R any](ctx context.Context, how repetition, request func(context.Context) (R, error)) (R, error) {
+	return retryIf(ctx, how, transient, request)
 }
 
 // retryCreate is retry for the creation of an object. A Conflict, which speaks of another object there, comes from
 // the quota of the namespace, when many creations at once change what is used of it.
-func retryCreate[R any](ctx context.Context, patience time.Duration, request func(context.Context) (R, error)) (R, error) {
-	return retryIf(ctx, patience, func(err error) bool { return transient(err) || apierrors.IsConflict(err) }, request)
+func retryCreate[R any](ctx context.Context, how repetition, request func(context.Context) (R, error)) (R, error) {
+	return retryIf(ctx, how, func(err error) bool { return transient(err) || apierrors.IsConflict(err) }, request)
 }
 
 func retryIf[R any](
-	ctx context.Context, patience time.Duration, may func(error) bool, request func(context.Context) (R, error)) (R, error) {
+	ctx context.Context, how repetition, may func(error) bool, request func(context.Context) (R, error)) (R, error) {
 
 	started := time.Now()
 	pause := backoff()
 	for {
 		result, err := request(ctx)
-		if err == nil || !may(err) || time.Since(started) > patience {
+		if how.renewed && apierrors.IsUnauthorized(err) {
+			how.renewed = false
+			continue
+		}
+		if err == nil || !may(err) || time.Since(started) > how.patience {
 			return result, err
 		}
 		if !sleep(ctx, pause.Step()) {

@@ -34,7 +34,7 @@ func (c *Client) Server(ctx context.Context) (Server, error) {
 		return server, err
 	}
 	var asked, answered time.Time
-	answer, err := retry(ctx, c.patience, func(ctx context.Context) (*http.Response, error) {
+	answer, err := retry(ctx, c.repetition, func(ctx context.Context) (*http.Response, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(target.String(), "/")+"/version", http.NoBody)
 		if err != nil {
 			return nil, err
@@ -46,14 +46,15 @@ func (c *Client) Server(ctx context.Context) (Server, error) {
 	})
 	const action = "get /version"
 	if err != nil {
-		return server, translate(action, err)
+		return server, explained(c.config, translate(action, err))
 	}
 	defer answer.Body.Close()
 	var said struct{ GitVersion, Minor string }
 	err = json.NewDecoder(answer.Body).Decode(&said)
 	switch {
 	case answer.StatusCode == http.StatusUnauthorized:
-		return server, &Error{Action: action, Kind: ErrUnauthorized, Err: errors.New(server.URL + " does not accept the credentials")}
+		refused := &Error{Action: action, Kind: ErrUnauthorized, Err: errors.New(server.URL + " does not accept the credentials")}
+		return server, explained(c.config, refused)
 	case answer.StatusCode != http.StatusOK || err != nil || said.GitVersion == "":
 		said := fmt.Errorf("%s answers %s, and not with a version", server.URL, answer.Status)
 		return server, &Error{Action: action, Kind: ErrNotServed, Err: said}

@@ -95,6 +95,12 @@ func AsBOSH(err error) *Error {
 	case errors.Is(err, kube.ErrNotServed):
 		return CloudError.Errorf("what answers does not serve the Kubernetes API "+
 			"(check the server's URL in kubernetes.kubeconfig, and proxies before it): %w", err)
+	case errors.Is(err, kube.ErrNoCredentials):
+		return CloudError.Errorf("the CPI has no credentials for the cluster (correct the user's entry in kubernetes.kubeconfig, "+
+			"see docs/credentials.md): %w", err)
+	case errors.Is(err, kube.ErrUnauthorized):
+		return CloudError.Errorf("the Kubernetes API server does not know the CPI by its credentials (make new ones, "+
+			"see docs/credentials.md; cpi -check tells how long they last): %w", err)
 	case errors.Is(err, kube.ErrWebhook):
 		return CloudError.Errorf("an admission webhook, which the cluster asks before it changes anything, failed "+
 			"(check the webhook that the message names; kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations): %w", err)

@@ -78,7 +78,8 @@ func creationFailed(err error) error {
 	if call.IsTyped(err) {
 		return err
 	}
-	return call.VMCreationFailed.Wrap(call.AsBOSH(err), !errors.Is(err, kube.ErrRefused))
+	mayHelp := !errors.Is(err, kube.ErrRefused) && !errors.Is(err, kube.ErrNoCredentials)
+	return call.VMCreationFailed.Wrap(call.AsBOSH(err), mayHelp)
 }
 
 // plan checks the whole request and builds what it asks for, the machine and its agent's settings, before

@@ -99,7 +99,9 @@ var _ = Describe("A create_vm that failed", func() {
 		unreachable := failed(&kube.Error{Kind: kube.ErrUnreachable, Err: errors.New("x")})
 		Expect(call.VMCreationFailed.In(unreachable)).To(BeTrue())
 		Expect(unreachable.CanRetry()).To(BeTrue())
-		Expect(failed(&kube.Error{Kind: kube.ErrRefused, Err: errors.New("x")}).CanRetry()).To(BeFalse())
+		for _, kind := range []error{kube.ErrRefused, kube.ErrUnauthorized, kube.ErrNoCredentials} {
+			Expect(failed(&kube.Error{Kind: kind, Err: errors.New("x")}).CanRetry()).To(BeFalse(), "%v", kind)
+		}
 	})
 
 	It("keeps the type of its cause", func() {

@@ -24,6 +24,8 @@ func lookAtAPI(ctx context.Context, s *subject) finding {
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
 		return fails(err.Error(), "see "+checkCredentials)
+	case errors.Is(err, kube.ErrNoCredentials):
+		return fails(err.Error(), "correct the user's entry in kubernetes.kubeconfig, see docs/credentials.md")
 	case err != nil:
 		return fails(call.AsBOSH(err).Error(),
 			"check the server's URL in kubernetes.kubeconfig, its certificate authority, and the network between; see "+checkCredentials)
@@ -54,7 +56,7 @@ func lookAtCredentials(ctx context.Context, s *subject) finding {
 	}
 	const renew = "make new credentials and put them into kubernetes.kubeconfig, see docs/install.md"
 	left := time.Until(its.Ends)
-	if !its.Ends.IsZero() && left <= 0 {
+	if its.Ended(time.Now()) {
 		return fails(fmt.Sprintf("the %s ended on %s", its.What, its.Ends.UTC().Format(time.RFC3339)), renew)
 	}
 	reviewer, err := s.client.Reviewer()

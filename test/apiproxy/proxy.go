@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -26,7 +27,7 @@ type Proxy struct {
 	mutex    sync.Mutex
 	requests []string
 	fault    Fault
-	token    string
+	token    string // none: requests come with credentials of their own
 	rights   map[string]bool
 }
 
@@ -36,6 +37,25 @@ type Fault func(n int, w http.ResponseWriter, r *http.Request, next http.Handler
 
 // New starts a proxy for the cluster of a kubeconfig file. It refuses requests that may be answered with what is not so any more.
 func New(kubeconfig string) (*Proxy, error) {
+	p, err := newProxy(kubeconfig)
+	if err == nil {
+		p.server.Start()
+	}
+	return p, err
+}
+
+// NewSecure is New over TLS, over which clients send credentials: those are passed on.
+func NewSecure(kubeconfig string) (*Proxy, error) {
+	p, err := newProxy(kubeconfig)
+	if err == nil {
+		p.token = ""
+		p.server.EnableHTTP2 = true
+		p.server.StartTLS()
+	}
+	return p, err
+}
+
+func newProxy(kubeconfig string) (*Proxy, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, err
@@ -52,13 +72,15 @@ func New(kubeconfig string) (*Proxy, error) {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
 			// A client sends no credentials over plain HTTP.
-			r.Out.Header.Set("Authorization", "Bearer "+p.authorize(r.In))
+			if token := p.authorize(r.In); token != "" {
+				r.Out.Header.Set("Authorization", "Bearer "+token)
+			}
 		},
 		Transport:     transport,
 		FlushInterval: -1, // watches are streams
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
-	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("resourceVersion") == "0" {
 			http.Error(w, "whatever an API server remembers, however old, is nothing to go by", http.StatusBadRequest)
 			return
@@ -138,6 +160,14 @@ func (p *Proxy) Requests() []string {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	return append([]string(nil), p.requests...)
+}
+
+// URL is where the proxy answers.
+func (p *Proxy) URL() string { return p.server.URL }
+
+// Authority is the certificate, as PEM, by which a secure proxy is known.
+func (p *Proxy) Authority() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 }
 
 // Kubeconfig writes a kubeconfig file for the cluster through the proxy.

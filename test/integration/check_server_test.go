@@ -12,8 +12,10 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"time"
 
@@ -33,13 +35,27 @@ import (
 // direct is the world's director with a kubeconfig of its own for this user, past the proxy.
 func (w world) direct(user map[string]any) *director.Director {
 	GinkgoHelper()
+	return w.reaching(apiServer("127.0.0.1"), user)
+}
+
+// apiServer is a kubeconfig's entry for the cluster, called by this name.
+func apiServer(name string) map[string]any {
+	GinkgoHelper()
 	admin, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
+	at, err := url.Parse(admin.Host)
+	Expect(err).NotTo(HaveOccurred())
+	return map[string]any{"server": "https://" + net.JoinHostPort(name, at.Port()), "certificate-authority-data": admin.CAData}
+}
+
+// reaching is the world's director with a kubeconfig of its own, for this cluster and this user.
+func (w world) reaching(cluster, user map[string]any) *director.Director {
+	GinkgoHelper()
 	kubeconfig, err := json.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": "Config", "current-context": "direct",
-		"clusters": []any{map[string]any{"name": "direct", "cluster": map[string]any{"server": admin.Host, "certificate-authority-data": admin.CAData}}},
-		"users":    []any{map[string]any{"name": "direct", "user": user}},
-		"contexts": []any{map[string]any{"name": "direct", "context": map[string]any{"cluster": "direct", "user": "direct"}}},
+		"apiVersion": "v1", "kind": "Config", "current-context": "it",
+		"clusters": []any{map[string]any{"name": "it", "cluster": cluster}},
+		"users":    []any{map[string]any{"name": "it", "user": user}},
+		"contexts": []any{map[string]any{"name": "it", "context": map[string]any{"cluster": "it", "user": "it"}}},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	return w.with("kubernetes", map[string]any{"kubeconfig": string(kubeconfig), "namespace": w.namespace})
