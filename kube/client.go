@@ -54,7 +54,7 @@ func New(options Options, patience time.Duration) (*Client, error) {
 func NewFor(config *rest.Config, namespace string, patience time.Duration) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server's priority and fairness does the throttling
-	client := &Client{Namespace: namespace, config: config, repetition: repetition{patience, renews(config)}}
+	client := &Client{Namespace: namespace, config: config, repetition: repetition{patience: patience, renewed: renews(config)}}
 	via, err := client.connect("/api", corev1.SchemeGroupVersion, addCoreKinds)
 	if err != nil {
 		return nil, err
@@ -114,6 +114,7 @@ func (c *Client) connect(path string, group schema.GroupVersion, register func(*
 	}
 	var err error
 	via.client, err = rest.RESTClientFor(config)
+	via.repetition.starting = starting(via.client)
 	return via, err
 }
 

@@ -82,6 +82,8 @@ type repetition struct {
 	// renewed: something else renews the credentials. Those that are not accepted any more have a successor, with which the
 	// request is repeated, once.
 	renewed bool
+	// starting reports whether an API server refuses only because it has just started; nil if nobody can say.
+	starting func(ctx context.Context, since time.Time) bool
 }
 
 // retry repeats a request that may be repeated until it succeeds, fails for good, or the outage has
@@ -110,7 +112,7 @@ func retryIf[R any](
 			how.renewed = false
 			continue
 		}
-		if err == nil || !may(err) || time.Since(started) > how.patience {
+		if err == nil || time.Since(started) > how.patience || !may(err) && !how.isStarting(ctx, err, started) {
 			return result, err
 		}
 		if !sleep(ctx, pause.Step()) {

@@ -107,14 +107,14 @@ func (s *Session) Delete(cid string) error {
 	}
 }
 
-// SetMetadata puts the director's metadata on the disk's claim.
+// SetMetadata puts the director's metadata on the disk's claim. One that is being deleted is no disk any more.
 func (s *Session) SetMetadata(cid string, metadata map[string]any) error {
 	described, err := manifest.Describe(metadata)
 	if err != nil {
 		return err
 	}
-	_, err = call.PutMetadata(s.Ctx, s.Claims, cid, described)
-	if errors.Is(err, kube.ErrNotFound) {
+	claim, err := call.PutMetadata(s.Ctx, s.Claims, cid, described)
+	if errors.Is(err, kube.ErrNotFound) || err == nil && claim.DeletionTimestamp != nil {
 		return call.NoDisk(cid)
 	}
 	return err

@@ -40,13 +40,18 @@ func (hotPlug) stays(*corev1.Pod) bool { return true }
 func (hotPlug) whole(*corev1.Pod, []*corev1.Pod) bool { return true }
 
 // held goes by the claims too: a cluster can take an attachment away, and the machine then uses the disk all the same.
-// Nothing waits for the attachments that are made again.
+// Nothing waits for the attachments that are made again. One that a detach_disk has proven free, and told to end, holds
+// nothing any more, as for the other methods about the disk.
 func (p hotPlug) held(machine *corev1.Pod, attachments []*corev1.Pod) ([]string, error) {
-	disks := disksOf(attachments)
 	used, err := p.disks().UsedBy(machine.Name)
 	if err != nil {
 		return nil, err
 	}
+	attachments = slices.DeleteFunc(attachments, func(each *corev1.Pod) bool {
+		uses := func(claim *corev1.PersistentVolumeClaim) bool { return claim.Name == each.Labels[manifest.LabelDisk] }
+		return each.DeletionTimestamp != nil && released(each) && !slices.ContainsFunc(used, uses)
+	})
+	disks := disksOf(attachments)
 	for _, claim := range used {
 		if slices.Contains(disks, claim.Name) {
 			continue

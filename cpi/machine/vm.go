@@ -51,7 +51,7 @@ func (s *Session) Disks(vm string) ([]string, error) {
 		return nil, err
 	}
 	for _, attachment := range attachments {
-		if attachment.DeletionTimestamp != nil && machine.DeletionTimestamp == nil {
+		if attachment.DeletionTimestamp != nil && machine.DeletionTimestamp == nil && !released(attachment) {
 			s.warnOfEnd(attachment)
 		}
 	}

@@ -158,6 +158,34 @@ var _ = Describe("A disk", func() {
 		Expect(w.fails(ctx, "attach_disk", "agent-none", disk).Type).To(Equal("Bosh::Clouds::VMNotFound"))
 	})
 
+	It("that is being deleted is not there for any method", func(ctx context.Context) {
+		release := w.keep(ctx, "persistentvolumeclaims", disk)
+		w.Director = w.withTimeouts(map[string]any{"other": "1s"})
+		w.fails(ctx, "delete_disk", disk) // has begun
+		Expect(w.must(ctx, "has_disk", disk).Result).To(MatchJSON("false"))
+		for _, arguments := range [][]any{
+			{"attach_disk", vm, disk}, {"detach_disk", vm, disk}, {"resize_disk", disk, 128},
+			{"set_disk_metadata", disk, map[string]any{"job": "web"}}, {"snapshot_disk", disk, map[string]any{}},
+		} {
+			method, _ := arguments[0].(string)
+			Expect(w.fails(ctx, method, arguments[1:]...).Type).To(Equal("Bosh::Clouds::DiskNotFound"), method)
+		}
+		release()
+		w.repeats(ctx, "DiskNotFound", "delete_disk", disk)
+	})
+
+	It("that is proven free is not attached for any method, though its attachment takes its time to end", func(ctx context.Context) {
+		disk := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
+		w.must(ctx, "attach_disk", vm, disk)
+		release := w.keep(ctx, "pods", disk+"-attachment")
+		w.Director = w.withTimeouts(map[string]any{"detach_disk": "5s"})
+		w.fails(ctx, "detach_disk", vm, disk) // waits for the end
+		w.must(ctx, "resize_disk", disk, 128)
+		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON("[]"))
+		release()
+		w.repeats(ctx, "DiskNotAttached", "detach_disk", vm, disk)
+	})
+
 	It("that is attached cannot be deleted", func(ctx context.Context) {
 		w.must(ctx, "attach_disk", vm, disk)
 		Expect(w.fails(ctx, "delete_disk", disk).Message).To(ContainSubstring(vm))

@@ -265,6 +265,18 @@ func (w world) annotate(ctx context.Context, pod, key string, value *string) err
 	return err
 }
 
+// keep has an object stay when it is deleted, until the function that it returns is called.
+func (w world) keep(ctx context.Context, resource, name string) (release func()) {
+	GinkgoHelper()
+	finalizers := func(list string) {
+		_, err := objects.Resource(corev1.SchemeGroupVersion.WithResource(resource)).Namespace(w.namespace).Patch(ctx, name,
+			types.MergePatchType, []byte(`{"metadata":{"finalizers":`+list+`}}`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+	}
+	finalizers(`["integration.test/slow"]`)
+	return func() { finalizers("null") }
+}
+
 // takeAway deletes a Pod as others than the CPI do, and waits until it is gone.
 func (w world) takeAway(ctx context.Context, pod string) {
 	GinkgoHelper()

@@ -1,0 +1,35 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+)
+
+// settling is how long an API server that has started may take to read its roles, where it does not tell when it has.
+const settling = 10 * time.Second
+
+// isStarting reports whether the request was refused by an API server that has not read yet what is allowed to whom. It
+// answers from its first moment on, and refuses what it will allow a second later.
+func (how repetition) isStarting(ctx context.Context, err error, since time.Time) bool {
+	return how.starting != nil && apierrors.IsForbidden(err) && how.starting(ctx, since)
+}
+
+// starting asks an API server, by way of the client, whether it is ready. Who may ask that is itself a matter of roles.
+func starting(client rest.Interface) func(context.Context, time.Time) bool {
+	return func(ctx context.Context, since time.Time) bool {
+		err := client.Get().AbsPath("/readyz").Do(ctx).Error()
+		var answer apierrors.APIStatus
+		switch {
+		case !errors.As(err, &answer):
+			return isTransport(err)
+		case answer.Status().Code == http.StatusForbidden:
+			return time.Since(since) < settling
+		}
+		return answer.Status().Code >= http.StatusInternalServerError
+	}
+}
