@@ -51,6 +51,8 @@ func messages() map[string][]string {
 				return filepath.SkipDir
 			case filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go"):
 				collect(found, path)
+			case filepath.Ext(path) == ".sh":
+				collectScript(found, path)
 			}
 			return nil
 		})
@@ -84,6 +86,36 @@ func collect(found map[string][]string, path string) {
 			return true
 		})
 	}
+}
+
+// collectScript finds what a script on a node gives as its reason to fail, which calls pass on.
+func collectScript(found map[string][]string, path string) {
+	GinkgoHelper()
+	for line := range strings.SplitSeq(content(below(path)), "\n") {
+		if _, failing, fails := strings.Cut(line, `fail "`); fails {
+			if said := normal(expanded(failing)); own(said) && !strings.HasPrefix(strings.TrimSpace(line), "#") {
+				found[said] = nil
+			}
+		}
+	}
+}
+
+var (
+	command  = regexp.MustCompile(`\$\([^(].*`) // the rest of the line is its own
+	variable = regexp.MustCompile(`\$(\(\(.*?\)\)|\{.*?\}|\w+)`)
+)
+
+// expanded is the text of a shell's string, which begins a line, with gaps for what the shell puts in.
+func expanded(line string) string {
+	line = variable.ReplaceAllString(line, gap)
+	if shorter := command.ReplaceAllString(line, gap); shorter != line {
+		return shorter
+	}
+	text, _, whole := strings.Cut(line, `"`)
+	if !whole { // it goes on in the next line
+		return text + gap
+	}
+	return text
 }
 
 // told is the message of the error that a call makes, and its type; "" when it makes none, or says none.
