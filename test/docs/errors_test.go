@@ -21,7 +21,7 @@ const (
 // entry is a row or a list's item of the page about errors.
 type entry struct {
 	said  string // a gap in the place of words in brackets; with a gap at its end, the beginning of a message
-	kind  string // the type on the wire, where the entry says it
+	kind  string // the type on the wire, where the entry or the heading above says it
 	claim []string
 }
 
@@ -30,24 +30,28 @@ var (
 	item      = regexp.MustCompile("^(?:- |\\| )(`+)(.*?[^`])(`+)(?: \\||$)")
 	column    = regexp.MustCompile("^\\| `+[^|]*`+ \\| `(\\w+)` \\|")
 	firstCell = regexp.MustCompile(`^\| (\w+) \|`)
+	section   = regexp.MustCompile("^## (?:`(\\w+)`)?")
 )
 
 // entries are those of the page: the items of lists, and the rows of tables of messages.
 func entries() []*entry {
 	GinkgoHelper()
 	var found []*entry
-	table := ""
+	table, kind := "", ""
 	for line := range strings.SplitSeq(read(errorsPage).prose, "\n") {
 		if head := firstCell.FindStringSubmatch(line); head != nil {
 			table = head[1]
+		}
+		if of := section.FindStringSubmatch(line); of != nil {
+			kind = of[1]
 		}
 		match := item.FindStringSubmatch(line)
 		if len(match) == 0 || match[1] != match[3] || strings.HasPrefix(line, "|") && table != "message" {
 			continue
 		}
-		each := &entry{said: normal(bracketed.ReplaceAllString(match[2], gap))}
-		if kind := column.FindStringSubmatch(line); kind != nil {
-			each.kind = kind[1]
+		each := &entry{said: normal(bracketed.ReplaceAllString(match[2], gap)), kind: kind}
+		if of := column.FindStringSubmatch(line); of != nil {
+			each.kind = of[1]
 		}
 		found = append(found, each)
 	}
