@@ -28,6 +28,9 @@ var makers = map[string]int{
 	"Errorf": 0, "Invalid": 0, "invalid": 0, "failure": 0, "errors.New": 0, "say": 1, "Explained": 1, "ExplainTimeout": 2, "RunErrand": -1, "AwaitErrand": -1,
 }
 
+// tellers are functions that return a message, or a part of one with words of its own.
+var tellers = []string{"ofProgram", "refusedCredentials"}
+
 // gap stands in a message for what is different each time.
 const gap = "…"
 
@@ -66,36 +69,57 @@ func collect(found map[string][]string, path string) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	Expect(err).NotTo(HaveOccurred())
 	for _, declared := range file.Decls {
-		if general, ok := declared.(*ast.GenDecl); ok && general.Tok == token.VAR && slices.Contains(naming, below(filepath.Dir(path))) {
-			continue
+		switch declared := declared.(type) {
+		case *ast.GenDecl:
+			if declared.Tok == token.VAR && slices.Contains(naming, below(filepath.Dir(path))) {
+				continue
+			}
+		case *ast.FuncDecl:
+			if slices.Contains(tellers, declared.Name.Name) {
+				collectReturned(found, declared)
+			}
 		}
 		ast.Inspect(declared, func(node ast.Node) bool {
-			made, ok := node.(*ast.CallExpr)
-			if !ok {
-				return true
+			if made, ok := node.(*ast.CallExpr); ok {
+				said, kind := told(made)
+				add(found, said, kind)
 			}
-			said, kind := told(made)
-			if !own(said) {
-				return true
-			}
-			known := found[said]
-			if kind != "" && !slices.Contains(known, kind) {
-				known = append(known, kind)
-			}
-			found[said] = known
 			return true
 		})
 	}
+}
+
+// collectReturned finds what the function returns.
+func collectReturned(found map[string][]string, function *ast.FuncDecl) {
+	ast.Inspect(function, func(node ast.Node) bool {
+		if returned, ok := node.(*ast.ReturnStmt); ok {
+			for _, result := range returned.Results {
+				add(found, normal(text(result)), "")
+			}
+		}
+		return true
+	})
+}
+
+// add notes a message that has words of its own, and its type if that is known.
+func add(found map[string][]string, said, kind string) {
+	if !own(said) {
+		return
+	}
+	known := found[said]
+	if kind != "" && !slices.Contains(known, kind) {
+		known = append(known, kind)
+	}
+	found[said] = known
 }
 
 // collectScript finds what a script on a node gives as its reason to fail, which calls pass on.
 func collectScript(found map[string][]string, path string) {
 	GinkgoHelper()
 	for line := range strings.SplitSeq(content(below(path)), "\n") {
-		if _, failing, fails := strings.Cut(line, `fail "`); fails {
-			if said := normal(expanded(failing)); own(said) && !strings.HasPrefix(strings.TrimSpace(line), "#") {
-				found[said] = nil
-			}
+		_, failing, fails := strings.Cut(line, `fail "`)
+		if fails && !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			add(found, normal(expanded(failing)), "")
 		}
 	}
 }
