@@ -106,13 +106,23 @@ func retryIf[R any](
 
 	started := time.Now()
 	pause := backoff()
-	for {
+	var refused time.Time
+	for answers := false; ; {
 		result, err := request(ctx)
 		if how.renewed && apierrors.IsUnauthorized(err) {
 			how.renewed = false
 			continue
 		}
-		if err == nil || time.Since(started) > how.patience || !may(err) && !how.isStarting(ctx, err, started) {
+		if err == nil || time.Since(started) > how.patience {
+			return result, err
+		}
+		if how.starting != nil && apierrors.IsForbidden(err) && !answers {
+			if refused.IsZero() {
+				refused = time.Now()
+			}
+			// One that is ready now may not have been so when it refused.
+			answers = !how.starting(ctx, refused)
+		} else if !may(err) {
 			return result, err
 		}
 		if !sleep(ctx, pause.Step()) {

@@ -13,13 +13,8 @@ import (
 // settling is how long an API server that has started may take to read its roles, where it does not tell when it has.
 const settling = 10 * time.Second
 
-// isStarting reports whether the request was refused by an API server that has not read yet what is allowed to whom. It
-// answers from its first moment on, and refuses what it will allow a second later.
-func (how repetition) isStarting(ctx context.Context, err error, since time.Time) bool {
-	return how.starting != nil && apierrors.IsForbidden(err) && how.starting(ctx, since)
-}
-
-// starting asks an API server, by way of the client, whether it is ready. Who may ask that is itself a matter of roles.
+// starting asks an API server, by way of the client, whether it has only started yet, and so refuses requests that it will
+// allow a second later: it has not read its roles. Who may ask that is itself a matter of roles.
 func starting(client rest.Interface) func(context.Context, time.Time) bool {
 	return func(ctx context.Context, since time.Time) bool {
 		err := client.Get().AbsPath("/readyz").Do(ctx).Error()

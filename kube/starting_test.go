@@ -16,21 +16,23 @@ const aPod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"agent-1"}}`
 
 var _ = Describe("A request that the API server forbids", func() {
 	// refusing forbids requests until it was asked whether it is ready as often as that, and answers so each time.
-	refusing := func(readiness http.HandlerFunc, until int32) (config *rest.Config, asked *atomic.Int32) {
-		asked = new(atomic.Int32)
+	var asked, refused *atomic.Int32
+	refusing := func(readiness http.HandlerFunc, until int32) *rest.Config {
+		asked, refused = new(atomic.Int32), new(atomic.Int32)
 		serving := serve(func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.URL.Path == "/readyz":
 				asked.Add(1)
 				readiness(w, r)
 			case asked.Load() < until:
+				refused.Add(1)
 				status(http.StatusForbidden, "Forbidden")(w, r)
 			default:
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = io.WriteString(w, aPod)
 			}
 		})
-		return &rest.Config{Host: serving.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, asked
+		return &rest.Config{Host: serving.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	}
 	get := func(ctx context.Context, config *rest.Config) error {
 		GinkgoHelper()
@@ -41,20 +43,24 @@ var _ = Describe("A request that the API server forbids", func() {
 	}
 
 	It("is repeated while the server says that it is not ready", func(ctx context.Context) {
-		config, asked := refusing(page(http.StatusInternalServerError), 2)
-		Expect(get(ctx, config)).To(Succeed())
+		Expect(get(ctx, refusing(page(http.StatusInternalServerError), 2))).To(Succeed())
 		Expect(asked.Load()).To(BeEquivalentTo(2))
 	})
 
+	It("is repeated once when the server has become ready meanwhile", func(ctx context.Context) {
+		ready := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+		Expect(get(ctx, refusing(ready, 1))).To(Succeed())
+		Expect(refused.Load()).To(BeEquivalentTo(1))
+	})
+
 	It("is repeated for a while when nobody may ask whether the server is ready, as in its first second", func(ctx context.Context) {
-		config, _ := refusing(status(http.StatusForbidden, "Forbidden"), 2)
-		Expect(get(ctx, config)).To(Succeed())
+		Expect(get(ctx, refusing(status(http.StatusForbidden, "Forbidden"), 2))).To(Succeed())
 	})
 
 	DescribeTable("is forbidden for good when the server answers that question with", func(ctx context.Context, readiness http.HandlerFunc) {
-		config, asked := refusing(readiness, 2)
-		Expect(get(ctx, config)).To(MatchError(ErrRefused))
+		Expect(get(ctx, refusing(readiness, 2))).To(MatchError(ErrRefused))
 		Expect(asked.Load()).To(BeEquivalentTo(1))
+		Expect(refused.Load()).To(BeEquivalentTo(2), "the refusal that came before the question may have been of a server that had just started")
 	},
 		Entry("yes", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })),
 		Entry("what a proxy says of paths that it does not know", page(http.StatusNotFound)),

@@ -60,6 +60,11 @@ func outages() []outage {
 	}
 }
 
+// The request's is the default.
+var outageTimeouts = map[string]any{
+	"create_vm": "3m", "attach_disk": "3m", "detach_disk": "3m", "delete_vm": "3m", "update_disk": "3m", "other": "3m", "request": "30s",
+}
+
 var _ = Describe("All calls at once, when in their middle", Label("faults"), Ordered, Serial, func() {
 	if wantedFaults == "" {
 		return // it takes minutes
@@ -100,6 +105,7 @@ func newPlayer(ctx context.Context, played scenario) *player {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(proxy.Close)
 	p := &player{scenario: played, stage: newStageBehind(ctx, proxy, played)}
+	p.stage.Director = p.stage.withTimeouts(outageTimeouts)
 	p.undisturbed, p.requests = p.stage.undisturbed(ctx, played)
 	return p
 }
