@@ -141,6 +141,9 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	if properties.Init != "" && !strings.HasPrefix(properties.Init, "/") {
 		return properties, call.Invalid("cloud_properties.init %q is not an absolute path", properties.Init)
 	}
+	if err := properties.Security.check(); err != nil {
+		return properties, err
+	}
 	return properties, call.CheckLabels("cloud_properties", properties.Labels, properties.Annotations)
 }
 
