@@ -4,9 +4,9 @@
 
 # The CPI, the CNI shim and the kubectl plugin, static.
 build:
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/cpi ./cmd/cpi
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/cni-shim ./cmd/cni-shim
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/kubectl-bosh ./cmd/kubectl-bosh
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/cpi ./cmd/cpi
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/cni-shim ./cmd/cni-shim
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/kubectl-bosh ./cmd/kubectl-bosh
 
 # Unit and integration tests, without root and without a cluster.
 test:

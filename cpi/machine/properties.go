@@ -64,18 +64,6 @@ type Properties struct {
 	Init string `json:"init"`
 }
 
-// Security says what a machine's container may do.
-type Security struct {
-	// Privileged is true by default.
-	Privileged *bool `json:"privileged"`
-	// Capabilities are those of an unprivileged machine.
-	Capabilities *corev1.Capabilities `json:"capabilities"`
-	// HostUsers false runs the machine in a user namespace.
-	HostUsers       *bool                   `json:"host_users"`
-	AppArmorProfile *corev1.AppArmorProfile `json:"apparmor_profile"`
-	SeccompProfile  *corev1.SeccompProfile  `json:"seccomp_profile"`
-}
-
 // EphemeralDisk is where a machine keeps /var/vcap.
 type EphemeralDisk struct {
 	Size         Quantity `json:"size"`
@@ -152,6 +140,9 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	}
 	if properties.Init != "" && !strings.HasPrefix(properties.Init, "/") {
 		return properties, call.Invalid("cloud_properties.init %q is not an absolute path", properties.Init)
+	}
+	if err := properties.Security.check(); err != nil {
+		return properties, err
 	}
 	return properties, call.CheckLabels("cloud_properties", properties.Labels, properties.Annotations)
 }
@@ -267,18 +258,4 @@ func (p Properties) placement() map[string]string {
 		selector[corev1.LabelTopologyRegion] = p.Region
 	}
 	return selector
-}
-
-// context is nil for a machine with the default privileges.
-func (s Security) context() *corev1.SecurityContext {
-	if s.Privileged == nil && s.Capabilities == nil && s.AppArmorProfile == nil && s.SeccompProfile == nil {
-		return nil
-	}
-	privileged := s.Privileged == nil || *s.Privileged
-	return &corev1.SecurityContext{
-		Privileged:      &privileged,
-		Capabilities:    s.Capabilities,
-		AppArmorProfile: s.AppArmorProfile,
-		SeccompProfile:  s.SeccompProfile,
-	}
 }

@@ -101,6 +101,17 @@ var _ = Describe("A machine", func() {
 		golden("vm-full", withoutScripts(vm.Pod()))
 	})
 
+	It("that is not privileged is confined by the profiles that it was given", func() {
+		vm := machine()
+		vm.SecurityContext = &corev1.SecurityContext{
+			Privileged:      new(false),
+			Capabilities:    &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}},
+			SeccompProfile:  &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: new("bosh-vm")},
+		}
+		golden("vm-confined", withoutScripts(vm.Pod()))
+	})
+
 	It("owns the Secret with its settings", func() {
 		vm := machine()
 		golden("settings", vm.Settings(map[string][]byte{"settings.json": []byte("{}")}, running(vm)))

@@ -1,12 +1,13 @@
 // Command components tells what programs are made of: a CycloneDX SBOM for each, and a NOTICE with the licenses of all. It fails
 // for a license that is not in the list of those that the project takes.
 //
-//	go run ./scripts/components [-sboms FOLDER] [-notice FILE] PROGRAM...
+//	go run ./scripts/components [-sboms FOLDER] [-version VERSION] [-notice FILE] PROGRAM...
 //
 // The same programs give the same files.
 package main
 
 import (
+	"cmp"
 	"debug/buildinfo"
 	"errors"
 	"flag"
@@ -19,15 +20,16 @@ import (
 
 func main() {
 	sboms := flag.String("sboms", "", "folder for an SBOM of each program, PROGRAM.cdx.json")
+	version := flag.String("version", "", "of the programs themselves, for their SBOMs; what they say of it by default")
 	notice := flag.String("notice", "", "file for the licenses of all that the programs are made of")
 	flag.Parse()
-	if err := run(*sboms, *notice, flag.Args()); err != nil {
+	if err := run(*sboms, *version, *notice, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "components:", err)
 		os.Exit(1)
 	}
 }
 
-func run(sboms, notice string, programs []string) error {
+func run(sboms, version, notice string, programs []string) error {
 	if len(programs) == 0 {
 		return errors.New("no program is named: components [-sboms FOLDER] [-notice FILE] PROGRAM")
 	}
@@ -37,6 +39,7 @@ func run(sboms, notice string, programs []string) error {
 		if err != nil {
 			return err
 		}
+		info.Main.Version = cmp.Or(version, info.Main.Version)
 		used, err := componentsOf(info)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)

@@ -46,6 +46,24 @@ func confine(ctx context.Context, namespace string) {
 	}
 }
 
+var _ = Describe("A machine without privileges", func() {
+	It("has the profiles of its cloud_properties in the cluster", func(ctx context.Context) {
+		w := newWorld(ctx)
+		w.vm = map[string]any{"security": map[string]any{
+			"privileged": false, "capabilities": map[string]any{"add": []string{"SYS_ADMIN"}},
+			"seccomp_profile":  map[string]any{"type": "Localhost", "localhostProfile": "bosh/vm.json"},
+			"apparmor_profile": map[string]any{"type": "Unconfined"},
+		}}
+		made, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, w.createVM(ctx, "one"), metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(made.Spec.Containers[0].SecurityContext).To(Equal(&corev1.SecurityContext{
+			Privileged: new(false), Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}},
+			SeccompProfile:  &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new("bosh/vm.json")},
+			AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined},
+		}))
+	})
+})
+
 var _ = Describe("The network policies", func() {
 	It("are ones that the API server takes, and are about machines as the CPI labels them", func(ctx context.Context) {
 		w, vm := newWorldWithVM(ctx)

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// sources are copied to the folder, as an archive of them is unpacked: with times of now, and without what git knows.
+func sources(folder string) {
+	GinkgoHelper()
+	listed, err := exec.Command("git", "-C", "../..", "ls-files", "-z", "--", "Makefile", "go.mod", "go.sum", "*.go",
+		"docs/rbac.yaml", "manifests", "kube/manifest/node").Output()
+	Expect(err).NotTo(HaveOccurred())
+	for path := range strings.SplitSeq(strings.TrimSuffix(string(listed), "\x00"), "\x00") {
+		content, err := os.ReadFile(filepath.Join("../..", path))
+		if os.IsNotExist(err) {
+			continue // removed, and not committed yet
+		}
+		Expect(err).NotTo(HaveOccurred())
+		Expect(os.MkdirAll(filepath.Join(folder, filepath.Dir(path)), 0o750)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(folder, path), content, 0o600)).To(Succeed())
+	}
+}
+
+// recipe are the commands of `make build`.
+func recipe() []string {
+	GinkgoHelper()
+	said, err := exec.Command("make", "--no-print-directory", "--dry-run", "-C", "../..", "build").Output()
+	Expect(err).NotTo(HaveOccurred())
+	return strings.Split(strings.TrimSpace(string(said)), "\n")
+}
+
+// built is the sum of the program that the command makes in the folder.
+func built(folder, command string) string {
+	GinkgoHelper()
+	build := exec.Command("sh", "-c", command)
+	build.Dir, build.Env = folder, append(os.Environ(), "GOFLAGS=-buildvcs=auto") // the default, whatever this machine has
+	out, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(out))
+	content, err := os.ReadFile(filepath.Join(folder, "bin", "cpi"))
+	Expect(err).NotTo(HaveOccurred())
+	return fmt.Sprintf("%x", sha256.Sum256(content))
+}
+
+// What SECURITY.md has users do with a release: build it again. Packages come from Go's cache, whose keys know no folder, so that this is
+// about what a folder, its times and its git repository leave in a program.
+var _ = Describe("make build", func() {
+	It("makes the same program, bit by bit, in another folder, unpacked or checked out", func() {
+		unpacked, checkedOut := filepath.Join(GinkgoT().TempDir(), "unpacked"), filepath.Join(GinkgoT().TempDir(), "a", "folder", "further", "down")
+		sources(unpacked)
+		sources(checkedOut)
+		for _, arguments := range [][]string{
+			{"init", "--quiet"}, {"add", "--all"},
+			{"-c", "user.name=someone", "-c", "user.email=someone@example.com", "commit", "--quiet", "--message", "a release"}, {"tag", "v1.2.3"},
+		} {
+			out, err := exec.Command("git", append([]string{"-C", checkedOut}, arguments...)...).CombinedOutput()
+			Expect(err).NotTo(HaveOccurred(), string(out))
+		}
+		command := recipe()[0]
+		Expect(command).To(HaveSuffix("-o bin/cpi ./cmd/cpi"))
+		Expect(built(checkedOut, command)).To(Equal(built(unpacked, command)))
+	})
+
+	It("makes all programs in the same way", func() {
+		commands := recipe()
+		Expect(commands).To(HaveLen(3))
+		for _, command := range commands {
+			Expect(strings.NewReplacer("cni-shim", "cpi", "kubectl-bosh", "cpi").Replace(command)).To(Equal(commands[0]))
+		}
+	})
+})
