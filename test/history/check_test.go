@@ -45,6 +45,8 @@ var _ = Describe("A history", func() {
 		Entry("it has no volume yet that could grow", resize(0, 1, 128, Refused), resize(2, 3, 64, Refused)),
 		Entry("it has a volume of a call that came to nothing else", call(0, 1, "attach_disk", "a", Failed), call(20, 21, "get_disks", "a", No), resize(22, 23, 128, Well), call(24, 25, "get_disks", "a", No)),
 		Entry("it is deleted while it is being attached, which get_disks has seen", call(0, 9, "attach_disk", "a", Lost), call(1, 3, "delete_disk", "", Well), call(2, 3, "get_disks", "a", Yes)),
+		Entry("it is deleted while a second detach_disk waits for the first one's end", attached, call(0, 9, "detach_disk", "a", Well),
+			call(2, 3, "delete_disk", "", Well), call(4, 5, "has_disk", "", No), call(6, 9, "detach_disk", "a", Well)),
 		Entry("its attachment is taken away when it is deleted", call(0, 5, "attach_disk", "a", Failed), call(0, 1, "delete_disk", "", Well), call(2, 3, "has_disk", "", No), call(3, 5, "detach_disk", "a", Well), call(6, 7, "detach_disk", "a", Absent)),
 		Entry("it grows, and does not shrink", attached, detached, resize(0, 1, 128, Well), resize(2, 3, 96, Refused), resize(4, 5, 128, Well)),
 	)
@@ -54,6 +56,7 @@ var _ = Describe("A history", func() {
 	},
 		Entry("two VMs have it", call(0, 1, "attach_disk", "a", Well), call(2, 3, "attach_disk", "b", Well)),
 		Entry("it is deleted while a VM has it", call(0, 1, "attach_disk", "a", Well), call(2, 3, "delete_disk", "", Well)),
+		Entry("it is taken from a VM long after it was deleted", attached, detached, call(0, 1, "delete_disk", "", Well), call(2, 3, "detach_disk", "a", Well)),
 		Entry("it is deleted after a VM was given it by a call that was killed", call(0, 1, "attach_disk", "a", Lost), call(2, 3, "get_disks", "a", Yes), call(4, 5, "delete_disk", "", Well)),
 		Entry("another VM has it while the first may have it", call(0, 1, "attach_disk", "a", Lost), call(2, 3, "get_disks", "a", Yes), call(4, 5, "attach_disk", "b", Well)),
 		Entry("it grows while a VM has it", call(0, 1, "attach_disk", "a", Well), resize(2, 3, 128, Well)),

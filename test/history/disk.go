@@ -6,13 +6,22 @@ type disk struct {
 	used    bool   // it has been attached, and so has a volume
 	holder  string // the VM that has it, or ""
 	sizeMiB int
-	trace   trace
+	trace   trace // of an attach_disk that came to nothing: get_disks tells of it, and detach_disk of that VM takes it away
+	leaving trace // of a detach_disk, which others wait for, also when the disk is deleted meanwhile
 }
 
-// trace is what an attach_disk that came to nothing has left: get_disks tells of it, and detach_disk of that VM takes it away.
+// trace is what there is to see of a call until it is over.
 type trace struct {
 	vm    string // or "", when there is none
-	until int64  // when the call ended that left it
+	until int64
+}
+
+// of is the trace of a call that does not end later than that.
+func of(c Call) trace {
+	if c.uncertain() {
+		return trace{c.VM, c.Ended + lingers}
+	}
+	return trace{c.VM, c.Ended}
 }
 
 // after returns the states that a call can leave of a disk, none when it cannot have had its outcome. What is done already may be
@@ -23,10 +32,11 @@ func (d disk) after(c Call) []disk {
 		return d.attached(c)
 	case "detach_disk":
 		free := d
-		free.holder, free.trace = "", trace{}
-		return d.changed(c, (d.exists && d.holder == "") || d.heldBy(c.VM), free)
+		free.holder, free.trace, free.leaving = "", trace{}, of(c)
+		repeated := d.exists && d.holder == "" || d.leaving.vm == c.VM && c.Started < d.leaving.until
+		return d.changed(c, repeated || d.heldBy(c.VM), free)
 	case "delete_disk":
-		return d.changed(c, !d.exists || d.deletable(c), disk{trace: d.trace})
+		return d.changed(c, !d.exists || d.deletable(c), disk{trace: d.trace, leaving: d.leaving})
 	case "resize_disk":
 		grown := d
 		grown.used, grown.sizeMiB = true, c.SizeMiB
@@ -58,7 +68,7 @@ func (d disk) attached(c Call) []disk {
 	}
 	volume, traced := d, d
 	volume.used = d.exists
-	traced.used, traced.trace = d.exists, trace{vm: c.VM, until: max(c.Ended, d.trace.until)}
+	traced.used, traced.trace = d.exists, trace{c.VM, max(c.Ended, d.trace.until)}
 	return append(states, volume, traced)
 }
 

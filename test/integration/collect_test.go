@@ -68,7 +68,7 @@ var _ = Describe("Left-overs", func() {
 		clean := w.objects(ctx)
 
 		orphans(ctx, "another")
-		Expect(w.killed(ctx, 3, true, "create_vm", "killed", stemcellCID, behind(fixed(nil)), onDynamic(), []string{}, map[string]any{})).To(BeTrue())
+		Expect(w.killed(ctx, 3, "create_vm", "killed", stemcellCID, behind(fixed(nil)), onDynamic(), []string{}, map[string]any{})).To(BeTrue())
 		orphans(ctx, director.UUID)
 		disk := w.createDisk(ctx)
 		all := w.objects(ctx)
@@ -86,7 +86,7 @@ var _ = Describe("Left-overs", func() {
 	})
 
 	It("are told of while a call may still be at them, and are removed after a shorter grace", func(ctx context.Context) {
-		Expect(w.killed(ctx, 3, true, "create_vm", "killed", stemcellCID, behind(fixed(nil)), onDynamic(), []string{}, map[string]any{})).To(BeTrue())
+		Expect(w.killed(ctx, 3, "create_vm", "killed", stemcellCID, behind(fixed(nil)), onDynamic(), []string{}, map[string]any{})).To(BeTrue())
 		patient := w.withTimeouts(map[string]any{})
 		w.Director = patient
 		listed := And(ContainSubstring("/agent-killed ("), ContainSubstring("if no call is at it any more, a create_vm that was cut short has left it"), ContainSubstring(": stays"))
@@ -100,7 +100,7 @@ var _ = Describe("Left-overs", func() {
 		known := w.must(ctx, "snapshot_disk", disk, map[string]any{}).Text()
 		const untilTaken = 5 // the claim, its volume, whether it is attached, the snapshot, and the wait
 		for n := 4; n <= untilTaken; n++ {
-			Expect(w.killed(ctx, n, true, "snapshot_disk", disk, map[string]any{})).To(BeTrue())
+			Expect(w.killed(ctx, n, "snapshot_disk", disk, map[string]any{})).To(BeTrue())
 		}
 		left := ContainSubstring("VolumeSnapshot " + w.namespace + "/snapshot-")
 		Eventually(w.collect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(left, left, ContainSubstring("-confirm")))

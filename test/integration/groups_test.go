@@ -162,17 +162,15 @@ var _ = Describe("An instance group", func() {
 		Expect(w.least(ctx)).To(Equal(1))
 	})
 
-	for when, after := range moments {
-		It("has the right budget after create_vm was killed "+when+" any request and repeated", func(ctx context.Context) {
-			eachRequest(6, func(n int) bool {
-				agent := fmt.Sprintf("killed-%d", n)
-				cut := w.killed(ctx, n, after, "create_vm", agent, stemcellCID, oneAway(), onDynamic(), []string{}, inGroup(group))
-				w.create(ctx, agent, oneAway(), inGroup(group))
-				Expect(w.least(ctx)).To(Equal(n - 1))
-				Expect(w.budget(ctx, group).OwnerReferences).To(HaveLen(n))
-				Expect(w.budget(ctx, group+"-disks").OwnerReferences).To(HaveLen(n))
-				return cut
-			})
+	It("has the right budget after create_vm was killed after any request and repeated", func(ctx context.Context) {
+		eachRequest(6, func(n int) bool {
+			agent := fmt.Sprintf("killed-%d", n)
+			cut := w.killed(ctx, n, "create_vm", agent, stemcellCID, oneAway(), onDynamic(), []string{}, inGroup(group))
+			w.create(ctx, agent, oneAway(), inGroup(group))
+			Expect(w.least(ctx)).To(Equal(n - 1))
+			Expect(w.budget(ctx, group).OwnerReferences).To(HaveLen(n))
+			Expect(w.budget(ctx, group+"-disks").OwnerReferences).To(HaveLen(n))
+			return cut
 		})
-	}
+	})
 })

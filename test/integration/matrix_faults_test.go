@@ -67,13 +67,15 @@ func plain(name string, bearable bool, fault func(int) apiproxy.Fault) disturban
 	return disturbance{name: name, bearable: bearable, at: func(n int, _ func(os.Signal)) apiproxy.Fault { return fault(n) }}
 }
 
+const killedAfter = "killed after it"
+
 // endings end the process of the call.
 func endings() []disturbance {
 	return []disturbance{
 		{name: "killed before it", at: func(n int, end func(os.Signal)) apiproxy.Fault {
 			return apiproxy.Before(n, func() bool { end(os.Kill); return false })
 		}},
-		{name: "killed after it", at: func(n int, end func(os.Signal)) apiproxy.Fault {
+		{name: killedAfter, at: func(n int, end func(os.Signal)) apiproxy.Fault {
 			return apiproxy.After(n, func() { end(os.Kill) })
 		}},
 		{name: "killed while it reads the answer", befalls: isPlain, at: func(n int, end func(os.Signal)) apiproxy.Fault {

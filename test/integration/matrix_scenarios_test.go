@@ -13,6 +13,8 @@ type scenario struct {
 	kind  string         // of kinds: how disks come to its machines
 	disk  map[string]any // cloud_properties of the stage's own disk, which has a volume; nil for none
 	alone bool           // it changes what all namespaces share
+	core  bool           // it is what deploys are made of
+	drawn bool           // by this run's seed
 
 	setup func(ctx context.Context, s *stage) // once
 	begin func(ctx context.Context, s *stage) // before each call
@@ -44,7 +46,7 @@ func scenariosOfMachines() []scenario {
 	}
 	for _, kind := range []string{"", recreated} {
 		all = append(all, scenario{
-			name: "delete_vm with a disk" + kind, kind: kind, disk: map[string]any{}, done: "VMNotFound",
+			name: "delete_vm with a disk" + kind, kind: kind, disk: map[string]any{}, done: "VMNotFound", core: kind == "",
 			begin: func(ctx context.Context, s *stage) {
 				s.subject = s.createVM(ctx, s.next(), s.disk)
 				s.must(ctx, "attach_disk", s.subject, s.disk)
@@ -80,8 +82,10 @@ func scenariosOfNewMachines() []scenario {
 		arguments[5] = []string{s.disk}
 		return arguments
 	}
+	plain := creating("on a dynamic network", "", onDynamic, nil, secret)
+	plain.core = true
 	return []scenario{
-		creating("on a dynamic network", "", onDynamic, nil, secret),
+		plain,
 		creating("on a manual network", "", func() map[string]any { return manual("10.9.8.7") }, nil, secret),
 		creating("behind a Service of its own", "", onDynamic, behind(map[string]any{"ports": []any{80}}), secret),
 		creating("behind a shared Service", "", onDynamic, behind(fixed(nil)), secret),
@@ -102,13 +106,14 @@ func scenariosOfAttachments() []scenario {
 	} {
 		attach := func(ctx context.Context, s *stage) { s.must(ctx, "attach_disk", s.vm, s.disk) }
 		detach := func(ctx context.Context, s *stage) { s.repeats(ctx, "DiskNotAttached", "detach_disk", s.vm, s.disk) }
+		core := setting.name == ""
 		all = append(all,
 			scenario{
-				name: "attach_disk" + setting.name, kind: setting.kind, disk: setting.disk,
+				name: "attach_disk" + setting.name, kind: setting.kind, disk: setting.disk, core: core,
 				call: func(s *stage) []any { return []any{"attach_disk", s.vm, s.disk} }, undo: detach,
 			},
 			scenario{
-				name: "detach_disk" + setting.name, kind: setting.kind, disk: setting.disk, done: "DiskNotAttached",
+				name: "detach_disk" + setting.name, kind: setting.kind, disk: setting.disk, core: core, done: "DiskNotAttached",
 				begin: attach, call: func(s *stage) []any { return []any{"detach_disk", s.vm, s.disk} },
 			},
 			scenario{

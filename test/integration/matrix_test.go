@@ -19,7 +19,8 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// A run of CI tries a part of the scenarios, and of their cells a part: which, its seed says, so that many runs try all.
+// A run of CI tries a part of the scenarios, and of their cells a part: which, its seed says, so that many runs try all. Processes
+// that are killed after a request of a core scenario are tried by each.
 const (
 	partsOfScenarios = 8
 	partsOfCells     = 10
@@ -43,7 +44,7 @@ func (c cell) String() string {
 // wanted reports whether this run tries the cell.
 func (c cell) wanted() bool {
 	if wantedFaults == "" {
-		return part(c.String(), partsOfCells)
+		return c.scenario.core && c.name == killedAfter || c.scenario.drawn && part(c.String(), partsOfCells)
 	}
 	return wantedFaults == "all" || regexp.MustCompile(wantedFaults).MatchString(c.String())
 }
@@ -57,7 +58,8 @@ func part(name string, of uint64) bool {
 
 var _ = Describe("Whatever happens at any request of", Label("faults"), func() {
 	for i, played := range scenarios() {
-		if wantedFaults == "" && (i+int(GinkgoRandomSeed()))%partsOfScenarios != 0 {
+		played.drawn = (i+int(GinkgoRandomSeed()))%partsOfScenarios == 0
+		if wantedFaults == "" && !played.drawn && !played.core {
 			continue
 		}
 		decorators := []any{func(ctx context.Context) { play(ctx, played) }}

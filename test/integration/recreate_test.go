@@ -252,7 +252,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		w.must(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
 		w.must(ctx, "attach_disk", vm, disk)
 		clean = w.objects(ctx)
-		Expect(w.killed(ctx, 4, true, "create_vm", "two", stemcellCID, w.vm, onDynamic(), []string{}, map[string]any{})).To(BeTrue())
+		Expect(w.killed(ctx, 4, "create_vm", "two", stemcellCID, w.vm, onDynamic(), []string{}, map[string]any{})).To(BeTrue())
 		Eventually(w.collect).WithContext(ctx).WithArguments(director.UUID).Should(ContainElement(
 			And(ContainSubstring("PodTemplate "+w.namespace+"/agent-two"), ContainSubstring("set_vm_metadata was never called"))))
 		w.collect(ctx, director.UUID, "-confirm")

@@ -177,26 +177,24 @@ var _ = Describe("A Service", func() {
 		Expect(w.service(ctx, "vip-192-0-2-8").Spec).To(And(HaveField("Type", corev1.ServiceTypeLoadBalancer), HaveField("LoadBalancerIP", "192.0.2.8")))
 	})
 
-	for when, after := range moments {
-		It("is right after create_vm or delete_vm was killed "+when+" any request and repeated", func(ctx context.Context) {
-			properties := behind(fixed(nil), map[string]any{"ports": []any{8443}})
-			w.create(ctx, "first", properties, nil)
-			uid := w.service(ctx, "web").UID
-			eachRequest(6, func(n int) bool {
-				agent := fmt.Sprintf("killed-%d", n)
-				cut := w.killed(ctx, n, after, "create_vm", agent, stemcellCID, properties, onDynamic(), []string{}, map[string]any{})
-				vm := w.create(ctx, agent, properties, map[string]any{})
-				for _, name := range []string{"web", vm} {
-					Expect(w.service(ctx, name).OwnerReferences).To(ContainElement(HaveField("Name", vm)))
-				}
-				cutToo := w.killed(ctx, n, after, "delete_vm", vm)
-				w.repeats(ctx, "VMNotFound", "delete_vm", vm)
-				Eventually(w.service).WithContext(ctx).WithArguments(vm).Should(BeNil())
-				Expect(w.service(ctx, "web").UID).To(Equal(uid))
-				return cut || cutToo
-			})
+	It("is right after create_vm or delete_vm was killed after any request and repeated", func(ctx context.Context) {
+		properties := behind(fixed(nil), map[string]any{"ports": []any{8443}})
+		w.create(ctx, "first", properties, nil)
+		uid := w.service(ctx, "web").UID
+		eachRequest(6, func(n int) bool {
+			agent := fmt.Sprintf("killed-%d", n)
+			cut := w.killed(ctx, n, "create_vm", agent, stemcellCID, properties, onDynamic(), []string{}, map[string]any{})
+			vm := w.create(ctx, agent, properties, map[string]any{})
+			for _, name := range []string{"web", vm} {
+				Expect(w.service(ctx, name).OwnerReferences).To(ContainElement(HaveField("Name", vm)))
+			}
+			cutToo := w.killed(ctx, n, "delete_vm", vm)
+			w.repeats(ctx, "VMNotFound", "delete_vm", vm)
+			Eventually(w.service).WithContext(ctx).WithArguments(vm).Should(BeNil())
+			Expect(w.service(ctx, "web").UID).To(Equal(uid))
+			return cut || cutToo
 		})
-	}
+	})
 })
 
 // endpoints returns which machines the Service reaches.
