@@ -116,7 +116,7 @@ func retryIf[R any](
 		if err == nil || time.Since(started) > how.patience {
 			return result, err
 		}
-		if how.starting != nil && apierrors.IsForbidden(err) && !answers {
+		if how.starting != nil && isOwnRefusal(err) && !answers {
 			if refused.IsZero() {
 				refused = time.Now()
 			}

@@ -11,7 +11,12 @@ import (
 )
 
 // settling is how long an API server that has started may take to read its roles, where it does not tell when it has.
-const settling = 10 * time.Second
+const settling = 5 * time.Second
+
+// isOwnRefusal reports that the API server itself, and not a proxy before it, forbids the request.
+func isOwnRefusal(err error) bool {
+	return apierrors.IsForbidden(err) && !apierrors.IsUnexpectedServerError(err)
+}
 
 // starting asks an API server, by way of the client, whether it has only started yet, and so refuses requests that it will
 // allow a second later: it has not read its roles. Who may ask that is itself a matter of roles.

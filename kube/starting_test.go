@@ -57,6 +57,16 @@ var _ = Describe("A request that the API server forbids", func() {
 		Expect(get(ctx, refusing(status(http.StatusForbidden, "Forbidden"), 2))).To(Succeed())
 	})
 
+	It("by way of a proxy that has its own reasons is not asked about", func(ctx context.Context) {
+		var asked atomic.Int32
+		server := serve(func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			page(http.StatusForbidden)(w, r)
+		})
+		Expect(get(ctx, &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})).To(MatchError(ErrRefused))
+		Expect(asked.Load()).To(BeEquivalentTo(1))
+	})
+
 	DescribeTable("is forbidden for good when the server answers that question with", func(ctx context.Context, readiness http.HandlerFunc) {
 		Expect(get(ctx, refusing(readiness, 2))).To(MatchError(ErrRefused))
 		Expect(asked.Load()).To(BeEquivalentTo(1))
