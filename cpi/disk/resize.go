@@ -2,7 +2,6 @@ package disk
 
 import (
 	"errors"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -37,7 +36,7 @@ func (s *Session) growClaim(claim *corev1.PersistentVolumeClaim, sizeMiB int64) 
 	}
 	switch {
 	case sizeMiB < has:
-		return call.NotSupported.Errorf("disk %s has %d MiB and cannot shrink to %d MiB in place", claim.Name, has, sizeMiB)
+		return shrinks(claim, has, sizeMiB)
 	case !kube.Bound(claim):
 		return call.NotSupported.Errorf("disk %s has no volume yet and cannot be resized before it was attached once", claim.Name)
 	}
@@ -49,21 +48,50 @@ func (s *Session) growClaim(claim *corev1.PersistentVolumeClaim, sizeMiB int64) 
 	return s.expandClaim(claim, has, sizeMiB)
 }
 
+func shrinks(claim *corev1.PersistentVolumeClaim, has, sizeMiB int64) error {
+	return call.NotSupported.Errorf("disk %s has %d MiB and cannot shrink to %d MiB in place", claim.Name, has, sizeMiB)
+}
+
 // expandClaim is the converge step of growth: it asks for the room, waits for it, and only then notes the
 // size, so that a disk whose volume could not be expanded stays what it was. Repeated after a crash, each
 // step finds what was done; of a disk that has the size already nothing is changed.
 func (s *Session) expandClaim(claim *corev1.PersistentVolumeClaim, has, sizeMiB int64) error {
 	wanted := *resource.NewQuantity(manifest.ClaimMiB(sizeMiB, manifest.VolumeMode(claim), manifest.IsDirectory(claim))<<20, resource.BinarySI)
 	if sizeMiB > has {
-		var err error
-		if claim, err = s.requestRoom(claim, wanted); err != nil {
+		asking, err := s.requestRoom(claim, wanted)
+		if err != nil {
+			return err
+		}
+		claim = asking
+	}
+	claim, err := s.awaitGrowth(claim, wanted)
+	if err != nil {
+		return err
+	}
+	return s.noteSize(claim, sizeMiB)
+}
+
+// noteSize notes the size, unless another call has noted a larger one meanwhile.
+func (s *Session) noteSize(claim *corev1.PersistentVolumeClaim, sizeMiB int64) error {
+	for {
+		has, err := SizeOf(claim)
+		switch {
+		case err != nil || has == sizeMiB:
+			return err
+		case has > sizeMiB:
+			return shrinks(claim, has, sizeMiB)
+		}
+		patch, err := manifest.NoteSize(claim, sizeMiB)
+		if err != nil {
+			return err
+		}
+		if _, err = s.Claims.Patch(s.Ctx, claim.Name, patch); !errors.Is(err, kube.ErrConflict) {
+			return err
+		}
+		if claim, err = s.Claim(claim.Name); err != nil {
 			return err
 		}
 	}
-	if err := s.awaitGrowth(claim, wanted); err != nil || sizeMiB == has {
-		return err
-	}
-	return s.Annotate(claim.Name, manifest.AnnotationSize, new(strconv.FormatInt(sizeMiB, 10)))
 }
 
 // requestRoom makes the claim ask for this much. A larger request, which an expansion that failed or whose
@@ -108,15 +136,16 @@ func (s *Session) expandable(claim *corev1.PersistentVolumeClaim) error {
 
 // awaitGrowth waits until the volume has this size, or until all that is left is the node's part, which
 // the kubelet does when the disk is attached next. The status may still be about an earlier request: most
-// resizers tell of which size it is.
-func (s *Session) awaitGrowth(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) error {
+// resizers tell of which size it is. It returns the claim as it is then.
+func (s *Session) awaitGrowth(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
 	last := "nothing was reported"
 	which := kube.Selection{Name: claim.Name}
 	err := s.Claims.Await(s.Ctx, which, kube.At(claim), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
 		if len(present) == 0 {
 			return false, call.NoDisk(claim.Name)
 		}
-		status := present[0].Status
+		claim = present[0]
+		status := claim.Status
 		if has := status.Capacity[corev1.ResourceStorage]; has.Cmp(wanted) >= 0 {
 			return true, nil
 		}
@@ -139,7 +168,7 @@ func (s *Session) awaitGrowth(claim *corev1.PersistentVolumeClaim, wanted resour
 		return false, nil
 	})
 	if errors.Is(err, kube.ErrTimeout) {
-		return call.Explained(err, "the volume of disk "+claim.Name+" was not expanded to "+wanted.String()+": "+last)
+		err = call.Explained(err, "the volume of disk "+claim.Name+" was not expanded to "+wanted.String()+": "+last)
 	}
-	return err
+	return claim, err
 }

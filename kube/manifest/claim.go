@@ -145,3 +145,11 @@ func ClaimMiB(diskMiB int64, mode corev1.PersistentVolumeMode, directory bool) i
 	const percent, fixedMiB = 6, 64
 	return diskMiB + (diskMiB*percent+99)/100 + fixedMiB
 }
+
+// NoteSize is the patch that notes a disk's size in MiB on its claim, if that is still as it was read.
+func NoteSize(claim *corev1.PersistentVolumeClaim, sizeMiB int64) ([]byte, error) {
+	return metadataPatch(map[string]any{
+		"uid": claim.UID, "resourceVersion": claim.ResourceVersion,
+		"annotations": map[string]string{AnnotationSize: strconv.FormatInt(sizeMiB, 10)},
+	})
+}

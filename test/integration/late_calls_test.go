@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -52,6 +53,27 @@ var _ = Describe("A call whose process survives, and that another repeats", func
 		Expect(w.annotate(ctx, "agent-one", "test/hold", nil)).To(Succeed())
 		Expect((<-again).Error).To(BeNil())
 		Expect(w.objects(ctx)).To(ContainElements("Pod/agent-one", "Secret/agent-one"))
+	})
+
+	It("resize_disk notes no smaller size than another has noted meanwhile", func(ctx context.Context) {
+		disk := w.usedDisk(ctx, w.createVM(ctx, "one"), map[string]any{"storage_class": "growing"})
+		grown, allowed := make(chan struct{}), make(chan struct{})
+		allow := sync.OnceFunc(func() { close(allowed) })
+		DeferCleanup(allow)
+		var patches atomic.Int32
+		proxy.Reset(func(_ int, to http.ResponseWriter, r *http.Request, next http.Handler) {
+			if r.Method == http.MethodPatch && patches.Add(1) == 2 { // the first asks for the room
+				close(grown)
+				<-allowed
+			}
+			next.ServeHTTP(to, r)
+		})
+		late := begin(ctx, w.Director, "resize_disk", disk, 128)
+		Eventually(grown).WithContext(ctx).Should(BeClosed())
+		w.must(ctx, "resize_disk", disk, 256)
+		allow()
+		Expect((<-late).Error).To(HaveField("Type", "Bosh::Clouds::NotSupported"))
+		Expect(w.claim(ctx, disk).Annotations).To(HaveKeyWithValue(sizeOf, "256"))
 	})
 
 	Describe("update_disk", func() {
