@@ -45,7 +45,7 @@ func (s *stemcellCluster) ServeHTTP(w http.ResponseWriter, request *http.Request
 	}
 	if request.Method == http.MethodPost {
 		s.created = decoded[*corev1.Pod](request)
-		reply(w, http.StatusForbidden, metav1.Status{Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403, Message: "quota"})
+		reply(w, http.StatusUnprocessableEntity, metav1.Status{Status: "Failure", Reason: metav1.StatusReasonInvalid, Code: 422, Message: "no"})
 		return
 	}
 	reply(w, http.StatusOK, corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: s.pods})

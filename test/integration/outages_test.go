@@ -133,7 +133,10 @@ func suffer(ctx context.Context, from outage, players []*player, chance *rand.Ra
 	underWay.Wait()
 	from.begin(players)
 	close(begun)
-	time.Sleep(from.lasts) // this is the outage
+	select {
+	case <-time.After(from.lasts):
+	case <-ctx.Done():
+	}
 	from.end(ctx)
 	for _, p := range players {
 		p.stage.proxy.Reset(nil)
