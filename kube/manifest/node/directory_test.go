@@ -66,8 +66,7 @@ var _ = Describe("An attachment as a directory", func() {
 
 	It("adopts the mount that a killed one has left", func() {
 		killed := hold()
-		killed.tell(syscall.SIGKILL)
-		<-killed.ended
+		killed.die()
 		hold()
 		Expect(w.calls()).To(HaveLen(1))
 	})

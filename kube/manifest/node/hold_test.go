@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -128,8 +127,7 @@ var _ = Describe("An attachment of a Block claim", func() {
 	It("begins a mkfs again that was cut short, whatever that has left", func() {
 		w.device("dev/volume", 8, 16, 8*mib, "")
 		w.at(4, node.Hold(), attachment, func(r *running) { // mkfs
-			r.tell(syscall.SIGKILL)
-			<-r.ended
+			r.die()
 		})
 		w.know("disks/8:16", "half of a filesystem")
 		Expect(os.Truncate(filepath.Join(w.known, "disks/8:16"), 8*mib)).To(Succeed())
@@ -364,8 +362,7 @@ var _ = Describe("An attachment of a Filesystem claim", func() {
 
 	It("adopts the loop device that a killed one has left", func() {
 		killed := w.hold(attachment)
-		killed.tell(syscall.SIGKILL)
-		<-killed.ended
+		killed.die()
 		Expect(w.loops()).To(HaveLen(1))
 		before := len(w.calls())
 		w.hold(attachment)

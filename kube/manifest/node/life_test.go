@@ -106,8 +106,7 @@ var _ = Describe("An attachment's lock", func() {
 		r := w.at(toMknod, node.Hold(), attachment, func(*running) { Consistently(waiting.ended, "100ms").ShouldNot(BeClosed()) })
 		Expect(waiting.wait()).To(BeZero())
 		Expect(w.read("devices/disk-1")).To(Equal("b 8 16\n"))
-		r.tell(syscall.SIGKILL)
-		<-r.ended
+		r.die()
 		Expect(w.holds()).To(BeFalse(), "the kernel drops it")
 	})
 })

@@ -54,8 +54,7 @@ var _ = Describe("A release", func() {
 		Expect(w.run(node.Release(), attachment...)).To(BeZero())
 		Expect(w.loops()).To(HaveLen(1))
 
-		r.tell(syscall.SIGKILL)
-		<-r.ended
+		r.die()
 		w.device("devices/disk-1", 7, 0, 0, "")
 		Expect(w.run(node.Release(), attachment...)).To(BeZero())
 		Expect(w.loops()).To(BeEmpty())
@@ -81,8 +80,7 @@ var _ = Describe("An attachment for a machine that has the claim itself", func()
 		Expect(calls).To(ContainElements("xfs_admin -U 1 /dev/volume", "xfs_growfs /mnt/grow"))
 		Expect(w.disk("8:16")).To(Equal("xfs 1 9437184"))
 		Expect(w.exists("devices/disk-1")).To(BeFalse())
-		r.tell(syscall.SIGKILL)
-		<-r.ended
+		r.die()
 
 		w.know("busy/8:16", "") // by the machine, which may not show it
 		r = prepared(asXFS)

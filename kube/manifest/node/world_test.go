@@ -192,13 +192,14 @@ func (w world) start(command []string, env ...string) *running {
 	}, env...)
 	r.cmd.Stdout, r.cmd.Stderr = r.out, r.out
 	r.cmd.WaitDelay = patience
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	Expect(r.cmd.Start()).To(Succeed())
 	go func() {
 		defer close(r.ended)
 		r.err = r.cmd.Wait()
 	}()
 	DeferCleanup(func() {
-		_ = r.cmd.Process.Kill()
+		_ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)
 		<-r.ended
 	})
 	return r
@@ -213,6 +214,11 @@ func (w world) at(call int, command, env []string, then func(*running)) *running
 	r.until(func() bool { return w.knows("stopped") })
 	then(r)
 	w.forget("stop")
+	select {
+	case <-r.ended:
+		return r
+	default:
+	}
 	goOn, err := os.OpenFile(filepath.Join(w.known, "go"), os.O_WRONLY, 0)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(goOn.Close()).To(Succeed())
@@ -243,6 +249,13 @@ func (r *running) story() string { return fmt.Sprintf("calls: %q, said: %s", r.w
 func (r *running) tell(signal syscall.Signal) {
 	GinkgoHelper()
 	Expect(r.cmd.Process.Signal(signal)).To(Succeed())
+}
+
+// die kills the program and what it has started, as a container ends, and waits until that is so.
+func (r *running) die() {
+	GinkgoHelper()
+	Expect(syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)).To(Succeed())
+	Eventually(r.ended).WithTimeout(patience).Should(BeClosed(), r.story)
 }
 
 // until waits for the condition; it fails when the program ends before.
