@@ -25,6 +25,7 @@ type Config struct {
 	Pods       call.PodOptions       `json:"pods"`
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
+	Events     EventOptions          `json:"events"`
 	CPIConfig  FromDirector          `json:"cpi_config"`
 }
 
@@ -69,6 +70,7 @@ func DefaultConfig() Config {
 		Pods:     call.DefaultPodOptions(),
 		Timeouts: defaultTimeouts(),
 		Log:      LogOptions{Level: "info"},
+		Events:   EventOptions{Enabled: true},
 	}
 }
 
@@ -125,6 +127,7 @@ type overrides struct {
 	Stemcell   json.RawMessage `json:"stemcell"`
 	Pods       json.RawMessage `json:"pods"`
 	Timeouts   json.RawMessage `json:"timeouts"`
+	Events     json.RawMessage `json:"events"`
 }
 
 // with returns the configuration for a request with this context.
@@ -151,6 +154,7 @@ func (c Config) with(context json.RawMessage) (Config, error) {
 		{"kubernetes", given.Kubernetes, &c.Kubernetes}, {"agent", given.Agent, &c.Agent},
 		{"network", given.Network, &c.Network}, {"disk", given.Disk, &c.Disk}, {"stemcell", given.Stemcell, &c.Stemcell},
 		{"pods", given.Pods, &c.Pods}, {"timeouts", given.Timeouts, &c.Timeouts},
+		{"events", given.Events, &c.Events},
 	} {
 		if part.raw == nil {
 			continue

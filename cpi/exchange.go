@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
 	"github.com/google/uuid"
@@ -72,6 +73,7 @@ func (e *exchange) serve(name string, wanted asked) (any, error) {
 	if wanted.version > apiVersion {
 		return nil, call.Invalid("api_version %d is newer than this CPI's, which is %d", wanted.version, apiVersion)
 	}
+	began := time.Now()
 	session, err := e.session(wanted)
 	if err != nil {
 		return nil, err
@@ -84,7 +86,9 @@ func (e *exchange) serve(name string, wanted asked) (any, error) {
 			return nil, err
 		}
 	}
-	return invoke(wanted.method.in(session), e.arguments)
+	result, err := invoke(wanted.method.in(session), e.arguments)
+	session.leaveEvent(e.ctx, name, time.Since(began), err)
+	return result, err
 }
 
 // requestContext is what the CPI reads of a request's context, beside the cpi-config in it.
@@ -112,7 +116,9 @@ func (e *exchange) session(wanted asked) (*session, error) {
 		return nil, call.Invalid("%w", err)
 	}
 	return &session{
-		Call:        &call.Call{ID: sync.OnceValue(uuid.NewString), Director: known.DirectorUUID, PodOptions: config.Pods, Log: e.log},
+		Call: &call.Call{
+			ID: sync.OnceValue(uuid.NewString), Director: known.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
+		},
 		config:      config,
 		version:     wanted.version,
 		stemcellAPI: known.VM.Stemcell.APIVersion,

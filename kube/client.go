@@ -46,7 +46,7 @@ func New(options Options, patience time.Duration) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.UserAgent = "bosh-kubernetes-cpi"
+	config.UserAgent = Component
 	return NewFor(config, namespace, patience)
 }
 
@@ -105,8 +105,8 @@ func (c *Client) connect(path string, group schema.GroupVersion, register func(*
 	config.APIPath, config.GroupVersion = path, &group
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	via := connection{codec: runtime.NewParameterCodec(scheme), namespace: c.Namespace, patches: types.MergePatchType,
-		config: c.config, repetition: c.repetition}
+	via := connection{codec: runtime.NewParameterCodec(scheme), namespace: c.Namespace, group: group,
+		patches: types.MergePatchType, config: c.config, repetition: c.repetition}
 	if group != extension.SnapshotGroup && group != extension.CalicoGroup {
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -122,6 +122,7 @@ type connection struct {
 	client    rest.Interface
 	codec     runtime.ParameterCodec
 	namespace string
+	group     schema.GroupVersion
 	patches   types.PatchType
 
 	config     *rest.Config // the client's, which names the credentials

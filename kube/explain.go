@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// EventsAbout selects the events about exactly this object.
+// EventsAbout selects the events about exactly this object, but for those of the CPI's calls: they repeat what others said.
 func EventsAbout(object metav1.Object) Selection {
-	return Selection{Fields: "involvedObject.uid=" + string(object.GetUID())}
+	return Selection{Fields: "involvedObject.uid=" + string(object.GetUID()) + ",reportingComponent!=" + Component}
 }
 
 // Explain says in one line why the Pod is not up: what the scheduler, the kubelet and the containers

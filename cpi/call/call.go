@@ -22,6 +22,8 @@ type Call struct {
 	ID func() string
 	// Director is the UUID of the director that sent the request.
 	Director string
+	// Subject is what the call turns out to be about, for the Event that it leaves; nil for one that leaves none.
+	Subject *Subject
 	// PodOptions say what the Pods that the call makes carry for others.
 	PodOptions PodOptions
 	// Log gets what the director keeps in the task's CPI log.

@@ -77,6 +77,20 @@ func NoDisk(cid string) *Error {
 	return DiskNotFound.Errorf("disk %s not found: there is no PersistentVolumeClaim of that name", cid)
 }
 
+// inUse is a refusal for the sake of who uses the disk.
+type inUse struct{ error }
+
+func (e inUse) Unwrap() error { return e.error }
+
+// InUse marks the error as a refusal because somebody uses the disk.
+func InUse(err *Error) error { return inUse{err} }
+
+// IsInUse reports whether the error is so marked.
+func IsInUse(err error) bool {
+	var refused inUse
+	return errors.As(err, &refused)
+}
+
 // IsTyped reports whether the error has a kind already.
 func IsTyped(err error) bool {
 	var known *Error

@@ -46,7 +46,11 @@ func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (
 	disk := wanted.disk(manifest.DiskName(uuid.NewString()), s.Director, sizeMiB)
 	disk.Namespace = s.Namespace
 	// The name is new, so one that exists is this call's own, made by a request whose answer was lost.
-	if _, err := s.Claims.Create(s.Ctx, disk.Claim()); err != nil && !errors.Is(err, kube.ErrExists) {
+	claim, err := s.Claims.Create(s.Ctx, disk.Claim())
+	switch {
+	case err == nil:
+		s.About(s.Claims.Reference(claim))
+	case !errors.Is(err, kube.ErrExists):
 		return "", err
 	}
 	return disk.Name, nil
@@ -91,6 +95,7 @@ func (s *Session) Delete(cid string) error {
 		case err != nil:
 			return err
 		}
+		s.About(s.Claims.Reference(claim))
 		if err := s.unattached(claim); err != nil {
 			return err
 		}

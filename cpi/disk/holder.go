@@ -49,7 +49,7 @@ func AttachedError(attachment *corev1.Pod) error {
 }
 
 func attachedToError(disk, vm string) error {
-	return call.CloudError.Errorf("disk %s is attached to VM %s: detach it first", disk, vm)
+	return call.InUse(call.CloudError.Errorf("disk %s is attached to VM %s: detach it first", disk, vm))
 }
 
 // IsCopy tells the Pod that copies a disk from its attachment, which has the same name.
@@ -63,8 +63,9 @@ func copyRuns(pod *corev1.Pod) bool {
 
 // CopyingError refuses a disk that is being copied.
 func CopyingError(pod *corev1.Pod) error {
-	return call.CloudError.Errorf("disk %s is being copied to disk %s by update_disk: repeat that call, or wait until Pod %s has ended",
-		pod.Labels[manifest.LabelDisk], pod.Annotations[manifest.AnnotationCopiedTo], pod.Name)
+	return call.InUse(call.CloudError.Errorf(
+		"disk %s is being copied to disk %s by update_disk: repeat that call, or wait until Pod %s has ended",
+		pod.Labels[manifest.LabelDisk], pod.Annotations[manifest.AnnotationCopiedTo], pod.Name))
 }
 
 // HolderOf returns the machine that uses the disk, whatever has become of its attachment; "" when there is none. One

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"errors"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,6 +23,8 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 	if err != nil {
 		return err
 	}
+	s.About(s.Claims.Reference(claim))
+	s.Detail(fmt.Sprintf("to %d MiB", sizeMiB))
 	if err := s.unattached(claim); err != nil {
 		return err
 	}

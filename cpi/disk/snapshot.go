@@ -20,6 +20,7 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	if err != nil {
 		return "", err
 	}
+	s.About(s.Claims.Reference(claim))
 	if err := s.snapshottable(claim); err != nil {
 		return "", err
 	}
@@ -35,6 +36,7 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 		return "", err
 	}
 	wanted := manifest.Snapshot(manifest.SnapshotName(uuid.NewString()), s.Director, claim, described)
+	s.Detail("snapshot " + wanted.Name)
 	snapshot, err := snapshots.Create(s.Ctx, wanted)
 	if errors.Is(err, kube.ErrExists) { // this call's own: the name is new
 		snapshot, err = snapshots.Get(s.Ctx, wanted.Name)
@@ -143,5 +145,6 @@ func (s *Session) DeleteSnapshot(cid string) error {
 	if err != nil {
 		return err
 	}
+	s.About(snapshots.Reference(snapshot))
 	return snapshots.Remove(s.Ctx, snapshot)
 }

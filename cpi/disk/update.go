@@ -34,6 +34,7 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 	if err != nil {
 		return "", err
 	}
+	s.About(s.Claims.Reference(claim))
 	inPlace, err := s.changesInPlace(claim, sizeMiB, wanted)
 	if err != nil {
 		return "", err
@@ -44,6 +45,7 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 	if err := s.takeOver(claim); err != nil {
 		return "", err
 	}
+	s.Detail("to disk " + successor)
 	return successor, s.copyDisk(claim, wanted.disk(successor, s.Director, sizeMiB))
 }
 

@@ -27,6 +27,8 @@ func (s *Session) Attach(vm, cid string) (DiskHint, error) {
 	if err != nil {
 		return hint, err
 	}
+	s.About(s.Pods.Reference(machine))
+	s.Detail("disk " + cid)
 	strategy := s.strategyOf(machine)
 	if machine, err = strategy.placed(machine); err != nil {
 		return hint, err

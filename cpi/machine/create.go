@@ -45,6 +45,9 @@ func (s *Session) Create(wanted Request) (cid string, err error) {
 		return "", creationFailed(err)
 	}
 	pod, err := near.bring(vm, settings)
+	if pod != nil {
+		s.About(s.Pods.Reference(pod))
+	}
 	if err == nil {
 		err = s.bringUp(vm, pod, wanted.Networks)
 	}

@@ -28,6 +28,7 @@ func (s *Session) Delete(vm string) error {
 	if len(found.Items) == 0 && origin == nil {
 		return call.NoVM(vm)
 	}
+	s.aboutDoomed(found.Items, origin)
 	deletion := deletion{session: s, origin: origin, asked: map[types.UID]bool{}}
 	left := found.Items
 	err = s.AwaitUnless(s.NodeFails(kube.NodeOf(found.Items)), which, &found, func(present []*corev1.Pod) (bool, error) {
@@ -39,6 +40,18 @@ func (s *Session) Delete(vm string) error {
 	}
 	stuck := left[0]
 	return s.ExplainTimeout(stuck, err, "Pod "+stuck.Name+" does not end on node "+stuck.Spec.NodeName)
+}
+
+// aboutDoomed says that the call is about the machine's Pod, or about what is there of a machine without one.
+func (s *Session) aboutDoomed(pods []*corev1.Pod, origin *corev1.PodTemplate) {
+	switch machines := call.Machines(pods); {
+	case len(machines) > 0:
+		s.About(s.Pods.Reference(machines[0]))
+	case origin != nil:
+		s.About(s.Templates.Reference(origin))
+	default:
+		s.About(call.OwnerOf(pods[0]))
+	}
 }
 
 // deletion asks for the end of a machine's objects, of each once.

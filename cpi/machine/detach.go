@@ -22,6 +22,8 @@ func (s *Session) Detach(vm, cid string) error {
 	if err != nil {
 		return err
 	}
+	s.About(call.OwnerOf(attachment))
+	s.Detail("disk " + cid)
 	return s.strategyOf(attachment).take(vm, attachment)
 }
 
@@ -218,8 +220,8 @@ func proven(attachment *corev1.Pod, proof string) (bool, error) {
 		return false, nil
 	}
 	if ended.ExitCode != 0 {
-		return false, call.CloudError.Errorf("disk %s is still in use in VM %s, nothing was detached: %s",
-			attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM], strings.TrimSpace(ended.Message))
+		return false, call.InUse(call.CloudError.Errorf("disk %s is still in use in VM %s, nothing was detached: %s",
+			attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM], strings.TrimSpace(ended.Message)))
 	}
 	return true, nil
 }

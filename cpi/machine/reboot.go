@@ -24,6 +24,7 @@ func (s *Session) Reboot(vm string) error {
 	if err != nil {
 		return err
 	}
+	s.About(s.Pods.Reference(machine))
 	return s.strategyOf(machine).reboot(machine)
 }
 

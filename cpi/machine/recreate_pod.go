@@ -34,6 +34,9 @@ func (r recreate) bringMachine(template *corev1.PodTemplate) (*corev1.Pod, error
 		}
 		return false, r.End(left)
 	})
+	if err == nil {
+		r.About(r.Pods.Reference(machine))
+	}
 	return machine, err
 }
 

@@ -55,6 +55,7 @@ func Checks() []Check {
 		{"clock", Advised, lookAtClock},
 		{"rights", Required, lookAtRights(calls)},
 		{"rights-snapshots", Advised, lookAtRights(snapshots)},
+		{"rights-events", Advised, lookAtEvents},
 		{"rights-networks", Advised, lookAtRights(networks)},
 	}
 	checks = append(checks, creations()...)

@@ -45,6 +45,10 @@ var (
 		{"snapshot.storage.k8s.io", "volumesnapshots", changes, false},
 	}, "apply " + rightsOfCalls + " as it is; or leave snapshots out, and have the director take none (enable_snapshots)"}
 
+	events = rights{[]rule{
+		{"", "events", "create", false},
+	}, "apply " + rightsOfCalls + " as it is; or have calls leave no Events (events.enabled: false)"}
+
 	networks = rights{[]rule{
 		{"crd.projectcalico.org", "ippools", "get list create delete", true},
 		{"crd.projectcalico.org", "ipreservations", "get create delete", true},
@@ -79,6 +83,14 @@ func lookAtRights(wanted rights) func(context.Context, *subject) finding {
 		}
 		return fails("missing: "+missing, strings.ReplaceAll(wanted.advice, "NAMESPACE", s.client.Namespace))
 	}
+}
+
+// lookAtEvents asks for the right to leave Events, where calls are to leave them.
+func lookAtEvents(ctx context.Context, s *subject) finding {
+	if !s.config.Events.Enabled {
+		return ok("calls leave none (events.enabled: false)")
+	}
+	return lookAtRights(events)(ctx, s)
 }
 
 func firstOf(failures []error) int {

@@ -3,6 +3,7 @@ package preflight
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,7 @@ func given(path string) (rules []rule) {
 
 var _ = Describe("The rights that are asked for", func() {
 	It("are those of the files, each in one of the checks", func() {
-		Expect(append(append([]rule{}, calls.rules...), snapshots.rules...)).To(ConsistOf(given(rightsOfCalls)))
+		Expect(slices.Concat(calls.rules, snapshots.rules, events.rules)).To(ConsistOf(given(rightsOfCalls)))
 		Expect(networks.rules).To(ConsistOf(given(rightsOfNetworks)))
 	})
 })

@@ -49,6 +49,7 @@ const (
 	RoleReboot     = "reboot" // the Pod that restarts a machine
 	RoleFlush      = "flush"  // the Pod that writes out what is in memory for a disk
 	RoleSnapshot   = "snapshot"
+	RoleEvent      = "event"
 	RolePullSecret = "pull-secret"
 	RoleService    = "service"
 	RoleBudget     = "budget"

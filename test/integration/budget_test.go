@@ -13,6 +13,9 @@ var _ = Describe("The number of requests", func() {
 	var w world
 	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
 
+	// Each call that changes something leaves an Event, with a request of its own.
+	const event = 1
+
 	counts := func(ctx context.Context, most int, method string, arguments ...any) {
 		GinkgoHelper()
 		proxy.Reset(nil)
@@ -29,45 +32,45 @@ var _ = Describe("The number of requests", func() {
 
 	It("stays within the budget over the life of a machine and its disk", func(ctx context.Context) {
 		// It looks whether a VM that no director knows has the address.
-		counts(ctx, 3+1, "create_vm", "manual", stemcellCID, map[string]any{}, manual("10.9.8.3"), []string{}, map[string]any{})
+		counts(ctx, 3+1+event, "create_vm", "manual", stemcellCID, map[string]any{}, manual("10.9.8.3"), []string{}, map[string]any{})
 		// The address that the cluster chose is known only once the Pod runs; to be kept, it is written down
 		// with a request of its own.
-		counts(ctx, 3+1, "create_vm", "budget", stemcellCID, map[string]any{}, onDynamic(), []string{}, map[string]any{})
+		counts(ctx, 3+1+event, "create_vm", "budget", stemcellCID, map[string]any{}, onDynamic(), []string{}, map[string]any{})
 		vm := "agent-budget"
 		counts(ctx, 1, "has_vm", vm)
 		counts(ctx, 1, "set_vm_metadata", vm, map[string]any{"job": "web"})
-		counts(ctx, 1, "create_disk", 64, map[string]any{}, vm)
+		counts(ctx, 1+event, "create_disk", 64, map[string]any{}, vm)
 		disk := w.createDisk(ctx)
 		counts(ctx, 1, "has_disk", disk)
 		// The disk's claim says whose it is, and says it no more once the disk is proven free.
-		counts(ctx, 4+1, "attach_disk", vm, disk)
+		counts(ctx, 4+1+event, "attach_disk", vm, disk)
 		counts(ctx, 1+1, "get_disks", vm)
 		counts(ctx, 1, "set_disk_metadata", disk, map[string]any{"job": "web"})
-		counts(ctx, 4+1, "detach_disk", vm, disk)
+		counts(ctx, 4+1+event, "detach_disk", vm, disk)
 		w.must(ctx, "attach_disk", vm, disk)
-		counts(ctx, 3+1, "delete_vm", vm)
+		counts(ctx, 3+1+event, "delete_vm", vm)
 	})
 
 	It("stays within the budget when a disk grows", func(ctx context.Context) {
 		disk := w.usedDisk(ctx, w.createVM(ctx, "one"), map[string]any{"storage_class": "growing"})
 		// The size is noted once the volume has it, with a request of its own.
-		counts(ctx, 5+1, "resize_disk", disk, 128)
-		counts(ctx, 2, "resize_disk", disk, 128)
+		counts(ctx, 5+1+event, "resize_disk", disk, 128)
+		counts(ctx, 2+event, "resize_disk", disk, 128)
 	})
 
 	It("stays within the budget for a snapshot, and for a VM that is to get a disk", func(ctx context.Context) {
 		disk := w.usedDisk(ctx, w.createVM(ctx, "one"), map[string]any{})
-		counts(ctx, 6, "snapshot_disk", disk, map[string]any{})
-		counts(ctx, 3+1+2+3, "create_vm", "near", stemcellCID, map[string]any{}, onDynamic(), []string{disk}, map[string]any{})
+		counts(ctx, 6+event, "snapshot_disk", disk, map[string]any{})
+		counts(ctx, 3+1+2+3+event, "create_vm", "near", stemcellCID, map[string]any{}, onDynamic(), []string{disk}, map[string]any{})
 	})
 
 	It("grows by one for each Service of a machine, and by two for one that is shared", func(ctx context.Context) {
 		own, shared := behind(map[string]any{"ports": []any{80}}), behind(fixed(nil))
 		const keep = 1 // the address of a dynamic network
-		counts(ctx, 3+keep+1, "create_vm", "own", stemcellCID, own, onDynamic(), []string{}, map[string]any{})
-		counts(ctx, 3+keep+2, "create_vm", "first", stemcellCID, shared, onDynamic(), []string{}, map[string]any{})
-		counts(ctx, 3+keep+2, "create_vm", "second", stemcellCID, shared, onDynamic(), []string{}, map[string]any{})
-		counts(ctx, 3, "delete_vm", "agent-own")
-		counts(ctx, 3, "delete_vm", "agent-first")
+		counts(ctx, 3+keep+1+event, "create_vm", "own", stemcellCID, own, onDynamic(), []string{}, map[string]any{})
+		counts(ctx, 3+keep+2+event, "create_vm", "first", stemcellCID, shared, onDynamic(), []string{}, map[string]any{})
+		counts(ctx, 3+keep+2+event, "create_vm", "second", stemcellCID, shared, onDynamic(), []string{}, map[string]any{})
+		counts(ctx, 3+event, "delete_vm", "agent-own")
+		counts(ctx, 3+event, "delete_vm", "agent-first")
 	})
 })

@@ -178,6 +178,7 @@ var _ = Describe("No secret that the CPI is given", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(settings.Data["settings.json"])).To(And(
 			ContainSubstring(planted("mbus")), ContainSubstring(planted("blobstore")), ContainSubstring(planted("env-key"))))
+		Expect(c.left(ctx)).To(ContainElements(told("Normal", "Created", "create_vm"), told("Warning", "AttachFailed", "disk-none")))
 		Expect(c.finds(ctx)).To(BeEmpty())
 	})
 
@@ -204,7 +205,8 @@ var _ = Describe("No secret that the CPI is given", func() {
 			"plain": planted("annotation"), "encoded": base64.StdEncoding.EncodeToString([]byte(planted("encoded-annotation"))),
 		}}, onDynamic(), []string{}, map[string]any{})
 		c.hears(ctx, "has_vm", nil, planted("vm"))
-		Expect(c.finds(ctx)).To(ContainElements(
+		c.hears(ctx, "attach_disk", nil, "agent-one", planted("disk"))
+		Expect(c.finds(ctx)).To(ContainElements("events tells "+planted("disk"),
 			"pods tells "+planted("annotation"), "pods tells "+planted("encoded-annotation"), "has_vm tells "+planted("vm")))
 	})
 })

@@ -153,7 +153,7 @@ var _ = Describe("A check of the cluster", func() {
 		role, err := cluster.RbacV1().Roles(w.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
-			return rule.Resources[0] == "secrets" || rule.Resources[0] == "volumesnapshots"
+			return rule.Resources[0] == "secrets" || rule.Resources[0] == "volumesnapshots" || leavesEvents(rule)
 		})
 		_, err = cluster.RbacV1().Roles(w.namespace).Update(ctx, role, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -161,6 +161,7 @@ var _ = Describe("A check of the cluster", func() {
 		Eventually(func() map[string]preflight.Result { return checked(ctx, w.Director).results }).WithContext(ctx).Should(And(
 			HaveKeyWithValue("rights", are(preflight.Fails, "missing: secrets (get, create, patch, delete)", "kubectl apply --namespace "+w.namespace+" -f docs/rbac.yaml")),
 			HaveKeyWithValue("rights-snapshots", are(preflight.Fails, "missing: volumesnapshots (get, list, watch, create, patch, delete)", "enable_snapshots")),
+			HaveKeyWithValue("rights-events", are(preflight.Fails, "missing: events (create)", "events.enabled: false")),
 			HaveKeyWithValue("rights-networks", are(preflight.Fails, "ippools", "docs/rbac-networks.yaml")),
 			HaveKeyWithValue("address-pools", are(preflight.Unknown, "not allowed to look", "docs/rbac-networks.yaml")),
 		))

@@ -34,6 +34,9 @@ type disturbance struct {
 
 func isWatch(request string) bool { return strings.HasPrefix(request, "WATCH ") }
 func isPlain(request string) bool { return !isWatch(request) }
+func isEvent(request string) bool {
+	return strings.HasPrefix(request, "POST ") && strings.HasSuffix(request, "/events")
+}
 
 // disturbances are all that can happen, processes that end first.
 func disturbances() []disturbance {

@@ -85,6 +85,9 @@ func play(ctx context.Context, played scenario) {
 	became := outcome{Scenario: played.name, Requests: len(requests)}
 	for i, request := range requests {
 		for _, each := range disturbances() {
+			if isEvent(request) { // whether it is left does not matter to the call, which has its answer already
+				each.bearable, each.brief = true, false
+			}
 			c := cell{scenario: played, n: i + 1, request: request, disturbance: each}
 			if each.befalls != nil && !each.befalls(request) || !c.wanted() {
 				continue
