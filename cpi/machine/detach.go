@@ -88,7 +88,11 @@ func (p hotPlug) take(vm string, attachment *corev1.Pod) error {
 		case err != nil || free:
 			return err
 		}
-		if attachment, err = p.regained(vm, cid); err != nil {
+		attachment, err = p.lostAttachment(vm, cid)
+		if call.DiskNotAttached.In(err) { // another detach_disk has proven it free meanwhile, and ended the attachment
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}

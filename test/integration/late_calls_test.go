@@ -104,12 +104,8 @@ var _ = Describe("A call whose process survives, and that another repeats", func
 			late := begin(ctx, w.Director, "update_disk", disk, 64, toXFS)
 			w.copyRuns(ctx, disk)
 			stalled.cut()
-			direct := &director.Director{CPI: w.CPI, Config: w.Config + ".direct"}
-			Expect(director.WriteConfig(direct.Config, plane.Kubeconfig("admin"), w.namespace, map[string]any{})).To(Succeed())
 			w.endCopy(ctx, disk, "0")
-			answered, err := direct.Call(ctx, "update_disk", disk, 64, toXFS)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(answered.Error).To(BeNil())
+			answered := w.directly(ctx, "update_disk", disk, 64, toXFS)
 
 			stalled.release()
 			Expect((<-late).Error).NotTo(BeNil())

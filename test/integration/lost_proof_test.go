@@ -2,9 +2,13 @@ package integration
 
 import (
 	"context"
+	"net/http"
+	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/director"
 )
 
 var _ = Describe("A proof that a restart of the kubelet lost", func() {
@@ -22,6 +26,31 @@ var _ = Describe("A proof that a restart of the kubelet lost", func() {
 		w.Director = w.withTimeouts(map[string]any{"detach_disk": "30s"})
 		w.must(ctx, "detach_disk", vm, disk)
 		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
+	})
+
+	It("is not brought again once another detach_disk has proven the disk free", func(ctx context.Context) {
+		watches, allowed := make(chan struct{}), make(chan struct{})
+		arrived, allow := sync.OnceFunc(func() { close(watches) }), sync.OnceFunc(func() { close(allowed) })
+		DeferCleanup(allow)
+		proxy.Reset(func(_ int, to http.ResponseWriter, r *http.Request, next http.Handler) {
+			if r.URL.Query().Get("watch") != "" {
+				arrived()
+				<-allowed
+			}
+			next.ServeHTTP(to, r)
+		})
+		ended := make(chan director.Response, 1)
+		go func() {
+			defer GinkgoRecover()
+			response, err := w.Call(ctx, "detach_disk", vm, disk)
+			Expect(err).NotTo(HaveOccurred())
+			ended <- response
+		}()
+		Eventually(watches).WithContext(ctx).Should(BeClosed())
+		w.directly(ctx, "detach_disk", vm, disk)
+		allow()
+		Expect((<-ended).Error).To(BeNil())
+		Expect(proxy.Requests()).NotTo(ContainElement(HavePrefix("POST namespaces/"+w.namespace+"/pods")), "a new attachment")
 	})
 
 	It("does not keep an attach_disk waiting, nor the next detach_disk", func(ctx context.Context) {

@@ -225,6 +225,14 @@ func (w world) must(ctx context.Context, method string, arguments ...any) direct
 	return response
 }
 
+// directly makes a call that has to succeed, and does not go through the proxy, as the administrator.
+func (w world) directly(ctx context.Context, method string, arguments ...any) director.Response {
+	GinkgoHelper()
+	w.Director = &director.Director{CPI: w.CPI, Config: w.Config + ".direct"}
+	Expect(director.WriteConfig(w.Config, plane.Kubeconfig("admin"), w.namespace, map[string]any{})).To(Succeed())
+	return w.must(ctx, method, arguments...)
+}
+
 // fails makes a call that has to fail.
 func (w world) fails(ctx context.Context, method string, arguments ...any) director.Error {
 	GinkgoHelper()
