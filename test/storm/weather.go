@@ -84,6 +84,9 @@ func (p Pods) evict(ctx context.Context, pod *corev1.Pod) error {
 
 // preempt has the scheduler push the Pod off its node, by one that is more important and does not run beside it.
 func (p Pods) preempt(ctx context.Context, victim *corev1.Pod) error {
+	if victim.Spec.NodeName == "" {
+		return nil
+	}
 	pods := p.Cluster.CoreV1().Pods(p.Namespace)
 	important := p.important(victim)
 	if _, err := pods.Create(ctx, important, metav1.CreateOptions{}); err != nil {
@@ -97,7 +100,9 @@ func (p Pods) preempt(ctx context.Context, victim *corev1.Pod) error {
 			break
 		}
 	}
-	err := pods.Delete(context.WithoutCancel(ctx), important.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	err := takeAway(ctx, func(ctx context.Context) error {
+		return pods.Delete(ctx, important.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	})
 	if err == nil && !told && ctx.Err() == nil {
 		return fmt.Errorf("%s was not preempted", victim.Name)
 	}
@@ -142,5 +147,21 @@ func (p Pods) deny(ctx context.Context, chance *rand.Rand) error {
 		return err
 	}
 	wait(ctx, time.Duration(2+chance.IntN(6))*time.Second)
-	return hooks.Delete(context.WithoutCancel(ctx), p.Namespace, metav1.DeleteOptions{})
+	return takeAway(ctx, func(ctx context.Context) error { return hooks.Delete(ctx, p.Namespace, metav1.DeleteOptions{}) })
+}
+
+// takeAway removes what a weather has made, though the API server may just be restarting: what stays would be the weather for
+// ever.
+func takeAway(ctx context.Context, remove func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	for {
+		err := remove(ctx)
+		if err == nil || apierrors.IsNotFound(err) {
+			return nil
+		}
+		if !wait(ctx, 200*time.Millisecond) {
+			return err
+		}
+	}
 }
