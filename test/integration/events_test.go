@@ -176,7 +176,7 @@ var _ = Describe("The Events of calls", func() {
 		w.fails(ctx, "attach_disk", vm, "disk-none")
 		hurried := w
 		hurried.Director = w.withTimeouts(map[string]any{"delete_vm": "1s"})
-		release := w.keep(ctx, "pods", vm)
+		release := w.keep(ctx, pods, vm)
 		defer release()
 		message := hurried.fails(ctx, "delete_vm", vm).Message
 		Expect(message).To(ContainSubstring("does not end"))

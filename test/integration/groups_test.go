@@ -10,7 +10,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 const group = "director-cf-web"
@@ -142,11 +141,7 @@ var _ = Describe("An instance group", func() {
 
 	It("whose budget is on its way out gets a new one", func(ctx context.Context) {
 		w.create(ctx, "one", oneAway(), inGroup(group))
-		finalizers := func(list string) {
-			_, err := cluster.PolicyV1().PodDisruptionBudgets(w.namespace).Patch(ctx, group, types.MergePatchType, []byte(`{"metadata":{"finalizers":`+list+`}}`), metav1.PatchOptions{})
-			Expect(err).NotTo(HaveOccurred())
-		}
-		finalizers(`["integration.test/slow"]`)
+		release := w.keep(ctx, budgets, group)
 		Expect(cluster.PolicyV1().PodDisruptionBudgets(w.namespace).Delete(ctx, group, metav1.DeleteOptions{})).To(Succeed())
 		proxy.Reset(nil)
 		created := make(chan struct{})
@@ -157,7 +152,7 @@ var _ = Describe("An instance group", func() {
 		}()
 		Eventually(proxy.Requests).Should(ContainElement(HavePrefix("WATCH ")))
 		Eventually(proxy.Requests).Should(ContainElement("WATCH /apis/policy/v1/namespaces/" + w.namespace + "/poddisruptionbudgets"))
-		finalizers(`null`)
+		release()
 		Eventually(created).WithContext(ctx).Should(BeClosed())
 		Expect(w.least(ctx)).To(Equal(1))
 	})

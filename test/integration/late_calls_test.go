@@ -27,17 +27,6 @@ var _ = Describe("A call whose process survives, and that another repeats", func
 		GinkgoHelper()
 		return orNil(cluster.CoreV1().Pods(w.namespace).Get(ctx, name, metav1.GetOptions{}))
 	}
-	// begin makes the call beside the spec, and hands over its response.
-	begin := func(ctx context.Context, by *director.Director, method string, arguments ...any) <-chan director.Response {
-		ended := make(chan director.Response, 1)
-		go func() {
-			defer GinkgoRecover()
-			response, err := by.Call(ctx, method, arguments...)
-			Expect(err).NotTo(HaveOccurred())
-			ended <- response
-		}()
-		return ended
-	}
 
 	It("create_vm leaves the machine alone when it fails late", func(ctx context.Context) {
 		held := map[string]any{"annotations": map[string]any{"test/hold": "yes"}}
@@ -57,16 +46,9 @@ var _ = Describe("A call whose process survives, and that another repeats", func
 
 	It("resize_disk notes no smaller size than another has noted meanwhile", func(ctx context.Context) {
 		disk := w.usedDisk(ctx, w.createVM(ctx, "one"), map[string]any{"storage_class": "growing"})
-		grown, allowed := make(chan struct{}), make(chan struct{})
-		allow := sync.OnceFunc(func() { close(allowed) })
-		DeferCleanup(allow)
 		var patches atomic.Int32
-		proxy.Reset(func(_ int, to http.ResponseWriter, r *http.Request, next http.Handler) {
-			if r.Method == http.MethodPatch && patches.Add(1) == 2 { // the first asks for the room
-				close(grown)
-				<-allowed
-			}
-			next.ServeHTTP(to, r)
+		grown, allow := held(func(_ int, r *http.Request) bool {
+			return r.Method == http.MethodPatch && patches.Add(1) == 2 // the first asks for the room
 		})
 		late := begin(ctx, w.Director, "resize_disk", disk, 128)
 		Eventually(grown).WithContext(ctx).Should(BeClosed())
@@ -115,6 +97,27 @@ var _ = Describe("A call whose process survives, and that another repeats", func
 		})
 	})
 })
+
+// begin makes the call beside the spec, and hands over its response.
+func begin(ctx context.Context, by *director.Director, method string, arguments ...any) <-chan director.Response {
+	ended := make(chan director.Response, 1)
+	go func() {
+		defer GinkgoRecover()
+		response, err := by.Call(ctx, method, arguments...)
+		Expect(err).NotTo(HaveOccurred())
+		ended <- response
+	}()
+	return ended
+}
+
+// held makes the proxy keep the requests of a kind until allow is called. arrived is closed with the first.
+func held(which func(i int, r *http.Request) bool) (arrived <-chan struct{}, allow func()) {
+	came, allowed := make(chan struct{}), make(chan struct{})
+	allow = sync.OnceFunc(func() { close(allowed) })
+	DeferCleanup(allow)
+	proxy.Reset(holding(which, sync.OnceFunc(func() { close(came) }), allowed))
+	return came, allow
+}
 
 // stall holds up one process, the one that goes through the proxy.
 type stall struct {

@@ -159,7 +159,7 @@ var _ = Describe("A disk", func() {
 	})
 
 	It("that is being deleted is not there for any method", func(ctx context.Context) {
-		release := w.keep(ctx, "persistentvolumeclaims", disk)
+		release := w.keep(ctx, claims, disk)
 		w.Director = w.withTimeouts(map[string]any{"other": "1s"})
 		w.fails(ctx, "delete_disk", disk) // has begun
 		Expect(w.must(ctx, "has_disk", disk).Result).To(MatchJSON("false"))
@@ -177,7 +177,7 @@ var _ = Describe("A disk", func() {
 	It("that is proven free is not attached for any method, though its attachment takes its time to end", func(ctx context.Context) {
 		disk := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 		w.must(ctx, "attach_disk", vm, disk)
-		release := w.keep(ctx, "pods", disk+"-attachment")
+		release := w.keep(ctx, pods, disk+"-attachment")
 		w.Director = w.withTimeouts(map[string]any{"detach_disk": "5s"})
 		w.fails(ctx, "detach_disk", vm, disk) // waits for the end
 		w.must(ctx, "resize_disk", disk, 128)

@@ -3,12 +3,9 @@ package integration
 import (
 	"context"
 	"net/http"
-	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-
-	"bosh-kubernetes-cpi/test/director"
 )
 
 var _ = Describe("A proof that a restart of the kubelet lost", func() {
@@ -29,23 +26,8 @@ var _ = Describe("A proof that a restart of the kubelet lost", func() {
 	})
 
 	It("is not brought again once another detach_disk has proven the disk free", func(ctx context.Context) {
-		watches, allowed := make(chan struct{}), make(chan struct{})
-		arrived, allow := sync.OnceFunc(func() { close(watches) }), sync.OnceFunc(func() { close(allowed) })
-		DeferCleanup(allow)
-		proxy.Reset(func(_ int, to http.ResponseWriter, r *http.Request, next http.Handler) {
-			if r.URL.Query().Get("watch") != "" {
-				arrived()
-				<-allowed
-			}
-			next.ServeHTTP(to, r)
-		})
-		ended := make(chan director.Response, 1)
-		go func() {
-			defer GinkgoRecover()
-			response, err := w.Call(ctx, "detach_disk", vm, disk)
-			Expect(err).NotTo(HaveOccurred())
-			ended <- response
-		}()
+		watches, allow := held(func(_ int, r *http.Request) bool { return r.URL.Query().Get("watch") != "" })
+		ended := begin(ctx, w.Director, "detach_disk", vm, disk)
 		Eventually(watches).WithContext(ctx).Should(BeClosed())
 		w.directly(ctx, "detach_disk", vm, disk)
 		allow()

@@ -123,7 +123,8 @@ func suffer(ctx context.Context, from outage, players []*player, chance *rand.Ra
 	underWay.Add(len(players))
 	for _, p := range players {
 		arrived := sync.OnceFunc(underWay.Done)
-		p.stage.proxy.Reset(holding(1+chance.IntN(len(p.requests)), arrived, begun))
+		n := 1 + chance.IntN(len(p.requests))
+		p.stage.proxy.Reset(holding(func(i int, _ *http.Request) bool { return i == n }, arrived, begun))
 		made.Go(func() {
 			defer arrived() // a call may make fewer requests than it did before
 			method, _ := p.arguments[0].(string)
@@ -150,12 +151,12 @@ func suffer(ctx context.Context, from outage, players []*player, chance *rand.Ra
 	return endured
 }
 
-// holding keeps request n until the outage has begun.
-func holding(n int, arrived func(), begun <-chan struct{}) apiproxy.Fault {
+// holding keeps the requests of a kind until they are allowed, and tells of each.
+func holding(which func(i int, r *http.Request) bool, arrived func(), allowed <-chan struct{}) apiproxy.Fault {
 	return func(i int, w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if i == n {
+		if which(i, r) {
 			arrived()
-			<-begun
+			<-allowed
 		}
 		next.ServeHTTP(w, r)
 	}

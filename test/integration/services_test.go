@@ -9,7 +9,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // create makes a machine of the world with these cloud_properties and env, on a dynamic network.
@@ -122,11 +121,7 @@ var _ = Describe("A Service", func() {
 	It("that is on its way out is waited for and made anew", func(ctx context.Context) {
 		w.create(ctx, "one", behind(fixed(nil)), nil)
 		first := w.service(ctx, "web")
-		finalizers := func(list string) {
-			_, err := cluster.CoreV1().Services(w.namespace).Patch(ctx, "web", types.MergePatchType, []byte(`{"metadata":{"finalizers":`+list+`}}`), metav1.PatchOptions{})
-			Expect(err).NotTo(HaveOccurred())
-		}
-		finalizers(`["integration.test/slow"]`)
+		release := w.keep(ctx, services, "web")
 		Expect(cluster.CoreV1().Services(w.namespace).Delete(ctx, "web", metav1.DeleteOptions{})).To(Succeed())
 		proxy.Reset(nil)
 		created := make(chan struct{})
@@ -136,7 +131,7 @@ var _ = Describe("A Service", func() {
 			w.create(ctx, "two", behind(fixed(nil)), nil)
 		}()
 		Eventually(proxy.Requests).Should(ContainElement("WATCH namespaces/" + w.namespace + "/services"))
-		finalizers(`null`)
+		release()
 		Eventually(created).WithContext(ctx).Should(BeClosed())
 		Expect(w.service(ctx, "web").UID).NotTo(Equal(first.UID))
 	})

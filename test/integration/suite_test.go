@@ -16,10 +16,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -273,12 +275,21 @@ func (w world) annotate(ctx context.Context, pod, key string, value *string) err
 	return err
 }
 
+// The kinds of objects that specs keep.
+var (
+	pods     = corev1.SchemeGroupVersion.WithResource("pods")
+	claims   = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	services = corev1.SchemeGroupVersion.WithResource("services")
+	budgets  = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
+)
+
 // keep has an object stay when it is deleted, until the function that it returns is called.
-func (w world) keep(ctx context.Context, resource, name string) (release func()) {
+func (w world) keep(ctx context.Context, resource schema.GroupVersionResource, name string) (release func()) {
 	GinkgoHelper()
 	finalizers := func(list string) {
-		_, err := objects.Resource(corev1.SchemeGroupVersion.WithResource(resource)).Namespace(w.namespace).Patch(ctx, name,
-			types.MergePatchType, []byte(`{"metadata":{"finalizers":`+list+`}}`), metav1.PatchOptions{})
+		GinkgoHelper()
+		_, err := objects.Resource(resource).Namespace(w.namespace).Patch(ctx, name, types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":`+list+`}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 	}
 	finalizers(`["integration.test/slow"]`)

@@ -10,7 +10,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/test/apiproxy"
 	"bosh-kubernetes-cpi/test/director"
@@ -251,14 +250,10 @@ var _ = Describe("update_disk", func() {
 		It("says so for a disk whose device is not free yet, whoever deleted its attachment", func(ctx context.Context) {
 			disk := w.createDisk(ctx)
 			w.must(ctx, "attach_disk", vm, disk)
-			hold := func(finalizers string) {
-				_, err := cluster.CoreV1().Pods(w.namespace).Patch(ctx, disk+"-attachment", types.MergePatchType, []byte(`{"metadata":{"finalizers":`+finalizers+`}}`), metav1.PatchOptions{})
-				Expect(err).NotTo(HaveOccurred())
-			}
-			hold(`["test/busy"]`)
+			release := w.keep(ctx, pods, disk+"-attachment")
 			Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 			Expect(w.fails(ctx, "update_disk", disk, 64, toBlock).Message).To(ContainSubstring("still being released in VM " + vm))
-			hold("null")
+			release()
 			w.must(ctx, "attach_disk", vm, disk)
 			Expect(w.disks(ctx)).To(ConsistOf(disk))
 		})
