@@ -124,6 +124,7 @@ type connection struct {
 	namespace string
 	group     schema.GroupVersion
 	patches   types.PatchType
+	accept    string // the form of answers, where it is not the usual one
 
 	config     *rest.Config // the client's, which names the credentials
 	repetition repetition

@@ -25,6 +25,9 @@ type requests[T object, L runtime.Object] struct {
 // about is the request for this kind, and for the object of that name unless it is empty.
 func (r requests[T, L]) about(request *rest.Request, name string) *rest.Request {
 	request = request.NamespaceIfScoped(r.namespace, r.namespace != "").Resource(r.plural)
+	if r.accept != "" {
+		request = request.SetHeader("Accept", r.accept)
+	}
 	if name != "" {
 		request = request.Name(name)
 	}

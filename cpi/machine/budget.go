@@ -118,11 +118,7 @@ func (s *Session) countGroup(budget manifest.Budget, pod *corev1.Pod) (int, erro
 		return 0, nil
 	}
 	group := manifest.InGroup(pod.Labels[manifest.LabelGroup], pod.Labels[manifest.LabelDirector])
-	found, err := s.Pods.List(s.Ctx, kube.Selection{Labels: group})
-	if err != nil {
-		return 0, err
-	}
-	return len(kube.Running(found.Items)), nil
+	return s.CountRunning(s.Ctx, group)
 }
 
 // LeaveBudget makes the group's disruption budget right for one machine less. The machine's deletion

@@ -3,13 +3,18 @@ package integration
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/test/apiproxy"
 )
 
 const group = "director-cf-web"
@@ -110,6 +115,37 @@ var _ = Describe("An instance group", func() {
 		Eventually(w.budget).WithContext(ctx).WithArguments(group).Should(BeNil())
 		Eventually(w.budget).WithContext(ctx).WithArguments(group + "-disks").Should(BeNil())
 		Expect(w.budget(ctx, "another")).NotTo(BeNil())
+	})
+
+	It("has its machines counted by their metadata alone, however many there are", func(ctx context.Context) {
+		w.create(ctx, "one", oneAway(), inGroup(group))
+		var counted atomic.Int32
+		proxy.Reset(func(_ int, answer http.ResponseWriter, request *http.Request, next http.Handler) {
+			verb, kind, _ := apiproxy.Parse(request)
+			ofGroup := strings.Contains(request.URL.Query().Get("labelSelector"), "bosh.cloudfoundry.org/group=")
+			if verb == "list" && kind == "pods" && ofGroup {
+				Expect(request.Header.Get("Accept")).To(ContainSubstring("as=PartialObjectMetadataList"))
+				counted.Add(1)
+			}
+			next.ServeHTTP(answer, request)
+		})
+		w.create(ctx, "two", oneAway(), inGroup(group))
+		Expect(w.least(ctx)).To(Equal(1))
+		Expect(counted.Load()).To(BeNumerically(">", 0))
+	})
+
+	It("does not count machines that have ended, or are to end", func(ctx context.Context) {
+		for _, agent := range []string{"one", "two"} {
+			w.create(ctx, agent, oneAway(), inGroup(group))
+		}
+		w.end(ctx, "agent-one")
+		w.create(ctx, "three", oneAway(), inGroup(group))
+		Expect(w.least(ctx)).To(Equal(1), "of two that run")
+		release := w.keep(ctx, pods, "agent-two")
+		defer release()
+		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, "agent-two", metav1.DeleteOptions{})).To(Succeed())
+		w.create(ctx, "four", oneAway(), inGroup(group))
+		Expect(w.least(ctx)).To(Equal(1), "of two that stay")
 	})
 
 	It("keeps the number of machines that was asked for", func(ctx context.Context) {

@@ -68,9 +68,7 @@ var _ = Describe("A disk whose attachment the cluster takes away while its VM us
 	})
 
 	It("is free once its VM has ended", func(ctx context.Context) {
-		ended := []byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`)
-		_, err := cluster.CoreV1().Pods(w.namespace).Patch(ctx, vm, types.MergePatchType, ended, metav1.PatchOptions{}, "status")
-		Expect(err).NotTo(HaveOccurred())
+		w.end(ctx, vm)
 		w.must(ctx, "attach_disk", w.createVM(ctx, "two", disk), disk)
 	})
 })

@@ -303,6 +303,14 @@ func (w world) takeAway(ctx context.Context, pod string) {
 	Eventually(w.objects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + pod))
 }
 
+// end has a Pod end as if its node had evicted it: its object stays.
+func (w world) end(ctx context.Context, pod string) {
+	GinkgoHelper()
+	ended := []byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`)
+	_, err := cluster.CoreV1().Pods(w.namespace).Patch(ctx, pod, types.MergePatchType, ended, metav1.PatchOptions{}, "status")
+	Expect(err).NotTo(HaveOccurred())
+}
+
 // orNil returns what was found, or nil when there is none.
 func orNil[T any](found *T, err error) *T {
 	GinkgoHelper()
