@@ -74,6 +74,12 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Collect
 	if err != nil {
 		return nil, err
 	}
+	// Ages are by the clock that the objects were dated by: this machine's may have jumped.
+	server, err := cluster.Server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().Add(server.Ahead)
 	session := &machine.Session{
 		Call: &call.Call{
 			Ctx: ctx, Client: cluster, Director: c.Director, Log: slog.New(slog.DiscardHandler), PodOptions: c.Config.Pods,
@@ -82,7 +88,7 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Collect
 	}
 	var collected []Collected
 	var failed []error
-	for _, each := range found.leftOvers(time.Now(), cmp.Or(c.Grace, c.Config.Timeouts.longest())) {
+	for _, each := range found.leftOvers(now, cmp.Or(c.Grace, c.Config.Timeouts.longest())) {
 		outcome := "would be " + each.remedy
 		switch {
 		case each.remedy == "":

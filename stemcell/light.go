@@ -84,6 +84,9 @@ func (s Store) Pin(ctx context.Context, properties Properties) (string, error) {
 	}
 	pinned := at.Context().Digest(described.Digest.String())
 	found, err := platforms(pinned, s.reading(ctx, at)...)
+	if lost(err) { // what breaks off within an answer is not repeated by the library
+		found, err = platforms(pinned, s.reading(ctx, at)...)
+	}
 	if err != nil {
 		s.Log.Warn("the registry does not say which architectures the image is for; nodes of others are not kept from its VMs",
 			"image", at.String(), "error", err.Error())

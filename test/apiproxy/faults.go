@@ -113,6 +113,11 @@ func half(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	_ = http.NewResponseController(w).Flush()
 }
 
+// Instead answers request n, once, with what does so.
+func Instead(n int, answers http.HandlerFunc) Fault {
+	return at(n, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { answers(w, r) })
+}
+
 // Slow passes request n on after a while.
 func Slow(pause time.Duration) func(n int) Fault {
 	return func(n int) Fault {

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +15,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -22,18 +22,15 @@ import (
 
 // Proxy is a server on loopback that passes requests on to an API server.
 type Proxy struct {
+	Numbered
 	server *httptest.Server
 
-	mutex    sync.Mutex
-	requests []string
-	fault    Fault
-	token    string // none: requests come with credentials of their own
-	rights   map[string]bool
+	mutex   sync.Mutex
+	token   string // none: requests come with credentials of their own
+	rights  map[string]bool
+	targets []*url.URL
+	passed  int // requests that went on to a target
 }
-
-// Fault sees each request before it is passed on, with its number since the last Reset, starting at 1.
-// It passes it on by calling next, or does something else.
-type Fault func(n int, w http.ResponseWriter, r *http.Request, next http.Handler)
 
 // New starts a proxy for the cluster of a kubeconfig file. It refuses requests that may be answered with what is not so any more.
 func New(kubeconfig string) (*Proxy, error) {
@@ -67,10 +64,10 @@ func newProxy(kubeconfig string) (*Proxy, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(config.CAData)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 100}
-	p := &Proxy{token: config.BearerToken, rights: map[string]bool{}}
+	p := &Proxy{token: config.BearerToken, rights: map[string]bool{}, targets: []*url.URL{target}}
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(target)
+			r.SetURL(p.target())
 			// A client sends no credentials over plain HTTP.
 			if token := p.authorize(r.In); token != "" {
 				r.Out.Header.Set("Authorization", "Bearer "+token)
@@ -80,31 +77,15 @@ func newProxy(kubeconfig string) (*Proxy, error) {
 		FlushInterval: -1, // watches are streams
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
+	p.Next = forward
 	p.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("resourceVersion") == "0" {
 			http.Error(w, "whatever an API server remembers, however old, is nothing to go by", http.StatusBadRequest)
 			return
 		}
-		p.mutex.Lock()
-		p.requests = append(p.requests, describe(r))
-		n, fault := len(p.requests), p.fault
-		p.mutex.Unlock()
-		if fault == nil {
-			forward.ServeHTTP(w, r)
-			return
-		}
-		fault(n, w, r, forward)
+		p.ServeHTTP(w, r)
 	}))
 	return p, nil
-}
-
-// describe names a request as Kubernetes does: verb and path, a watch by name.
-func describe(r *http.Request) string {
-	verb := r.Method
-	if watches(r) {
-		verb = "WATCH"
-	}
-	return verb + " " + strings.TrimPrefix(r.URL.Path, "/api/v1/")
 }
 
 // As passes requests on with another user's token.
@@ -112,6 +93,25 @@ func (p *Proxy) As(token string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.token = token
+}
+
+// TakeTurns passes requests on to the API servers on these ports of loopback in turns, as a load balancer does.
+func (p *Proxy) TakeTurns(ports ...int) {
+	var targets []*url.URL
+	for _, port := range ports {
+		targets = append(targets, &url.URL{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", port)})
+	}
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.targets = targets
+}
+
+// target is where the next request goes.
+func (p *Proxy) target() *url.URL {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.passed++
+	return p.targets[p.passed%len(p.targets)]
 }
 
 // Rights are those that all requests so far needed, as "verb resource", for example "patch
@@ -146,20 +146,6 @@ func (p *Proxy) Close() {
 func (p *Proxy) Cut() {
 	p.Reset(func(int, http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) })
 	p.server.CloseClientConnections()
-}
-
-// Reset forgets the requests seen and sets what goes wrong from now on; nil for nothing.
-func (p *Proxy) Reset(fault Fault) {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	p.requests, p.fault = nil, fault
-}
-
-// Requests are those seen since the last Reset.
-func (p *Proxy) Requests() []string {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	return append([]string(nil), p.requests...)
 }
 
 // URL is where the proxy answers.

@@ -40,6 +40,17 @@ func (c *Cluster) registry() Process {
 		"-port", strconv.Itoa(registryPort), "-dir", filepath.Join(c.Dir, "registry")}}
 }
 
+// Process returns one of the processes that the cluster has once, by its name.
+func (c *Cluster) Process(name string) (Process, error) {
+	all := append(c.ControlPlane.processes(), c.csiProcesses()...)
+	for _, process := range append(all, c.registry(), c.provisioner(), c.dns()) {
+		if process.Name == name {
+			return process, nil
+		}
+	}
+	return Process{}, fmt.Errorf("the cluster has no process %s", name)
+}
+
 // Up starts what does not run, step by step, telling each.
 func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
 	began := time.Now()

@@ -64,7 +64,9 @@ func NewTestControlPlane(dir string) (*ControlPlane, error) {
 const apiService = "10.246.0.1"
 
 // URL is where the API server answers.
-func (c *ControlPlane) URL() string { return fmt.Sprintf("https://127.0.0.1:%d", c.APIPort) }
+func (c *ControlPlane) URL() string { return urlAt(c.APIPort) }
+
+func urlAt(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
 func (c *ControlPlane) pki(file string) string { return filepath.Join(c.Dir, "pki", file) }
 
@@ -94,7 +96,7 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 			return err
 		}
 		if process.Name == "kube-apiserver" {
-			if err := c.awaitReady(ctx, process); err != nil {
+			if err := awaitReady(ctx, process, c.URL()); err != nil {
 				return err
 			}
 		}
@@ -116,7 +118,7 @@ func (c *ControlPlane) Process(name string) Process {
 }
 
 func (c *ControlPlane) processes() []Process {
-	etcd := fmt.Sprintf("http://127.0.0.1:%d", c.EtcdPort)
+	etcd := c.etcdURL()
 	peer := fmt.Sprintf("http://127.0.0.1:%d", c.EtcdPeerPort)
 	process := func(name string, args ...string) Process {
 		return Process{Name: name, Dir: c.Dir, Args: append([]string{name}, args...), Child: c.Child}
@@ -125,17 +127,7 @@ func (c *ControlPlane) processes() []Process {
 		process("etcd", "--data-dir="+filepath.Join(c.Dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
 			"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
 			"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer),
-		process("kube-apiserver", append([]string{
-			"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.APIPort),
-			"--cert-dir=" + filepath.Join(c.Dir, "pki"), "--tls-cert-file=" + c.pki("apiserver.crt"), "--tls-private-key-file=" + c.pki("apiserver.key"),
-			"--client-ca-file=" + c.pki("ca.crt"), "--token-auth-file=" + c.pki("tokens.csv"),
-			"--authorization-mode=Node,RBAC", "--allow-privileged=true", "--endpoint-reconciler-type=none",
-			"--service-cluster-ip-range=10.246.0.0/16",
-			"--service-account-issuer=https://kubernetes.default.svc",
-			"--service-account-key-file=" + c.pki("service-accounts.crt"), "--service-account-signing-key-file=" + c.pki("service-accounts.key"),
-			"--kubelet-preferred-address-types=InternalIP",
-			"--kubelet-client-certificate=" + c.pki("kubelet-client.crt"), "--kubelet-client-key=" + c.pki("kubelet-client.key"),
-		}, c.APIServerFlags...)...),
+		c.apiServer("kube-apiserver", c.APIPort),
 		process("kube-controller-manager", "--kubeconfig="+c.Kubeconfig("system:kube-controller-manager"), "--leader-elect=false",
 			"--secure-port=0", "--use-service-account-credentials", "--root-ca-file="+c.pki("ca.crt"),
 			"--service-account-private-key-file="+c.pki("service-accounts.key")),
@@ -143,10 +135,37 @@ func (c *ControlPlane) processes() []Process {
 	}
 }
 
-func (c *ControlPlane) awaitReady(ctx context.Context, server Process) error {
+func (c *ControlPlane) etcdURL() string { return fmt.Sprintf("http://127.0.0.1:%d", c.EtcdPort) }
+
+func (c *ControlPlane) apiServer(name string, port int) Process {
+	return Process{Name: name, Dir: c.Dir, Child: c.Child, Args: append([]string{
+		"kube-apiserver",
+		"--etcd-servers=" + c.etcdURL(), "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
+		"--cert-dir=" + filepath.Join(c.Dir, "pki"), "--tls-cert-file=" + c.pki("apiserver.crt"), "--tls-private-key-file=" + c.pki("apiserver.key"),
+		"--client-ca-file=" + c.pki("ca.crt"), "--token-auth-file=" + c.pki("tokens.csv"),
+		"--authorization-mode=Node,RBAC", "--allow-privileged=true", "--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=10.246.0.0/16",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.pki("service-accounts.crt"), "--service-account-signing-key-file=" + c.pki("service-accounts.key"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--kubelet-client-certificate=" + c.pki("kubelet-client.crt"), "--kubelet-client-key=" + c.pki("kubelet-client.key"),
+	}, c.APIServerFlags...)}
+}
+
+// StartSecondAPIServer starts another API server of the same etcd, unless it runs, and waits until it is ready. Start and Stop
+// do not know it.
+func (c *ControlPlane) StartSecondAPIServer(ctx context.Context, port int) (Process, error) {
+	server := c.apiServer("kube-apiserver-2", port)
+	if err := server.Start(); err != nil {
+		return server, err
+	}
+	return server, awaitReady(ctx, server, urlAt(port))
+}
+
+func awaitReady(ctx context.Context, server Process, url string) error {
 	ask := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	err := Eventually(ctx, time.Minute, "the API server to be ready", func(context.Context) (bool, error) {
-		answer, err := ask.Get(c.URL() + "/readyz")
+		answer, err := ask.Get(url + "/readyz")
 		if err != nil {
 			return false, err
 		}

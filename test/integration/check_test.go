@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os/exec"
 	"slices"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -78,10 +77,8 @@ var _ = Describe("A check of the cluster", func() {
 	var w world
 	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
 
-	It("holds where the CPI works, with its own rights, in less than ten seconds, and makes nothing", func(ctx context.Context) {
-		started := time.Now()
+	It("holds where the CPI works, with its own rights, and makes nothing", func(ctx context.Context) {
 		said := checked(ctx, w.Director)
-		Expect(time.Since(started)).To(BeNumerically("<", 10*time.Second))
 		Expect(said.status).To(BeZero())
 		var names []string
 		for _, check := range preflight.Checks() {

@@ -2,9 +2,12 @@ package integration
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -93,6 +96,23 @@ var _ = Describe("Left-overs", func() {
 		Expect(w.listed(ctx, patient.Config)).To(ContainElement(listed))
 		Eventually(w.listed).WithContext(ctx).WithArguments(patient.Config, "-grace", "1s").Should(ContainElement(
 			And(ContainSubstring("/agent-killed ("), ContainSubstring("would be deleted"))))
+	})
+
+	It("are as old as by the API server's clock, whatever this machine's says", func(ctx context.Context) {
+		Expect(w.killed(ctx, 3, "create_vm", "killed", stemcellCID, behind(fixed(nil)), onDynamic(), []string{}, map[string]any{})).To(BeTrue())
+		patient := w.withTimeouts(map[string]any{})
+		Expect(w.listed(ctx, patient.Config)).To(ContainElement(And(ContainSubstring("/agent-killed ("), ContainSubstring(": stays"))))
+		proxy.Reset(func(_ int, answer http.ResponseWriter, request *http.Request, next http.Handler) {
+			if request.URL.Path != "/version" {
+				next.ServeHTTP(answer, request)
+				return
+			}
+			said := httptest.NewRecorder()
+			next.ServeHTTP(said, request)
+			answer.Header().Set("Date", time.Now().Add(2*time.Hour).UTC().Format(http.TimeFormat))
+			_, _ = answer.Write(said.Body.Bytes())
+		})
+		Expect(w.listed(ctx, patient.Config)).To(ContainElement(And(ContainSubstring("/agent-killed (120m"), ContainSubstring("would be deleted"))))
 	})
 
 	It("are snapshots that no call has answered with", func(ctx context.Context) {

@@ -266,7 +266,7 @@ var _ = Describe("A call with the credentials of a program", func() {
 		Expect(response.Error).To(And(HaveField("Type", "Bosh::Clouds::CloudError"), HaveField("Message", And(
 			ContainSubstring("has the program credentials-of-nowhere give the credentials, and this machine does not have it"),
 			ContainSubstring("the service account of its Pod, or by a token"), ContainSubstring("docs/credentials.md")))))
-		Expect(time.Since(started)).To(BeNumerically("<", 3*time.Second), "and is not looked for again and again")
+		Expect(time.Since(started)).To(BeNumerically("<", 20*time.Second), "and is not looked for again and again, for 30 s")
 		Expect(checked(ctx, w.direct(user("credentials-of-nowhere"))).results["api"]).To(
 			are(preflight.Fails, "the program credentials-of-nowhere", "correct the user's entry in kubernetes.kubeconfig"))
 	})

@@ -21,12 +21,18 @@ import (
 type outage struct {
 	name  string
 	lasts time.Duration
-	begin func(of []*player)
-	end   func(ctx context.Context)
+	// before is what is so before calls are made, if anything is.
+	before func(ctx context.Context, of []*player)
+	begin  func(of []*player)
+	end    func(ctx context.Context)
 }
 
 // outages are what a cluster goes through as a whole.
 func outages() []outage {
+	return append(outagesOfAll(), outagesOfOneServer()...)
+}
+
+func outagesOfAll() []outage {
 	frozen := func(name string, processes func() []embedded.Process) outage {
 		each := func(signal syscall.Signal) {
 			for _, process := range processes() {
@@ -56,6 +62,40 @@ func outages() []outage {
 				}
 			},
 			end: func(context.Context) {},
+		},
+	}
+}
+
+// outagesOfOneServer befall one of two API servers, to which requests go in turns.
+func outagesOfOneServer() []outage {
+	var second embedded.Process
+	var port int
+	start := func(ctx context.Context) {
+		var err error
+		second, err = plane.StartSecondAPIServer(ctx, port)
+		Expect(err).NotTo(HaveOccurred(), second.LastLines)
+	}
+	pair := func(ctx context.Context, of []*player) {
+		var err error
+		port, err = embedded.FreePort()
+		Expect(err).NotTo(HaveOccurred())
+		start(ctx)
+		DeferCleanup(func() { Expect(second.Kill()).To(Succeed()) })
+		for _, each := range of {
+			each.stage.proxy.TakeTurns(plane.APIPort, port)
+			DeferCleanup(func() { each.stage.proxy.TakeTurns(plane.APIPort) })
+		}
+	}
+	signal := func(signal syscall.Signal) { Expect(syscall.Kill(second.PID(), signal)).To(Succeed()) }
+	return []outage{
+		{
+			name: "one of two API servers stands still for 10 seconds, and is behind after that", lasts: 10 * time.Second, before: pair,
+			begin: func([]*player) { signal(syscall.SIGSTOP) }, end: func(context.Context) { signal(syscall.SIGCONT) },
+		},
+		{
+			name:  "one of two API servers is killed, and a load balancer goes on to send it requests for 10 seconds",
+			lasts: 10 * time.Second, before: pair,
+			begin: func([]*player) { Expect(second.Kill()).To(Succeed()) }, end: start,
 		},
 	}
 }
@@ -114,6 +154,9 @@ func newPlayer(ctx context.Context, played scenario) *player {
 // nothing had been.
 func suffer(ctx context.Context, from outage, players []*player, chance *rand.Rand) (endured int) {
 	GinkgoHelper()
+	if from.before != nil {
+		from.before(ctx, players)
+	}
 	for _, p := range players {
 		p.stage.prepare(ctx, p.scenario)
 		p.arguments = p.call(p.stage)

@@ -255,6 +255,16 @@ func manual(address string) map[string]any {
 		"cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
 }
 
+// tries counts the requests for an object of this kind since the proxy's last Reset.
+func tries(kind string) (n int) {
+	for _, request := range proxy.Requests() {
+		if strings.HasPrefix(request, "POST ") && strings.HasSuffix(request, "/"+kind) {
+			n++
+		}
+	}
+	return n
+}
+
 // createVM makes a machine on a dynamic network and returns its CID.
 //
 // Like the director, it names the disks that the machine is to get: their volumes can be reached from
