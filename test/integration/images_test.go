@@ -12,7 +12,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
@@ -42,6 +44,33 @@ var _ = Describe("A node that has to ask the registry at each start of a contain
 		Expect(w.fails(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("registry.example.com/stemcell: not found"))
 		Expect(time.Since(started)).To(BeNumerically("<", time.Minute))
 		Expect(w.objects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
+	})
+})
+
+var _ = Describe("A node whose own disk is full", func() {
+	It("refuses an attachment, which attach_disk says in its words, and takes it once there is room", func(ctx context.Context) {
+		w, vm, disk := newWorldWithDisk(ctx)
+		attachment := disk + "-attachment"
+		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
+				annotateBody(r, map[string]string{"test/hold": "until the node refuses it"})
+			}
+			next.ServeHTTP(rw, r)
+		})
+		go func() {
+			defer GinkgoRecover()
+			Eventually(func() error {
+				_, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, attachment, metav1.GetOptions{})
+				return err
+			}).WithContext(ctx).Should(Succeed())
+			refused := []byte(`{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: ephemeral-storage."}}`)
+			_, err := cluster.CoreV1().Pods(w.namespace).Patch(ctx, attachment, types.MergePatchType, refused, metav1.PatchOptions{}, "status")
+			Expect(err).NotTo(HaveOccurred())
+		}()
+		Expect(w.fails(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("The node was low on resource: ephemeral-storage"))
+		proxy.Reset(nil)
+		w.must(ctx, "attach_disk", vm, disk)
+		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
 	})
 })
 
