@@ -3,6 +3,7 @@ package apiproxy
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -106,7 +107,7 @@ func half(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	whole := httptest.NewRecorder()
 	next.ServeHTTP(whole, r)
 	body := whole.Body.Bytes()
-	w.Header().Set("Content-Type", whole.Header().Get("Content-Type"))
+	maps.Copy(w.Header(), whole.Header())
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(whole.Code)
 	_, _ = w.Write(body[:len(body)/2])

@@ -200,11 +200,6 @@ func (each delivery) disturb(ctx context.Context, d *depot, c cell, undisturbed 
 // registryDisturbances are what can happen at a request to a registry.
 func registryDisturbances() []disturbance {
 	all := append(endings(), broken()...)
-	for i := range all {
-		if befalls := all[i].befalls; befalls != nil { // what breaks within the answer's body
-			all[i].befalls = func(request string) bool { return befalls(request) && !strings.HasPrefix(request, "HEAD ") }
-		}
-	}
 	for _, refusal := range []struct {
 		status   int
 		code     string
