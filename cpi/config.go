@@ -97,8 +97,8 @@ func LoadConfig(path string) (Config, error) {
 // Validate checks the whole configuration before anything is done with it.
 func (c Config) Validate() error {
 	for _, check := range []func() error{
-		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Disk.Validate, c.Stemcell.Validate, c.Pods.Validate,
-		c.Timeouts.Validate,
+		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Disk.Validate, c.Stemcell.Validate,
+		func() error { return checkPrefetch(c.Stemcell.Prefetch) }, c.Pods.Validate, c.Timeouts.Validate,
 	} {
 		if err := check(); err != nil {
 			return err

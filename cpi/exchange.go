@@ -133,8 +133,11 @@ type session struct {
 	stemcellAPI *int // the api_version of the stemcell that the call is about; nil when the director does not tell
 }
 
-// connect makes the cluster's client. It sends nothing.
+// connect makes the cluster's client, once. It sends nothing.
 func (s *session) connect() (err error) {
+	if s.Client != nil {
+		return nil
+	}
 	s.Client, err = kube.New(s.config.Kubernetes, s.config.Timeouts.Request.Duration)
 	if err != nil {
 		return call.Invalid("%w", err)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +27,9 @@ import (
 // never touches a disk (the claim for a copy that was never finished is none), nor anything of another director. What
 // others have left of the CPI's own work it tells of too, and makes good: a disk that lost its attachment.
 type Collector struct {
-	Config   Config
+	Config Config
+	// Assumed tells that Config is not the director's, so that what its settings alone make a left-over is none.
+	Assumed  bool
 	Director string // the director's UUID
 	Confirm  bool
 	Grace    time.Duration // what is younger may belong to a call that still runs; 0: the longest of the timeouts
@@ -173,6 +176,10 @@ func (s survey) leftOvers(now time.Time, patience time.Duration) []leftOver {
 	s.ofMachines(f)
 	s.ofDisks(f)
 	s.ofGroups(f)
+	for _, set := range s.prefetching {
+		f.add("DaemonSet", set, "nodes keep the image of stemcell "+set.Annotations[manifest.AnnotationStemcell]+
+			" for it, and stemcell.prefetch is not enabled any more", deleted, nil)
+	}
 	return f.found
 }
 
@@ -282,6 +289,12 @@ func settle(s *machine.Session, left leftOver) error {
 		return s.Services.DeleteUnchanged(s.Ctx, object)
 	case *corev1.PersistentVolumeClaim:
 		return s.Claims.DeleteUnchanged(s.Ctx, object)
+	case *appsv1.DaemonSet:
+		sets, err := s.DaemonSets()
+		if err != nil {
+			return err
+		}
+		return sets.Delete(s.Ctx, object)
 	case *extension.VolumeSnapshot:
 		snapshots, err := s.Snapshots()
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,6 +111,14 @@ var _ = Describe("What is left over", func() {
 		Expect(collected(lost)).To(HaveKeyWithValue("PersistentVolumeClaim/disk-1", ContainSubstring("it stays until the disk is free: ")))
 		vm.Status.Phase = corev1.PodFailed
 		Expect(collected(lost)).To(BeEmpty())
+	})
+
+	It("is what has nodes keep a stemcell's image, where that is not wanted any more", func() {
+		wanted := manifest.Prefetch{Director: "d", Stemcell: "sc"}
+		set, err := wanted.DaemonSet(wanted.Pod())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(collected(survey{prefetching: []*appsv1.DaemonSet{set}})).To(HaveKeyWithValue("DaemonSet/"+set.Name,
+			"nodes keep the image of stemcell sc for it, and stemcell.prefetch is not enabled any more: deleted"))
 	})
 
 	It("is not what is being deleted already", func() {

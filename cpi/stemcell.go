@@ -18,7 +18,7 @@ func (s *session) stemcells() stemcell.Store {
 }
 
 // createStemcell returns the reference of the image that a light stemcell names, or pushes a heavy
-// one's. No request is sent to the cluster.
+// one's. No request is sent to the cluster unless nodes are to pull the image already.
 func (s *session) createStemcell(image string, properties json.RawMessage) (string, error) {
 	var named stemcell.Properties
 	if err := json.Unmarshal(properties, &named); err != nil {
@@ -29,13 +29,22 @@ func (s *session) createStemcell(image string, properties json.RawMessage) (stri
 	}
 	if named.Light() {
 		cid, err := s.stemcells().Pin(s.Ctx, named)
-		return cid, stemcellError(err)
+		if err != nil {
+			return "", stemcellError(err)
+		}
+		return cid, s.prefetch(cid)
 	}
 	if err := checkImage(image); err != nil {
 		return "", err
 	}
+	if err := s.admitPrefetch(); err != nil {
+		return "", err
+	}
 	cid, err := s.stemcells().Push(s.Ctx, image, named, map[string]string{manifest.LabelDirector: s.Director})
-	return cid, stemcellError(err)
+	if err != nil {
+		return "", stemcellError(err)
+	}
+	return cid, s.prefetch(cid) // if this fails, the image waits for the repeated call, which does not push it again
 }
 
 // checkImage refuses a stemcell that neither names an image nor brings one.
@@ -77,10 +86,11 @@ func stemcellError(err error) error {
 }
 
 // deleteStemcell removes the image that the CPI pushed, unless a VM uses it: its node may have to pull
-// it again. A light stemcell's image is not the CPI's, and its registry is left alone.
+// it again. A light stemcell's image is not the CPI's, and its registry is left alone. Nodes that keep the image, of either
+// kind, do so no longer.
 func (s *session) deleteStemcell(cid string) error {
 	if !stemcell.Heavy(cid) {
-		return nil
+		return s.endPrefetch(cid)
 	}
 	if err := s.connect(); err != nil {
 		return err
@@ -94,6 +104,9 @@ func (s *session) deleteStemcell(cid string) error {
 		return err
 	case used:
 		return call.CloudError.Errorf("stemcell %s is in use by VM %s: delete or recreate that VM first", cid, user.Name)
+	}
+	if err := s.endPrefetch(cid); err != nil {
+		return err
 	}
 	return stemcellError(s.stemcells().Delete(s.Ctx, cid))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 
@@ -25,6 +26,8 @@ type survey struct {
 	used      []*corev1.PersistentVolumeClaim // disks that machines use
 	// unfinished are snapshots that no call has answered with
 	unfinished []*extension.VolumeSnapshot
+	// prefetching have nodes keep stemcells' images, where that is not wanted any more
+	prefetching []*appsv1.DaemonSet
 }
 
 // survey lists the Pods after what is there for them, which was made after them; and likewise what the
@@ -56,12 +59,33 @@ func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, er
 	if err != nil {
 		return survey{}, err
 	}
+	prefetching, err := c.prefetching(ctx, cluster, which.Labels)
+	if err != nil {
+		return survey{}, err
+	}
 	pods, err := cluster.Pods.List(ctx, which)
 	if err != nil {
 		return survey{}, err
 	}
 	templates, err := cluster.Templates.List(ctx, which)
-	return survey{pods.Items, services.Items, budgets.Items, templates.Items, copies.Items, used.Items, unfinished}, err
+	return survey{pods.Items, services.Items, budgets.Items, templates.Items, copies.Items, used.Items, unfinished, prefetching}, err
+}
+
+// prefetching are none where the setting is on: which stemcells there are, the director alone knows. Nor are there any where the
+// CPI was given no right to them (rbac-prefetch.yaml).
+func (c Collector) prefetching(ctx context.Context, cluster *kube.Client, ofDirector string) ([]*appsv1.DaemonSet, error) {
+	if c.Assumed || c.Config.Stemcell.Prefetch.Enabled {
+		return nil, nil
+	}
+	client, err := cluster.DaemonSets()
+	if err != nil {
+		return nil, err
+	}
+	found, err := client.List(ctx, kube.Selection{Labels: ofDirector + "," + manifest.LabelRole + "=" + manifest.RolePrefetch})
+	if errors.Is(err, kube.ErrRefused) {
+		return nil, nil
+	}
+	return found.Items, err
 }
 
 // unfinishedSnapshots are none where the cluster takes none, or the CPI was given no right to any (rbac.yaml).

@@ -3,6 +3,7 @@ package kube
 import (
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,6 +91,18 @@ func (c *Client) Budgets() (*Resource[*policyv1.PodDisruptionBudget, *policyv1.P
 	}
 	return resource(via, "PodDisruptionBudget", "poddisruptionbudgets",
 		newOf[policyv1.PodDisruptionBudget], newOf[policyv1.PodDisruptionBudgetList]), nil
+}
+
+// DaemonSets are the namespace's. Few calls need them, likewise.
+func (c *Client) DaemonSets() (*Resource[*appsv1.DaemonSet, *appsv1.DaemonSetList], error) {
+	via, err := c.connect("/apis", appsv1.SchemeGroupVersion, func(scheme *runtime.Scheme) error {
+		scheme.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.DaemonSet{}, &appsv1.DaemonSetList{})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resource(via, "DaemonSet", "daemonsets", newOf[appsv1.DaemonSet], newOf[appsv1.DaemonSetList]), nil
 }
 
 // connect makes a connection for the kinds of one API group. Built-in kinds travel as protobuf, and know strategic

@@ -22,6 +22,8 @@ type Options struct {
 	RegistryMirrors map[string]string `json:"registry_mirrors"`
 	// Registry is where heavy stemcells are pushed to.
 	Registry Registry `json:"registry"`
+	// Prefetch has nodes pull images before they are needed. Who knows the cluster checks it.
+	Prefetch Prefetch `json:"prefetch"`
 }
 
 // Registry is a repository that the CPI may write to. Its credentials and CA are also used to ask the

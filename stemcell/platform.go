@@ -26,10 +26,10 @@ func Architectures(cid string) []string {
 }
 
 // SameImage reports whether the CIDs stand for the same image, whatever is noted of it.
-func SameImage(cid, other string) bool { return unmarked(cid) == unmarked(other) }
+func SameImage(cid, other string) bool { return Reference(cid) == Reference(other) }
 
-// unmarked is the CID without what is noted of its image.
-func unmarked(cid string) string {
+// Reference is the CID without what is noted of its image.
+func Reference(cid string) string {
 	reference, _, _ := strings.Cut(cid, platformMark)
 	return reference
 }

@@ -14,9 +14,17 @@ const heavyMark = "heavy://"
 // Heavy reports whether the CPI pushed the image of the stemcell with this CID.
 func Heavy(cid string) bool { return strings.HasPrefix(cid, heavyMark) }
 
+// Sample is a CID as a heavy stemcell gets it, of an image that no registry has; "" without a registry to push to.
+func (o Options) Sample() string {
+	if o.Registry.Repository == "" {
+		return ""
+	}
+	return heavyMark + o.Registry.Repository + "@sha256:" + strings.Repeat("0", 64)
+}
+
 // Image is the reference by which a node pulls the image that a stemcell's CID stands for.
 func (o Options) Image(cid string) (string, error) {
-	given := unmarked(cid)
+	given := Reference(cid)
 	if Heavy(cid) {
 		pushed, err := pushedAs(cid)
 		if err != nil {
@@ -43,7 +51,7 @@ func (o Options) Image(cid string) (string, error) {
 
 // pushedAs is the reference of a heavy stemcell's image where it was pushed.
 func pushedAs(cid string) (name.Digest, error) {
-	reference, err := name.NewDigest(strings.TrimPrefix(unmarked(cid), heavyMark))
+	reference, err := name.NewDigest(strings.TrimPrefix(Reference(cid), heavyMark))
 	if err != nil {
 		return name.Digest{}, fmt.Errorf("stemcell CID %q is not %s and an image reference with a digest; "+
 			"upload the stemcell again", cid, heavyMark)

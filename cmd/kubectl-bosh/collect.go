@@ -37,6 +37,7 @@ func newCollectCommand(connection *connection) *cobra.Command {
 			if collector.Config, err = configOr(config); err != nil {
 				return err
 			}
+			collector.Assumed = config == ""
 			client, _, err := connection.open()
 			if err != nil {
 				return err

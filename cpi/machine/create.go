@@ -34,7 +34,7 @@ func (s *Session) Create(wanted Request) (cid string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := s.bringPullSecret(vm.Image); err != nil {
+	if err := s.BringPullSecret(vm.Image); err != nil {
 		return "", creationFailed(err)
 	}
 	near, err := s.placeNear(&vm, wanted.Disks)

@@ -20,9 +20,9 @@ func (s *Session) usePullSecret(vm *manifest.VM) error {
 	return err
 }
 
-// bringPullSecret sees to it that the Secret with which nodes pull this image is there and holds what
+// BringPullSecret sees to it that the Secret with which nodes pull this image is there and holds what
 // is configured now. Pods find it by its name, so that machines made before get new credentials, too.
-func (s *Session) bringPullSecret(image string) error {
+func (s *Session) BringPullSecret(image string) error {
 	name, content, err := s.Stemcell.PullSecret(image)
 	if err != nil || name == "" {
 		return err

@@ -57,6 +57,7 @@ func Checks() []Check {
 		{"rights-snapshots", Advised, lookAtRights(snapshots)},
 		{"rights-events", Advised, lookAtEvents},
 		{"rights-networks", Advised, lookAtRights(networks)},
+		{"rights-prefetch", Required, lookAtPrefetch},
 	}
 	checks = append(checks, creations()...)
 	return append(checks,

@@ -106,5 +106,6 @@ func failed(err error, rights string) finding {
 const (
 	rightsOfCalls    = "docs/rbac.yaml"
 	rightsOfNetworks = "docs/rbac-networks.yaml"
+	rightsOfPrefetch = "docs/rbac-prefetch.yaml"
 	rightsOfChecks   = "docs/rbac-check.yaml"
 )

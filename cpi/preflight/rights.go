@@ -49,6 +49,10 @@ var (
 		{"", "events", "create", false},
 	}, "apply " + rightsOfCalls + " as it is; or have calls leave no Events (events.enabled: false)"}
 
+	prefetch = rights{[]rule{
+		{"apps", "daemonsets", "get list create delete", false},
+	}, "kubectl apply --namespace NAMESPACE -f " + rightsOfPrefetch + "; or disable stemcell.prefetch"}
+
 	networks = rights{[]rule{
 		{"crd.projectcalico.org", "ippools", "get list create delete", true},
 		{"crd.projectcalico.org", "ipreservations", "get create delete", true},
@@ -91,6 +95,14 @@ func lookAtEvents(ctx context.Context, s *subject) finding {
 		return ok("calls leave none (events.enabled: false)")
 	}
 	return lookAtRights(events)(ctx, s)
+}
+
+// lookAtPrefetch asks for the right to have nodes pull stemcells' images, where create_stemcell is to.
+func lookAtPrefetch(ctx context.Context, s *subject) finding {
+	if !s.config.Stemcell.Prefetch.Enabled {
+		return ok("nodes pull images when they need them (stemcell.prefetch.enabled: false)")
+	}
+	return lookAtRights(prefetch)(ctx, s)
 }
 
 func firstOf(failures []error) int {

@@ -44,6 +44,7 @@ var _ = Describe("The rights that are asked for", func() {
 	It("are those of the files, each in one of the checks", func() {
 		Expect(slices.Concat(calls.rules, snapshots.rules, events.rules)).To(ConsistOf(given(rightsOfCalls)))
 		Expect(networks.rules).To(ConsistOf(given(rightsOfNetworks)))
+		Expect(prefetch.rules).To(ConsistOf(given(rightsOfPrefetch)))
 	})
 })
 

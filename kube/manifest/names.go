@@ -36,6 +36,8 @@ const (
 	LabelCopy = Prefix + "copy"
 	// LabelUnfinished is on a snapshot until the call that takes it answers.
 	LabelUnfinished = Prefix + "unfinished"
+	// LabelPrefetch is on the Pods that have nodes pull a stemcell's image: the name of their DaemonSet.
+	LabelPrefetch = Prefix + "prefetch"
 )
 
 // Roles, the values of LabelRole: what an object is for.
@@ -54,6 +56,7 @@ const (
 	RoleService    = "service"
 	RoleBudget     = "budget"
 	RoleNetwork    = "network"
+	RolePrefetch   = "prefetch" // the DaemonSet with which nodes pull a stemcell's image, and its Pods
 )
 
 // Values of LabelCopy.
@@ -67,9 +70,9 @@ const (
 // Annotations of machines.
 const (
 	// AnnotationDigest identifies what create_vm was asked for, so that a repeated call can tell
-	// whether the Pod it finds is its own.
+	// whether the Pod it finds is its own; and likewise what the DaemonSet of a create_stemcell is to be.
 	AnnotationDigest = Prefix + "digest"
-	// AnnotationStemcell is the CID of the stemcell that a VM was made from.
+	// AnnotationStemcell is the CID of the stemcell that a VM was made from, or whose image nodes pull.
 	AnnotationStemcell = Prefix + "stemcell"
 	// AnnotationAddress asks the CNI shim for the Pod's addresses.
 	AnnotationAddress = Prefix + "ip-address"
@@ -127,7 +130,7 @@ const (
 // reserved are the labels and annotations that the CPI itself works with. names_test.go proves that none is
 // missing: one that is would be the operator's to set, and a VM's metadata could overwrite it.
 var reserved = []string{
-	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelAddress, LabelCopy, LabelUnfinished,
+	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelAddress, LabelCopy, LabelUnfinished, LabelPrefetch,
 	AnnotationDigest, AnnotationStemcell, AnnotationAddress, AnnotationBudget, AnnotationAddresses, AnnotationMetadata,
 	AnnotationSize, AnnotationFilesystem, AnnotationFormatted, AnnotationReserve, AnnotationSnapshotClass, AnnotationAttach,
 	AnnotationCopyOf, AnnotationCopiedTo, AnnotationKeep, AnnotationCall,

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -44,8 +45,8 @@ func debiansRegistry(ctx context.Context) (registry, error) {
 }
 
 // pushTo gives the world's CPI a registry for heavy stemcells, which the node reaches by another name
-// when there is one.
-func (w *world) pushTo(r registry, pullName string) {
+// when there is one, and what else is said of stemcells.
+func (w *world) pushTo(r registry, pullName string, more map[string]any) {
 	GinkgoHelper()
 	configured := map[string]any{
 		"repository": r.Host() + "/bosh/stemcells", "ca": r.CA(),
@@ -58,7 +59,9 @@ func (w *world) pushTo(r registry, pullName string) {
 		configured["pull_repository"] = pullName + "/bosh/stemcells"
 	}
 	Expect(w.embedded.Nodes[0].TrustRegistry(name, r.Host(), r.CA())).To(Succeed())
-	w.Director = w.directorWith(w.kubeconfig, map[string]any{"stemcell": map[string]any{"registry": configured}})
+	section := map[string]any{"registry": configured}
+	maps.Copy(section, more)
+	w.Director = w.directorWith(w.kubeconfig, map[string]any{"stemcell": section})
 }
 
 // heavyStemcell makes a warden stemcell's tarball with this root filesystem, which holds the mark, and
@@ -95,7 +98,7 @@ var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
 			r, err := start(ctx)
 			Expect(err).NotTo(HaveOccurred())
 			DeferCleanup(r.Close)
-			w.pushTo(r, pullName)
+			w.pushTo(r, pullName, nil)
 			mark := fmt.Sprintf("%s at %s", w.namespace, time.Now())
 			image, properties := heavyStemcell(os.Getenv(rootfs), mark)
 
@@ -133,6 +136,55 @@ var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
 		Entry("with runit, from go-containerregistry's", gosRegistry, "E2E_ROOTFS", "", NodeTimeout(longTest)),
 		Entry("with systemd, from Debian's, by the node's own name for it", debiansRegistry, "E2E_ROOTFS_SYSTEMD", "stemcells.bosh.test", NodeTimeout(longTest)),
 	)
+})
+
+// pulled counts the requests by which a node has fetched what is in images.
+func pulled(r registry) (count int) {
+	for _, request := range r.Requests() {
+		if strings.HasPrefix(request, "GET /v2/bosh/stemcells/blobs/") {
+			count++
+		}
+	}
+	return count
+}
+
+var _ = Describe("A stemcell whose image nodes pull before it is needed", Label("stemcells"), func() {
+	It("is on the node before the first VM, which pulls nothing, and leaves nothing when it is deleted", func(ctx context.Context) {
+		w := newWorld(ctx)
+		r, err := gosRegistry(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(r.Close)
+		w.pushTo(r, "", map[string]any{"prefetch": map[string]any{
+			"enabled": true, "node_selector": map[string]any{corev1.LabelHostname: w.embedded.Nodes[0].Name},
+		}})
+		mark := fmt.Sprintf("%s at %s", w.namespace, time.Now())
+		image, properties := heavyStemcell(os.Getenv("E2E_ROOTFS"), mark)
+		cid := w.must(ctx, "create_stemcell", image, properties).Text()
+		ofImage := metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=prefetch"}
+		Eventually(func(g Gomega) {
+			found, err := w.cluster.CoreV1().Pods(w.namespace).List(ctx, ofImage)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(found.Items).To(HaveLen(1))
+			g.Expect(found.Items[0].Status.Conditions).To(ContainElement(And(
+				HaveField("Type", corev1.PodReady), HaveField("Status", corev1.ConditionTrue))), "%v", found.Items[0].Status)
+		}).WithContext(ctx).Should(Succeed())
+
+		before := pulled(r)
+		Expect(before).To(BeNumerically(">", 0))
+		m := w.bringMachine(ctx, wanted{stemcellCID: cid})
+		Expect(m.run(ctx, "cat /etc/stemcell-mark")).To(Equal(mark))
+		Expect(pulled(r)).To(Equal(before))
+
+		w.must(ctx, "delete_vm", m.cid)
+		w.must(ctx, "delete_stemcell", cid)
+		sets, err := w.cluster.AppsV1().DaemonSets(w.namespace).List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(sets.Items).To(BeEmpty())
+		Eventually(func() ([]corev1.Pod, error) {
+			found, err := w.cluster.CoreV1().Pods(w.namespace).List(ctx, ofImage)
+			return found.Items, err
+		}).WithContext(ctx).Should(BeEmpty())
+	}, NodeTimeout(longTest))
 })
 
 // olderAgentConfig is the agent.json of the Kubernetes stemcells of 2018.

@@ -13,7 +13,8 @@ import (
 )
 
 func attempts() []attempt {
-	return slices.Concat(attemptsWithMachines(), attemptsWithChanges(), attemptsWithAttachments(), attemptsWithProofs(), attemptsWithObjects())
+	return slices.Concat(attemptsWithMachines(), attemptsWithChanges(), attemptsWithAttachments(), attemptsWithProofs(), attemptsWithObjects(),
+		attemptsWithDaemonSets())
 }
 
 func attemptsWithMachines() []attempt {

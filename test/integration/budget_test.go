@@ -5,6 +5,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/stemcells"
 )
 
 // The most requests that a call may send to the API server when nothing goes wrong; a watch counts as
@@ -62,6 +64,23 @@ var _ = Describe("The number of requests", func() {
 		disk := w.usedDisk(ctx, w.createVM(ctx, "one"), map[string]any{})
 		counts(ctx, 6+event, "snapshot_disk", disk, map[string]any{})
 		counts(ctx, 3+1+2+3+event, "create_vm", "near", stemcellCID, map[string]any{}, onDynamic(), []string{disk}, map[string]any{})
+	})
+
+	It("is one for a stemcell that nodes are to pull, and two when that is known or ends", func(ctx context.Context) {
+		w.Director = w.prefetching(ctx, enabled, nil)
+		counts(ctx, 1, "create_stemcell", "image", light)
+		counts(ctx, 2, "create_stemcell", "image", light)
+		counts(ctx, 2, "delete_stemcell", stemcellCID)
+		counts(ctx, 1, "delete_stemcell", stemcellCID)
+	})
+
+	It("is one more for a heavy stemcell that nodes are to pull, which the cluster is asked about before its image is pushed", func(ctx context.Context) {
+		registry := stemcells.New(false)
+		DeferCleanup(registry.Close)
+		w.Director = w.prefetching(ctx, enabled, pushedTo(registry))
+		image, properties := heavyImage()
+		const pullSecret = 2 // looked for, and made
+		counts(ctx, 1+pullSecret+1, "create_stemcell", image, properties)
 	})
 
 	It("grows by one for each Service of a machine, and by two for one that is shared", func(ctx context.Context) {

@@ -30,7 +30,8 @@ const recreated = " with disk_strategy: recreate"
 func scenarios() []scenario {
 	all := append(scenariosOfMachines(), scenariosOfNewMachines()...)
 	all = append(all, scenariosOfAttachments()...)
-	return append(append(all, scenariosOfDisks()...), scenariosOfNetworks()...)
+	all = append(append(all, scenariosOfDisks()...), scenariosOfNetworks()...)
+	return append(all, scenariosOfStemcells()...)
 }
 
 func calls(arguments ...any) func(*stage) []any { return func(*stage) []any { return arguments } }
@@ -192,6 +193,22 @@ func scenariosOfNetworks() []scenario {
 			name: "delete_network", alone: true, done: "NetworkNotFound", setup: calico,
 			begin: func(ctx context.Context, s *stage) { s.must(ctx, "create_network", wanted) },
 			call:  calls("delete_network", cid),
+		},
+	}
+}
+
+// scenariosOfStemcells are about those whose images nodes pull: the others need no cluster, or only look there.
+func scenariosOfStemcells() []scenario {
+	wanted := func(ctx context.Context, s *stage) { s.Director = s.prefetching(ctx, enabled, nil) }
+	create, remove := calls("create_stemcell", "image", light), calls("delete_stemcell", stemcellCID)
+	return []scenario{
+		{
+			name: "create_stemcell that nodes pull", setup: wanted, call: create,
+			undo: func(ctx context.Context, s *stage) { s.must(ctx, "delete_stemcell", stemcellCID) },
+		},
+		{
+			name: "delete_stemcell that nodes pull", setup: wanted, call: remove,
+			begin: func(ctx context.Context, s *stage) { s.must(ctx, "create_stemcell", "image", light) },
 		},
 	}
 }

@@ -29,7 +29,7 @@ type stage struct {
 
 // Quick enough for a call that is kept hanging, and long enough for a busy computer.
 var stageTimeouts = map[string]any{
-	"create_vm": "40s", "attach_disk": "40s", "detach_disk": "40s", "delete_vm": "40s", "update_disk": "40s", "other": "40s", "request": "10s",
+	"create_vm": "40s", "attach_disk": "40s", "detach_disk": "40s", "delete_vm": "40s", "update_disk": "40s", "create_stemcell": "40s", "other": "40s", "request": "10s",
 }
 
 // newStage sets the scenario's stage. Whatever the CPI is given of secrets is marked, and it logs all it can.

@@ -165,7 +165,7 @@ func (s *stage) disturb(ctx context.Context, c cell, undisturbed string) {
 func (s *stage) disturbed(ctx context.Context, c cell, arguments []any) (director.Response, []string, error) {
 	by := s.Director
 	if c.brief && !isEvent(c.request) {
-		by = s.withTimeouts(map[string]any{"create_vm": "3s", "attach_disk": "3s", "detach_disk": "3s", "delete_vm": "3s", "update_disk": "3s", "other": "3s", "request": "1s"})
+		by = s.withTimeouts(map[string]any{"create_vm": "3s", "attach_disk": "3s", "detach_disk": "3s", "delete_vm": "3s", "update_disk": "3s", "create_stemcell": "3s", "other": "3s", "request": "1s"})
 	}
 	mortal, end := by.Mortal()
 	s.proxy.Reset(s.fault(ctx, c, func(signal os.Signal) { _ = end(signal) }))

@@ -19,7 +19,7 @@ import (
 
 // documentedRights are those that every spec has, rightsOfChecks those that some checks have besides.
 var (
-	documentedRights = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml"}
+	documentedRights = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml", "../../docs/rbac-prefetch.yaml"}
 	rightsOfChecks   = "../../docs/rbac-check.yaml"
 )
 

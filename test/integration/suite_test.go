@@ -346,6 +346,7 @@ func (w world) objects(ctx context.Context) []string {
 		"PersistentVolumeClaim": func() (runtime.Object, error) { return core.PersistentVolumeClaims(w.namespace).List(ctx, all) },
 		"PodTemplate":           func() (runtime.Object, error) { return core.PodTemplates(w.namespace).List(ctx, all) },
 		"Service":               func() (runtime.Object, error) { return core.Services(w.namespace).List(ctx, all) },
+		"DaemonSet":             func() (runtime.Object, error) { return cluster.AppsV1().DaemonSets(w.namespace).List(ctx, all) },
 		"PodDisruptionBudget": func() (runtime.Object, error) {
 			return cluster.PolicyV1().PodDisruptionBudgets(w.namespace).List(ctx, all)
 		},

@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/agentsettings"
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 var _ = Describe("The job's templates", func() {
@@ -61,6 +62,15 @@ var _ = Describe("The job's templates", func() {
 			Expect(made["config/cpi.json"]).NotTo(ContainSubstring("secret"))
 		},
 		Entry("s3", "s3"), Entry("gcs", "gcs"), Entry("azure-storage", "azure-storage"), Entry("alioss", "alioss"))
+
+	It("have nodes pull stemcells' images early where that is asked for, and say nothing of it otherwise", func(ctx context.Context) {
+		Expect(mustRender(ctx, with(nil))["config/cpi.json"]).NotTo(ContainSubstring("prefetch"))
+		Expect(mustRender(ctx, with(map[string]any{"stemcell": map[string]any{"prefetch": map[string]any{
+			"enabled": true, "node_selector": map[string]any{"dedicated": "bosh"}, "tolerations": []any{map[string]any{"operator": "Exists"}},
+		}}})).config().Stemcell.Prefetch).To(Equal(stemcell.Prefetch{
+			Enabled: true, NodeSelector: map[string]string{"dedicated": "bosh"}, Tolerations: []stemcell.Toleration{{Operator: "Exists"}},
+		}))
+	})
 
 	It("name proxies to the CPI, whatever characters are in them", func(ctx context.Context) {
 		made := mustRender(ctx, with(map[string]any{"env": map[string]any{"https_proxy": "http://u:it's@proxy:3128"}}))

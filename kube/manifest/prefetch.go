@@ -1,0 +1,99 @@
+package manifest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Prefetch has nodes pull a stemcell's image before the first machine needs it.
+type Prefetch struct {
+	Namespace string
+	Director  string
+	Stemcell  string // the stemcell's CID
+	Reference string // of that, what stands for the image, see PrefetchName
+	Image     string // by the name that nodes have for it
+
+	Architectures []string // for which the image is; none when they are not known
+	NodeSelector  map[string]string
+	Tolerations   []corev1.Toleration
+	PullSecrets   []corev1.LocalObjectReference
+}
+
+// nobody is the user of that name, and of no file.
+const nobody = 65534
+
+// PrefetchName is the name of the DaemonSet with which nodes pull this image for the director, whatever its settings are.
+func PrefetchName(director, reference string) string {
+	sum := sha256.Sum256([]byte(director + "\n" + reference))
+	return RolePrefetch + "-" + hex.EncodeToString(sum[:8])
+}
+
+// Pod is what runs on each node: one program of the image that sleeps, with nothing of the node's and no privileges, so that
+// the kubelet pulls the image, and keeps it when it needs room for others. It satisfies the Pod Security Standard "restricted".
+func (p Prefetch) Pod() *corev1.Pod {
+	meta := owned("", p.Namespace, p.Director, RolePrefetch)
+	meta.Labels[LabelPrefetch] = PrefetchName(p.Director, p.Reference)
+	var placed VM
+	placed.RunsOn(p.Architectures...)
+	return &corev1.Pod{
+		ObjectMeta: meta,
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{
+				Name:            RolePrefetch,
+				Image:           p.Image,
+				ImagePullPolicy: corev1.PullIfNotPresent,
+				Command:         []string{"/bin/sleep", "infinity"},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+					corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: mebibytes(8),
+				}},
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: new(false),
+					ReadOnlyRootFilesystem:   new(true),
+					Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: new(true), RunAsUser: new(int64(nobody)), RunAsGroup: new(int64(nobody)),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			TerminationGracePeriodSeconds: new(int64(1)), // it ignores the signal, as the first of its processes
+			AutomountServiceAccountToken:  new(false),
+			EnableServiceLinks:            new(false),
+			NodeSelector:                  p.NodeSelector,
+			Affinity:                      placed.Affinity,
+			Tolerations:                   p.Tolerations,
+			ImagePullSecrets:              p.PullSecrets,
+		},
+	}
+}
+
+// PrefetchedImage is the image that the DaemonSet has nodes pull.
+func PrefetchedImage(set *appsv1.DaemonSet) string {
+	return named(set.Spec.Template.Spec, RolePrefetch).Image
+}
+
+// DaemonSet runs the Pod on each node that it is for. Two that are to be the same have the same AnnotationDigest.
+func (p Prefetch) DaemonSet(pod *corev1.Pod) (*appsv1.DaemonSet, error) {
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec}
+	raw, err := json.Marshal(template)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(raw)
+	name := PrefetchName(p.Director, p.Reference)
+	meta := owned(name, p.Namespace, p.Director, RolePrefetch)
+	meta.Annotations = map[string]string{AnnotationStemcell: p.Stemcell, AnnotationDigest: hex.EncodeToString(sum[:])}
+	return &appsv1.DaemonSet{
+		ObjectMeta: meta,
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{LabelPrefetch: name}},
+			Template: template,
+		},
+	}, nil
+}

@@ -1,0 +1,49 @@
+package manifest_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+var _ = Describe("What has nodes pull a stemcell's image", func() {
+	prefetch := func() manifest.Prefetch {
+		return manifest.Prefetch{
+			Namespace: "bosh", Director: "d1", Stemcell: "registry/stemcell@sha256:00#amd64", Reference: "registry/stemcell@sha256:00",
+			Image: "mirror/stemcell@sha256:00", Architectures: []string{"amd64"}, NodeSelector: map[string]string{"dedicated": "bosh"},
+			Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}},
+			PullSecrets: []corev1.LocalObjectReference{{Name: "registry"}},
+		}
+	}
+	made := func(p manifest.Prefetch) *appsv1.DaemonSet {
+		GinkgoHelper()
+		set, err := p.DaemonSet(p.Pod())
+		Expect(err).NotTo(HaveOccurred())
+		return set
+	}
+
+	It("is a program of it that sleeps without privileges, on each node that it is for", func() {
+		golden("prefetch", made(prefetch()))
+	})
+
+	It("has one name for one image and director, which can be a label, whatever else is asked for", func() {
+		name := manifest.PrefetchName("d1", "registry/stemcell@sha256:00")
+		Expect(validation.IsDNS1123Label(name)).To(BeEmpty())
+		other := prefetch()
+		other.Stemcell, other.Image, other.Tolerations = other.Reference, other.Reference, nil
+		Expect(made(other).Name).To(Equal(name))
+		Expect(manifest.PrefetchName("d2", "registry/stemcell@sha256:00")).NotTo(Equal(name))
+		Expect(manifest.PrefetchName("d1", "registry/stemcell@sha256:01")).NotTo(Equal(name))
+	})
+
+	It("can be told from what other settings make of it", func() {
+		other := prefetch()
+		other.NodeSelector = nil
+		Expect(made(prefetch()).Annotations).To(Equal(made(prefetch()).Annotations))
+		Expect(made(other).Annotations[manifest.AnnotationDigest]).NotTo(Equal(made(prefetch()).Annotations[manifest.AnnotationDigest]))
+	})
+})
