@@ -45,9 +45,9 @@ cluster-up:
 cluster-down:
 	scripts/cluster down
 
-# The BOSH release's tarball.
+# The BOSH release's tarball; VERSION=1.2.3 for one of that version, and FINAL=1 for one that is recorded.
 release:
-	scripts/release
+	VERSION=$(VERSION) FINAL=$(FINAL) scripts/release
 
 clean:
 	rm -rf bin src/kubernetes_cpi src/golang dev_releases .dev_builds
