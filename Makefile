@@ -50,4 +50,4 @@ release:
 	VERSION=$(VERSION) FINAL=$(FINAL) scripts/release
 
 clean:
-	rm -rf bin src/kubernetes_cpi src/golang dev_releases .dev_builds
+	rm -rf bin src/kubernetes_cpi src/golang src/toolchains dev_releases .dev_builds

@@ -50,7 +50,7 @@ func foreignTools() string {
 		Skip("busybox is not here")
 	}
 	folder := GinkgoT().TempDir()
-	for name := range strings.FieldsSeq("awk basename cat chmod cp cut dirname env find grep head ls mkdir mktemp mv printf rm sed sort tail tar xargs") {
+	for name := range strings.FieldsSeq("awk basename cat chmod cp cut dirname env find grep head ln ls mkdir mktemp mv printf rm sed sort tail tar xargs") {
 		Expect(os.Symlink(busybox, filepath.Join(folder, name))).To(Succeed())
 	}
 	for name := range strings.FieldsSeq("bash git go bosh") {

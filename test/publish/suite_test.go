@@ -66,7 +66,7 @@ func (c checkout) addToolchain() {
 	GinkgoHelper()
 	version, err := exec.Command("go", "env", "GOVERSION").Output()
 	Expect(err).NotTo(HaveOccurred())
-	golang := filepath.Join(c.folder, "src", "golang")
+	golang := filepath.Join(c.folder, "src", "toolchains")
 	Expect(os.MkdirAll(golang, 0o750)).To(Succeed())
 	Expect(os.WriteFile(filepath.Join(golang, strings.TrimSpace(string(version))+".linux-amd64.tar.gz"), []byte("Go"), 0o600)).To(Succeed())
 }
