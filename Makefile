@@ -8,9 +8,9 @@ build:
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/cni-shim ./cmd/cni-shim
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/kubectl-bosh ./cmd/kubectl-bosh
 
-# Unit and integration tests, without root and without a cluster.
+# Unit and integration tests, without root and without a cluster; KUBERNETES=1.33 for those with a control plane, of that version.
 test:
-	scripts/test
+	KUBERNETES=$(KUBERNETES) scripts/test
 
 # Tests on the real node, as root; LABEL=disks picks a suite.
 e2e:
@@ -45,9 +45,9 @@ cluster-up:
 cluster-down:
 	scripts/cluster down
 
-# The BOSH release's tarball.
+# The BOSH release's tarball; VERSION=1.2.3 for one of that version, and FINAL=1 for one that is recorded.
 release:
-	scripts/release
+	VERSION=$(VERSION) FINAL=$(FINAL) scripts/release
 
 clean:
-	rm -rf bin src/kubernetes_cpi src/golang dev_releases .dev_builds
+	rm -rf bin src/kubernetes_cpi src/golang src/toolchains dev_releases .dev_builds

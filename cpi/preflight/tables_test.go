@@ -1,7 +1,9 @@
 package preflight
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -66,5 +68,27 @@ var _ = Describe("The page about the checks", func() {
 
 	It("names the versions of Kubernetes that are looked for", func() {
 		Expect(content("docs/preflight.md")).To(MatchRegexp(`Kubernetes 1\.%d to 1\.%d`, oldest, newest))
+	})
+})
+
+var _ = Describe("The versions of Kubernetes that the CPI is made for", func() {
+	// named is what scripts/build-tools says when it is asked for the tool of Kubernetes 1.N.
+	named := func(minor int) (string, error) {
+		said, err := exec.Command("../../scripts/build-tools", "--kubernetes", fmt.Sprintf("1.%d", minor)).CombinedOutput()
+		return strings.TrimSpace(string(said)), err
+	}
+
+	It("can each be tested with", func() {
+		for minor := oldest; minor <= newest; minor++ {
+			Expect(named(minor)).To(BeElementOf("kubernetes", fmt.Sprintf("kubernetes-1.%d", minor)))
+		}
+		Expect(content(".github/workflows/test.yml")).To(ContainSubstring("kubernetes: '1.%d'", oldest))
+	})
+
+	It("are all that can be: an error names them", func() {
+		said, err := named(oldest - 1)
+		Expect(err).To(HaveOccurred())
+		Expect(said).To(HavePrefix("build-tools: Kubernetes 1.%d is not in scripts/tools; these are:", oldest-1))
+		Expect(said).To(ContainSubstring(" 1.%d", oldest))
 	})
 })

@@ -32,7 +32,8 @@ func componentsOf(info *buildinfo.BuildInfo) ([]component, error) {
 	if err != nil {
 		return nil, err
 	}
-	std := component{path: "stdlib", version: info.GoVersion}
+	// The name and version by which those who list vulnerabilities know it.
+	std := component{path: "stdlib", version: strings.TrimPrefix(info.GoVersion, "go")}
 	if err := std.read(root); err != nil {
 		return nil, err
 	}

@@ -73,6 +73,7 @@ func noticeOf(all map[string]component) string {
 		parts = append(parts, strings.Join(names, "\n")+"\n\n"+strings.TrimSpace(text)+"\n")
 	}
 	slices.Sort(parts)
-	return "The programs of this project contain what is listed here, under the licenses that follow each list.\n\n" +
+	return "BOSH on Kubernetes (bosh-kubernetes-cpi), Apache License 2.0\n\n" +
+		"Its programs contain what is listed here, under the licenses that follow each list; stdlib is Go's standard library.\n\n" +
 		strings.Join(parts, "\n"+strings.Repeat("-", 80)+"\n\n")
 }

@@ -66,7 +66,7 @@ var _ = Describe("A module's license", func() {
 
 	It("stands once in the notice for all who have it", func() {
 		notice := noticeOf(map[string]component{"a@v1": {texts: []string{"one"}}, "b@v2": {texts: []string{"two", "one"}}})
-		Expect(notice).To(HavePrefix("The programs of this project contain"))
+		Expect(notice).To(ContainSubstring("Its programs contain what is listed here"))
 		Expect(notice).To(ContainSubstring("a@v1\nb@v2\n\none\n"))
 		Expect(notice).To(ContainSubstring("\nb@v2\n\ntwo\n"))
 	})

@@ -35,7 +35,9 @@ func writeSBOM(path, program string, info *buildinfo.BuildInfo, used []component
 		return err
 	}
 	defer file.Close()
-	if err := cyclonedx.NewBOMEncoder(file, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom); err != nil {
+	// Not the latest version of the form, which not all who read it know.
+	encoder := cyclonedx.NewBOMEncoder(file, cyclonedx.BOMFileFormatJSON).SetPretty(true)
+	if err := encoder.EncodeVersion(bom, cyclonedx.SpecVersion1_6); err != nil {
 		return err
 	}
 	return file.Close()

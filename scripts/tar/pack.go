@@ -1,0 +1,127 @@
+package main
+
+import (
+	"archive/tar"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// packed is the time of all that is in an archive. It is not 1970, of which some tars say that it is implausible.
+var packed = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// pack writes the archive. One that cannot be written whole is removed.
+func (o order) pack() (err error) {
+	file, err := os.Create(o.archive)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = file.Close()
+			_ = os.Remove(o.archive)
+		}
+	}()
+	if !o.compressed {
+		err = o.write(file)
+	} else {
+		compressor := gzip.NewWriter(file)
+		if err = o.write(compressor); err == nil {
+			err = compressor.Close()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// write writes the files as a tar archive.
+func (o order) write(to io.Writer) error {
+	archive := tar.NewWriter(to)
+	for _, name := range o.names {
+		// In a folder's order, which is that of names.
+		err := filepath.WalkDir(filepath.Join(o.folder, filepath.FromSlash(name)), func(file string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			below, err := filepath.Rel(o.folder, file)
+			if err != nil {
+				return err
+			}
+			below = filepath.ToSlash(below)
+			switch {
+			case !o.excludes(below):
+				return add(archive, file, nameOf(name, below), entry)
+			case entry.IsDir():
+				return fs.SkipDir
+			default:
+				return nil
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return archive.Close()
+}
+
+// nameOf is a file's name in the archive, as tar has it: with ./ when the name that was given has it.
+func nameOf(given, below string) string {
+	switch {
+	case below == ".":
+		return "./"
+	case given == "." || strings.HasPrefix(given, "./"):
+		return "./" + below
+	default:
+		return below
+	}
+}
+
+// add writes one file, folder or symbolic link.
+func add(archive *tar.Writer, file, name string, entry fs.DirEntry) error {
+	info, err := entry.Info()
+	if err != nil {
+		return err
+	}
+	header := &tar.Header{Name: name, ModTime: packed, Mode: 0o644, Format: tar.FormatGNU}
+	switch {
+	case info.IsDir():
+		header.Typeflag, header.Name, header.Mode = tar.TypeDir, path.Clean(name)+"/", 0o755
+		if name == "./" {
+			header.Name = name
+		} else if strings.HasPrefix(name, "./") {
+			header.Name = "./" + header.Name
+		}
+		return archive.WriteHeader(header)
+	case info.Mode()&fs.ModeSymlink != 0:
+		header.Typeflag, header.Mode = tar.TypeSymlink, 0o777
+		if header.Linkname, err = os.Readlink(file); err != nil {
+			return err
+		}
+		return archive.WriteHeader(header)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is none of a file, a folder and a symbolic link", file)
+	}
+	if info.Mode()&0o111 != 0 {
+		header.Mode = 0o755
+	}
+	header.Typeflag, header.Size = tar.TypeReg, info.Size()
+	if err := archive.WriteHeader(header); err != nil {
+		return err
+	}
+	content, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	_, err = io.Copy(archive, content)
+	return err
+}

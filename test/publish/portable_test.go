@@ -1,0 +1,62 @@
+package publish
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// portable are the scripts that run on macOS too, with its bash 3.2 and tools that are not GNU's, and what they source and run.
+var portable = []string{
+	"release", "create-release", "publish", "build-kubectl-bosh", "build-stemcell", "build-cni-shim", "build-tools", "environment",
+}
+
+// foreign are what bash 3.2 or BSD's tools do not have.
+var foreign = map[string]*regexp.Regexp{
+	"bash 4":             regexp.MustCompile(`\b(mapfile|readarray|coproc)\b|\b(declare|local|typeset) -[Agn]|\bwait -n|\$\{\w+(\[[^]]*\])?(,|\^|@)|\|&|&>>`),
+	"realpath, readlink": regexp.MustCompile(`\b(realpath|readlink -[fem])\b`),
+	"sed":                regexp.MustCompile(`\bsed (-\w+ )*(-i|-r|--)|\bsed .*\\[tn+?|]`),
+	"tar":                regexp.MustCompile(`\btar\b.*--(sort|mtime|owner|group|numeric-owner|mode|wildcards|create|directory|transform)\b`),
+	"cp, mv, ...":        regexp.MustCompile(`\b(cp|mv|rm|mkdir|ln) (-\w+ )*(--|-a\b|-T\b|-D\b|-\w*t\b)`),
+	"find, xargs":        regexp.MustCompile(`-printf\b|-delete\b|-readable\b|-executable\b|\bxargs (-\w+ )*(-r\b|--)`),
+	"grep, sort, head":   regexp.MustCompile(`\bgrep -\w*P|\bsort -\w*[Vz]|\bhead -n -|\bhead -c \d+[kM]|\bdate (-d|--)|\bstat (-c|--)|\bmktemp (--|-t)`),
+}
+
+var _ = Describe("A script that runs on macOS too", func() {
+	for _, name := range portable {
+		It("has only what is there: "+name, func() {
+			text, err := os.ReadFile(filepath.Join(root, "scripts", name))
+			Expect(err).NotTo(HaveOccurred())
+			for line := range strings.Lines(string(text)) {
+				code, _, _ := strings.Cut(" "+line, " #")
+				for of, pattern := range foreign {
+					Expect(code).NotTo(MatchRegexp(pattern.String()), "%s: what there is not of %s on macOS", name, of)
+				}
+			}
+		})
+	}
+})
+
+// foreignTools is a folder for $PATH with busybox's tools in the place of GNU's, and nothing but what macOS has of the others.
+func foreignTools() string {
+	GinkgoHelper()
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		Skip("busybox is not here")
+	}
+	folder := GinkgoT().TempDir()
+	for name := range strings.FieldsSeq("awk basename cat chmod cp cut dirname env find grep head ln ls mkdir mktemp mv printf rm sed sort tail tar xargs") {
+		Expect(os.Symlink(busybox, filepath.Join(folder, name))).To(Succeed())
+	}
+	for name := range strings.FieldsSeq("bash git go bosh") {
+		path, err := exec.LookPath(name)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(os.Symlink(path, filepath.Join(folder, name))).To(Succeed())
+	}
+	return folder
+}
