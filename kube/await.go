@@ -112,8 +112,3 @@ func (r *Resource[T, L]) AwaitGone(ctx context.Context, doomed T) error {
 		return len(present) == 0 || present[0].GetUID() != doomed.GetUID(), nil
 	})
 }
-
-// isGone reports that the object to delete was not there any more, or only a successor was.
-func isGone(err error) bool {
-	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict)
-}

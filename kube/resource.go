@@ -74,11 +74,23 @@ func (r *Resource[T, L]) Try(ctx context.Context, wanted T) (T, error) {
 // Delete asks for the deletion of exactly this object and not of a successor with the same name.
 // It returns nil when the object is gone already.
 func (r *Resource[T, L]) Delete(ctx context.Context, doomed T) error {
-	err := r.delete(ctx, doomed, metav1.Preconditions{UID: new(doomed.GetUID())})
-	if isGone(err) {
-		return nil
+	for again := false; ; again = true {
+		err := r.delete(ctx, doomed, metav1.Preconditions{UID: new(doomed.GetUID())})
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if !errors.Is(err, ErrConflict) || again {
+			return err
+		}
+		// There is a successor, or somebody else, as a webhook, has answered so.
+		now, missing := r.Get(ctx, doomed.GetName())
+		if errors.Is(missing, ErrNotFound) || missing == nil && now.GetUID() != doomed.GetUID() {
+			return nil
+		}
+		if missing != nil {
+			return missing
+		}
 	}
-	return err
 }
 
 // DeleteUnchanged asks for the deletion of the object only as it was read; one that has changed since

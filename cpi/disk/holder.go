@@ -11,7 +11,7 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Who uses a disk is told by its claim's label, from the moment that the disk is attached until it is proven free,
+// Who uses a disk is told by its claim's label, from the moment that its attachment is made until it is proven free,
 // or until the machine is gone. Beside that its attachment, a Pod that is named after the disk, so that there is one
 // at the most, keeps others from it; and so does the Pod that copies the disk, which has the same name. That there
 // is no such Pod says nothing: a cluster may take it away.
@@ -106,18 +106,36 @@ func (s *Session) FreeFor(claim *corev1.PersistentVolumeClaim, vm string) error 
 	return attachedToError(claim.Name, holder)
 }
 
-// Use notes that the machine uses the disk, which is attached to it. A delete_disk that came first is told by the
-// claim's end.
+// Assign notes whose the disk is going to be, and returns its claim as it is then. It is done before anything is waited for, so
+// that a delete_disk that has looked already finds the claim changed. One that came first is told by the claim's end.
+func (s *Session) Assign(claim *corev1.PersistentVolumeClaim, vm string) (*corev1.PersistentVolumeClaim, error) {
+	if claim.Labels[manifest.LabelVM] == vm {
+		return claim, nil
+	}
+	patch, err := manifest.SetLabel(manifest.LabelVM, &vm)
+	if err != nil {
+		return nil, err
+	}
+	return s.note(claim, vm, patch)
+}
+
+// Use notes that the machine uses the disk, which is attached to it.
 func (s *Session) Use(claim *corev1.PersistentVolumeClaim, vm string) error {
 	patch, err := manifest.Use(claim, vm)
 	if err != nil || patch == nil {
 		return err
 	}
-	claim, err = s.Claims.Patch(s.Ctx, claim.Name, patch)
-	if errors.Is(err, kube.ErrNotFound) || err == nil && claim.DeletionTimestamp != nil {
-		return call.DiskNotFound.Errorf("disk %s was deleted while it was being attached to VM %s", claim.Name, vm)
-	}
+	_, err = s.note(claim, vm, patch)
 	return err
+}
+
+// note changes the claim, unless it was deleted while the disk was being attached to the machine.
+func (s *Session) note(claim *corev1.PersistentVolumeClaim, vm string, patch []byte) (*corev1.PersistentVolumeClaim, error) {
+	noted, err := s.Claims.Patch(s.Ctx, claim.Name, patch)
+	if errors.Is(err, kube.ErrNotFound) || err == nil && noted.DeletionTimestamp != nil {
+		return nil, call.DiskNotFound.Errorf("disk %s was deleted while it was being attached to VM %s", claim.Name, vm)
+	}
+	return noted, err
 }
 
 // Free notes that no machine uses the disk any more. It may be gone since.

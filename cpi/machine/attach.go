@@ -92,7 +92,10 @@ func (s *Session) bringAttached(claim *corev1.PersistentVolumeClaim, machine *co
 	if err != nil {
 		return nil, false, err
 	}
-	if attachment.DeletionTimestamp == nil {
+	if mine {
+		claim, err = s.disks().Assign(claim, machine.Name)
+	}
+	if err == nil && attachment.DeletionTimestamp == nil {
 		depends := append(s.NodeFails(machine.Spec.NodeName), s.disks().ProvisioningFails(claim)...)
 		err = s.awaitAttachment(attachment, append(depends, s.findsRoom(attachment)))
 	}

@@ -58,6 +58,42 @@ var _ = Describe("A call whose process survives, and that another repeats", func
 		Expect(w.claim(ctx, disk).Annotations).To(HaveKeyWithValue(sizeOf, "256"))
 	})
 
+	Describe("attach_disk of a disk that is being deleted", func() {
+		var vm, disk string
+		BeforeEach(func(ctx context.Context) { w, vm, disk = newWorldWithDisk(ctx) })
+		attachment := func() string { return "Pod/" + disk + "-attachment" }
+
+		It("has the delete_disk refused that had looked at the disk before", func(ctx context.Context) {
+			looked, allow := held(func(_ int, r *http.Request) bool {
+				if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
+					annotateBody(r, map[string]string{"test/hold": "until the disk is to be deleted"})
+				}
+				return r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/"+disk)
+			})
+			deletion := begin(ctx, w.Director, "delete_disk", disk)
+			Eventually(looked).WithContext(ctx).Should(BeClosed())
+			attaching := begin(ctx, w.Director, "attach_disk", vm, disk)
+			Eventually(func() map[string]string { return w.claim(ctx, disk).Labels }).WithContext(ctx).
+				Should(HaveKeyWithValue("bosh.cloudfoundry.org/vm", vm), "before the attachment runs")
+			allow()
+			Expect((<-deletion).Error).To(HaveField("Message", ContainSubstring("is attached to VM "+vm)))
+			Expect(w.annotate(ctx, disk+"-attachment", "test/hold", nil)).To(Succeed())
+			Expect((<-attaching).Error).To(BeNil())
+		})
+
+		It("is told so at once, and leaves nothing, when the delete_disk came first", func(ctx context.Context) {
+			comes, allow := held(func(_ int, r *http.Request) bool {
+				return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods")
+			})
+			attaching := begin(ctx, w.Director, "attach_disk", vm, disk)
+			Eventually(comes).WithContext(ctx).Should(BeClosed())
+			w.directly(ctx, "delete_disk", disk)
+			allow()
+			Expect((<-attaching).Error).To(And(HaveField("Type", "Bosh::Clouds::DiskNotFound"), HaveField("Message", ContainSubstring("was deleted while"))))
+			Eventually(w.objects).WithContext(ctx).ShouldNot(ContainElement(attachment()))
+		})
+	})
+
 	Describe("update_disk", func() {
 		var vm, disk string
 		BeforeEach(func(ctx context.Context) {
