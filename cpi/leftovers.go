@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -289,7 +288,7 @@ func settle(s *machine.Session, left leftOver) error {
 		return s.Services.DeleteUnchanged(s.Ctx, object)
 	case *corev1.PersistentVolumeClaim:
 		return s.Claims.DeleteUnchanged(s.Ctx, object)
-	case *appsv1.DaemonSet:
+	case *extension.DaemonSet:
 		sets, err := s.DaemonSets()
 		if err != nil {
 			return err

@@ -6,7 +6,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -117,7 +116,7 @@ var _ = Describe("What is left over", func() {
 		wanted := manifest.Prefetch{Director: "d", Stemcell: "sc"}
 		set, err := wanted.DaemonSet(wanted.Pod())
 		Expect(err).NotTo(HaveOccurred())
-		Expect(collected(survey{prefetching: []*appsv1.DaemonSet{set}})).To(HaveKeyWithValue("DaemonSet/"+set.Name,
+		Expect(collected(survey{prefetching: []*extension.DaemonSet{set}})).To(HaveKeyWithValue("DaemonSet/"+set.Name,
 			"nodes keep the image of stemcell sc for it, and stemcell.prefetch is not enabled any more: deleted"))
 	})
 

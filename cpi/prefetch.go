@@ -6,13 +6,13 @@ import (
 	"maps"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/extension"
 	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/stemcell"
 )
@@ -103,7 +103,7 @@ func (s *session) prefetch(cid string) error {
 	if err != nil {
 		return err
 	}
-	_, made, err := sets.Bring(s.Ctx, wanted, func(left *appsv1.DaemonSet) (bool, error) {
+	_, made, err := sets.Bring(s.Ctx, wanted, func(left *extension.DaemonSet) (bool, error) {
 		switch {
 		case !manifest.Belongs(left, s.Director):
 			return false, call.CloudError.Errorf("there is a DaemonSet %s already that is not this director's: "+
@@ -150,7 +150,7 @@ func (s *session) endPrefetch(cid string) error {
 }
 
 // prefetching is what has nodes pull the stemcell's image.
-func (s *session) prefetching(cid string) (*appsv1.DaemonSet, error) {
+func (s *session) prefetching(cid string) (*extension.DaemonSet, error) {
 	options := s.config.Stemcell
 	image, err := options.Image(cid)
 	if err != nil {

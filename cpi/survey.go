@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 
@@ -27,7 +26,7 @@ type survey struct {
 	// unfinished are snapshots that no call has answered with
 	unfinished []*extension.VolumeSnapshot
 	// prefetching have nodes keep stemcells' images, where that is not wanted any more
-	prefetching []*appsv1.DaemonSet
+	prefetching []*extension.DaemonSet
 }
 
 // survey lists the Pods after what is there for them, which was made after them; and likewise what the
@@ -73,7 +72,7 @@ func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, er
 
 // prefetching are none where the setting is on: which stemcells there are, the director alone knows. Nor are there any where the
 // CPI was given no right to them (rbac-prefetch.yaml).
-func (c Collector) prefetching(ctx context.Context, cluster *kube.Client, ofDirector string) ([]*appsv1.DaemonSet, error) {
+func (c Collector) prefetching(ctx context.Context, cluster *kube.Client, ofDirector string) ([]*extension.DaemonSet, error) {
 	if c.Assumed || c.Config.Stemcell.Prefetch.Enabled {
 		return nil, nil
 	}

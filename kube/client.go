@@ -3,7 +3,6 @@ package kube
 import (
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,18 +92,6 @@ func (c *Client) Budgets() (*Resource[*policyv1.PodDisruptionBudget, *policyv1.P
 		newOf[policyv1.PodDisruptionBudget], newOf[policyv1.PodDisruptionBudgetList]), nil
 }
 
-// DaemonSets are the namespace's. Few calls need them, likewise.
-func (c *Client) DaemonSets() (*Resource[*appsv1.DaemonSet, *appsv1.DaemonSetList], error) {
-	via, err := c.connect("/apis", appsv1.SchemeGroupVersion, func(scheme *runtime.Scheme) error {
-		scheme.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.DaemonSet{}, &appsv1.DaemonSetList{})
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return resource(via, "DaemonSet", "daemonsets", newOf[appsv1.DaemonSet], newOf[appsv1.DaemonSetList]), nil
-}
-
 // connect makes a connection for the kinds of one API group. Built-in kinds travel as protobuf, and know strategic
 // merge patches.
 func (c *Client) connect(path string, group schema.GroupVersion, register func(*runtime.Scheme) error) (connection, error) {
@@ -120,7 +107,7 @@ func (c *Client) connect(path string, group schema.GroupVersion, register func(*
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	via := connection{codec: runtime.NewParameterCodec(scheme), namespace: c.Namespace, group: group,
 		patches: types.MergePatchType, config: c.config, repetition: c.repetition}
-	if group != extension.SnapshotGroup && group != extension.CalicoGroup {
+	if group != extension.SnapshotGroup && group != extension.CalicoGroup && group != extension.AppsGroup {
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 		via.patches = types.StrategicMergePatchType

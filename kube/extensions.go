@@ -22,6 +22,11 @@ func (c *Client) Snapshots() (*Resource[*extension.VolumeSnapshot, *extension.Li
 	return extended[extension.VolumeSnapshot](c, c.Namespace, extension.SnapshotGroup, "VolumeSnapshot", "volumesnapshots")
 }
 
+// DaemonSets are the namespace's.
+func (c *Client) DaemonSets() (*Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]], error) {
+	return extended[extension.DaemonSet](c, c.Namespace, extension.AppsGroup, "DaemonSet", "daemonsets")
+}
+
 // SnapshotClasses are the cluster's.
 func (c *Client) SnapshotClasses() (*Resource[*extension.VolumeSnapshotClass, *extension.List[extension.VolumeSnapshotClass]], error) {
 	return extended[extension.VolumeSnapshotClass](c, "", extension.SnapshotGroup, "VolumeSnapshotClass", "volumesnapshotclasses")

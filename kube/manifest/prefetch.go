@@ -5,10 +5,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/kube/extension"
 )
 
 // Prefetch has nodes pull a stemcell's image before the first machine needs it.
@@ -74,12 +75,12 @@ func (p Prefetch) Pod() *corev1.Pod {
 }
 
 // PrefetchedImage is the image that the DaemonSet has nodes pull.
-func PrefetchedImage(set *appsv1.DaemonSet) string {
+func PrefetchedImage(set *extension.DaemonSet) string {
 	return named(set.Spec.Template.Spec, RolePrefetch).Image
 }
 
 // DaemonSet runs the Pod on each node that it is for. Two that are to be the same have the same AnnotationDigest.
-func (p Prefetch) DaemonSet(pod *corev1.Pod) (*appsv1.DaemonSet, error) {
+func (p Prefetch) DaemonSet(pod *corev1.Pod) (*extension.DaemonSet, error) {
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec}
 	raw, err := json.Marshal(template)
 	if err != nil {
@@ -89,9 +90,9 @@ func (p Prefetch) DaemonSet(pod *corev1.Pod) (*appsv1.DaemonSet, error) {
 	name := PrefetchName(p.Director, p.Reference)
 	meta := owned(name, p.Namespace, p.Director, RolePrefetch)
 	meta.Annotations = map[string]string{AnnotationStemcell: p.Stemcell, AnnotationDigest: hex.EncodeToString(sum[:])}
-	return &appsv1.DaemonSet{
+	return &extension.DaemonSet{
 		ObjectMeta: meta,
-		Spec: appsv1.DaemonSetSpec{
+		Spec: extension.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{LabelPrefetch: name}},
 			Template: template,
 		},

@@ -3,10 +3,10 @@ package manifest_test
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"bosh-kubernetes-cpi/kube/extension"
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
@@ -19,7 +19,7 @@ var _ = Describe("What has nodes pull a stemcell's image", func() {
 			PullSecrets: []corev1.LocalObjectReference{{Name: "registry"}},
 		}
 	}
-	made := func(p manifest.Prefetch) *appsv1.DaemonSet {
+	made := func(p manifest.Prefetch) *extension.DaemonSet {
 		GinkgoHelper()
 		set, err := p.DaemonSet(p.Pod())
 		Expect(err).NotTo(HaveOccurred())
