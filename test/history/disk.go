@@ -24,9 +24,30 @@ func of(c Call) trace {
 	return trace{c.VM, c.Ended}
 }
 
-// after returns the states that a call can leave of a disk, none when it cannot have had its outcome. What is done already may be
-// done once more, as by a call that was made twice at once.
-func (d disk) after(c Call) []disk {
+// after returns the states that a call can leave of a disk, none when it cannot have had its outcome.
+func (d disk) after(c Call) (all []disk) {
+	for _, met := range d.met(c) {
+		all = append(all, met.then(c)...)
+	}
+	return all
+}
+
+// met are the states that the call may find: a trace goes by itself, at the latest when the call is over that left it.
+func (d disk) met(c Call) []disk {
+	untraced := d
+	untraced.trace = trace{}
+	switch {
+	case d.trace.vm == "" || c.Ended < d.trace.until:
+		return []disk{d}
+	case c.Started < d.trace.until:
+		return []disk{d, untraced}
+	}
+	return []disk{untraced}
+}
+
+// then returns the states that a call can leave of what it found. What is done already may be done once more, as by a call that was
+// made twice at once.
+func (d disk) then(c Call) []disk {
 	switch c.Method {
 	case "attach_disk":
 		return d.attached(c)
@@ -68,8 +89,10 @@ func (d disk) attached(c Call) []disk {
 	}
 	volume, traced := d, d
 	volume.used = d.exists
-	traced.used, traced.trace = d.exists, trace{c.VM, max(c.Ended, d.trace.until)}
-	return append(states, volume, traced)
+	traced.trace = trace{c.VM, max(c.Ended, d.trace.until)}
+	both := traced
+	both.used = d.exists
+	return append(states, volume, traced, both)
 }
 
 // changed are the states after a call that changes a disk, which it can when possible says so.

@@ -185,6 +185,7 @@ func suffer(ctx context.Context, from outage, players []*player, chance *rand.Ra
 	for _, p := range players {
 		p.stage.proxy.Reset(nil)
 	}
+	defer restartingWhatEnds(ctx)()
 	made.Wait()
 	for _, p := range players {
 		if p.recovers(ctx) {
@@ -192,6 +193,33 @@ func suffer(ctx context.Context, from outage, players []*player, chance *rand.Ra
 		}
 	}
 	return endured
+}
+
+// restartingWhatEnds has the cluster's processes run until the function that it returns is called, as a kubelet does: a scheduler
+// that has missed what became of its Pods ends by itself.
+func restartingWhatEnds(ctx context.Context) (stop func()) {
+	running, cancel := context.WithCancel(ctx)
+	var restarts sync.WaitGroup
+	restarts.Go(func() {
+		defer GinkgoRecover()
+		every := time.NewTicker(time.Second)
+		defer every.Stop()
+		for {
+			select {
+			case <-running.Done():
+				return
+			case <-every.C:
+				if err := plane.Start(running); running.Err() == nil {
+					Expect(err).NotTo(HaveOccurred())
+				}
+				Expect(kwok.Start()).To(Succeed())
+			}
+		}
+	})
+	return func() {
+		cancel()
+		restarts.Wait()
+	}
 }
 
 // holding keeps the requests of a kind until they are allowed, and tells of each.
