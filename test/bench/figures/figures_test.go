@@ -78,13 +78,21 @@ var _ = Describe("Results", func() {
 		cost := func(wall, cpu, peak float64) Cost {
 			return Cost{Distribution{wall}, Distribution{cpu}, Distribution{peak}}
 		}
-		results := &Results{Binary: 11, Calls: []Call{{Info, cost(4, 6, 9)}, {HasVM, cost(8, 8, 13)}, {Curl, cost(10, 10, 9)}}}
+		results := &Results{
+			Binary: 11, Calls: []Call{{Info, cost(4, 6, 9)}, {HasVM, cost(8, 8, 13)}, {Curl, cost(10, 10, 9)}},
+			Deploys: []Deploy{{Machines: 20, Seconds: 5, Bare: 4}, {Machines: 100, Seconds: 6, Bare: 4}},
+			Node: &Node{
+				BareStart: Distribution{100}, BareEnd: Distribution{200}, Create: Distribution{120}, Attach: Distribution{80}, Detach: Distribution{201},
+			},
+		}
 		held := map[string]bool{}
 		for _, goal := range results.Goals() {
 			held[goal.Name] = goal.Held()
 		}
 		Expect(held).To(Equal(map[string]bool{
 			"info/curl_wall": true, "info/curl_cpu": false, "has_vm/curl_wall": true, "has_vm/curl_cpu": true, "has_vm_peak_mib": false, "binary_mib": true,
+			"deploy_20/client_wall": true, "deploy_100/client_wall": false,
+			"create_vm/bare_start": false, "attach_disk/bare_start": true, "detach_disk/bare_end": false,
 		}))
 		Expect((&Results{}).Goals()).To(BeEmpty())
 	})

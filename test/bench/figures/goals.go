@@ -28,8 +28,13 @@ const (
 	Kubectl = "kubectl get"
 )
 
-// Goals are what one call is to cost. Time is compared with curl's in the same run, so that it depends little on the machine.
+// Goals are what calls are to cost. Time is compared with that of another program, or of a bare Pod, in the same run, so that it
+// depends little on the machine.
 func (r *Results) Goals() []Goal {
+	return append(r.goalsOfCalls(), append(r.goalsOfDeploys(), r.Node.goals()...)...)
+}
+
+func (r *Results) goalsOfCalls() []Goal {
 	info, has, curl := r.call(Info), r.call(HasVM), r.call(Curl)
 	if len(curl.Wall) == 0 {
 		return nil
@@ -41,5 +46,24 @@ func (r *Results) Goals() []Goal {
 		{"has_vm/curl_cpu", has.CPU.Median() / curl.CPU.Median(), 0.9},
 		{"has_vm_peak_mib", has.Peak.Median(), 12},
 		{"binary_mib", r.Binary, 12},
+	}
+}
+
+// goalsOfDeploys have the CPI send at least 0.8 times as many requests in the same time as a minimal client.
+func (r *Results) goalsOfDeploys() (all []Goal) {
+	for _, deploy := range r.Deploys {
+		all = append(all, Goal{fmt.Sprintf("deploy_%d/client_wall", deploy.Machines), deploy.Seconds / deploy.Bare, 1 / 0.8})
+	}
+	return all
+}
+
+func (n *Node) goals() []Goal {
+	if n == nil {
+		return nil
+	}
+	return []Goal{
+		{"create_vm/bare_start", n.Create.Median() / n.BareStart.Median(), 1.15},
+		{"attach_disk/bare_start", n.Attach.Median() / n.BareStart.Median(), 0.8},
+		{"detach_disk/bare_end", n.Detach.Median() / n.BareEnd.Median(), 1},
 	}
 }
