@@ -49,6 +49,10 @@ var _ = Describe("A history", func() {
 			call(1, 3, "delete_disk", "", Well), call(4, 5, "get_disks", "a", Yes), call(20, 21, "get_disks", "a", No)),
 		Entry("it has no volume yet when it is taken away from a call that attaches it", call(0, 9, "attach_disk", "a", Failed),
 			call(1, 2, "get_disks", "a", Yes), call(3, 8, "detach_disk", "a", Well), resize(20, 21, 128, Refused)),
+		Entry("it is deleted while two calls attach it, of which one is killed, and its attachment is taken away later", call(0, 1, "attach_disk", "a", Lost),
+			call(0, 9, "attach_disk", "a", Absent), call(0, 2, "delete_disk", "", Well), call(3, 4, "has_disk", "", No), call(12, 13, "detach_disk", "a", Well)),
+		Entry("it is deleted while it is being attached, as that call says", call(0, 9, "attach_disk", "a", Absent), call(1, 2, "get_disks", "a", Yes),
+			call(0, 4, "delete_disk", "", Well), call(5, 6, "get_disks", "a", Yes), call(20, 21, "detach_disk", "a", Absent)),
 		Entry("it is deleted while a second detach_disk waits for the first one's end", attached, call(0, 9, "detach_disk", "a", Well),
 			call(2, 3, "delete_disk", "", Well), call(4, 5, "has_disk", "", No), call(6, 9, "detach_disk", "a", Well)),
 		Entry("its attachment is taken away when it is deleted", call(0, 5, "attach_disk", "a", Failed), call(0, 1, "delete_disk", "", Well), call(2, 3, "has_disk", "", No), call(3, 5, "detach_disk", "a", Well), call(6, 7, "detach_disk", "a", Absent)),
@@ -58,6 +62,8 @@ var _ = Describe("A history", func() {
 	DescribeTable("of a disk cannot be that", func(calls ...Call) {
 		Expect(CheckDisk(calls, 64)).NotTo(BeEmpty())
 	},
+		Entry("it is there once an attach_disk has said that it is not", call(0, 1, "attach_disk", "a", Absent), call(2, 3, "has_disk", "", Yes)),
+		Entry("it is there while an attach_disk has said that it is not", call(0, 5, "attach_disk", "a", Absent), call(6, 7, "set_disk_metadata", "", Well)),
 		Entry("two VMs have it", call(0, 1, "attach_disk", "a", Well), call(2, 3, "attach_disk", "b", Well)),
 		Entry("it is deleted while a VM has it", call(0, 1, "attach_disk", "a", Well), call(2, 3, "delete_disk", "", Well)),
 		Entry("it is taken from a VM long after it was deleted", attached, detached, call(0, 1, "delete_disk", "", Well), call(2, 3, "detach_disk", "a", Well)),

@@ -1,5 +1,7 @@
 package history
 
+import "math"
+
 // disk is what BOSH can know of a disk.
 type disk struct {
 	exists  bool
@@ -8,20 +10,25 @@ type disk struct {
 	sizeMiB int
 	trace   trace // of an attach_disk that came to nothing: get_disks tells of it, and detach_disk of that VM takes it away
 	leaving trace // of a detach_disk, which others wait for, also when the disk is deleted meanwhile
+	doomed  int64 // when it is deleted at the latest, since an attach_disk has answered so; 0 when it may stay
 }
 
-// trace is what there is to see of a call until it is over.
+// trace is what there is to see of a call until it is over, or for good where its process was killed.
 type trace struct {
 	vm    string // or "", when there is none
-	until int64
+	until int64  // the call's end
+	gone  int64  // when it has gone by itself
 }
 
 // of is the trace of a call that does not end later than that.
 func of(c Call) trace {
-	if c.uncertain() {
-		return trace{c.VM, c.Ended + lingers}
+	switch {
+	case c.Outcome == Lost:
+		return trace{c.VM, c.Ended + lingers, math.MaxInt64}
+	case c.uncertain():
+		return trace{c.VM, c.Ended + lingers, c.Ended + lingers}
 	}
-	return trace{c.VM, c.Ended}
+	return trace{c.VM, c.Ended, c.Ended}
 }
 
 // after returns the states that a call can leave of a disk, none when it cannot have had its outcome.
@@ -32,14 +39,17 @@ func (d disk) after(c Call) (all []disk) {
 	return all
 }
 
-// met are the states that the call may find: a trace goes by itself, at the latest when the call is over that left it.
+// met are the states that the call may find: a trace goes by itself, at the latest when the call is over that left it. None when the
+// disk should not be there any more.
 func (d disk) met(c Call) []disk {
 	untraced := d
 	untraced.trace = trace{}
 	switch {
-	case d.trace.vm == "" || c.Ended < d.trace.until:
+	case d.exists && d.doomed != 0 && c.Started >= d.doomed:
+		return nil
+	case d.trace.vm == "" || c.Ended < d.trace.gone:
 		return []disk{d}
-	case c.Started < d.trace.until:
+	case c.Started < d.trace.gone:
 		return []disk{d, untraced}
 	}
 	return []disk{untraced}
@@ -80,19 +90,29 @@ func (d disk) deletable(c Call) bool {
 	return d.holder == "" && (d.trace.vm == "" || c.Started < d.trace.until)
 }
 
-// attached are the states after attach_disk. One that has come to nothing may have made the volume all the same, or leave a trace.
+// attached are the states after attach_disk. One that has come to nothing may have made the volume all the same, or leave a trace;
+// also one that the disk was deleted under.
 func (d disk) attached(c Call) []disk {
 	possible := d.exists && (d.holder == "" || d.holder == c.VM) && (d.trace.vm == "" || d.trace.vm == c.VM)
 	states := d.changed(c, possible, disk{exists: true, used: true, holder: c.VM, sizeMiB: d.sizeMiB})
-	if !c.uncertain() || d.holder != "" || (d.trace.vm != "" && d.trace.vm != c.VM) {
+	if !c.uncertain() && c.Outcome != Absent || d.holder != "" || (d.trace.vm != "" && d.trace.vm != c.VM) {
 		return states
 	}
 	volume, traced := d, d
 	volume.used = d.exists
-	traced.trace = trace{c.VM, max(c.Ended, d.trace.until)}
+	traced.trace = trace{c.VM, max(c.Ended, d.trace.until), max(c.Ended, d.trace.gone)}
+	if c.Outcome == Lost {
+		traced.trace.gone = math.MaxInt64
+	}
 	both := traced
 	both.used = d.exists
-	return append(states, volume, traced, both)
+	all := []disk{volume, traced, both}
+	if c.Outcome == Absent {
+		for i := range all {
+			all[i].doomed = c.Ended
+		}
+	}
+	return append(states, all...)
 }
 
 // changed are the states after a call that changes a disk, which it can when possible says so.
