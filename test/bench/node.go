@@ -16,6 +16,7 @@ import (
 
 	"bosh-kubernetes-cpi/test/bench/figures"
 	"bosh-kubernetes-cpi/test/bench/stand"
+	"bosh-kubernetes-cpi/test/director"
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
@@ -26,6 +27,7 @@ type realNode struct {
 	director  stand.Director
 	namespace string
 	stemcell  string // the CID
+	env       map[string]any
 	image     string
 }
 
@@ -79,7 +81,11 @@ func newRealNode(ctx context.Context, dir string, programs stand.Programs) (*rea
 		return nil, err
 	}
 	_, err = r.director.Call(ctx, &r.stemcell, "create_stemcell", "image", stemcell.Properties)
+	if err != nil {
+		return nil, err
+	}
 	r.image, _, _ = strings.Cut(r.stemcell, "#") // without the architectures that it is for
+	r.env, err = director.AgentEnv()
 	return r, err
 }
 
@@ -108,7 +114,7 @@ func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) er
 		func() error { return timed(&to.BareStart, func() error { return r.startBare(ctx) }) },
 		func() error { return timed(&to.BareEnd, func() error { return r.endBare(ctx) }) },
 		func() error {
-			moments, err := r.observe(ctx, vm, call(&to.Create, nil, "create_vm", agent, r.stemcell, map[string]any{}, onDynamic(), []string{}, map[string]any{}))
+			moments, err := r.observe(ctx, vm, call(&to.Create, nil, "create_vm", agent, r.stemcell, map[string]any{}, onDynamic(), []string{}, r.env))
 			to.Timeline = moments
 			return err
 		},

@@ -21,6 +21,8 @@ type Director struct {
 
 // NewDirector is one for the namespace of the cluster of a kubeconfig file. Its configuration is as the release's job writes
 // it: the kubeconfig is YAML, and part of it.
+//
+// Its machines' agents listen for HTTPS: one that finds no NATS ends again and again, which create_vm then has to wait for.
 func NewDirector(programs Programs, dir, name, kubeconfig, namespace string) (Director, error) {
 	raw, err := os.ReadFile(kubeconfig)
 	if err != nil {
@@ -33,6 +35,7 @@ func NewDirector(programs Programs, dir, name, kubeconfig, namespace string) (Di
 	config := filepath.Join(dir, name+".json")
 	return Director{programs, config}, director.WriteConfig(config, "", namespace, map[string]any{
 		"kubernetes": map[string]any{"kubeconfig": string(content), "namespace": namespace},
+		"agent":      map[string]any{"mbus": director.AgentMbus},
 	})
 }
 
