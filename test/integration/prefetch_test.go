@@ -103,7 +103,10 @@ var _ = Describe("A stemcell whose image nodes pull before it is needed", func()
 		first := w.pulling(ctx)[0]
 		w.must(ctx, "create_stemcell", "image", light)
 		Expect(w.pulling(ctx)).To(ConsistOf(HaveField("UID", first.UID)))
-		w.Director = w.prefetching(ctx, map[string]any{"enabled": true, "tolerations": []any{map[string]any{"operator": "Exists"}}}, nil)
+		w.Director = w.prefetching(ctx, map[string]any{
+			"enabled": true, "node_selector": map[string]any{"test/name": "node-a"}, // not the nodes of other specs
+			"tolerations": []any{map[string]any{"operator": "Exists"}},
+		}, nil)
 		w.must(ctx, "create_stemcell", "image", light)
 		Expect(w.pulling(ctx)).To(ConsistOf(And(HaveField("Name", first.Name), Not(HaveField("UID", first.UID)),
 			HaveField("Spec.Template.Spec.Tolerations", ConsistOf(corev1.Toleration{Operator: corev1.TolerationOpExists})))))
