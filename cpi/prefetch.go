@@ -20,11 +20,8 @@ import (
 // checkPrefetch names what Kubernetes would not take of the options.
 func checkPrefetch(options stemcell.Prefetch) error {
 	for _, key := range slices.Sorted(maps.Keys(options.NodeSelector)) {
-		if why := validation.IsQualifiedName(key); len(why) > 0 {
-			return fmt.Errorf("stemcell.prefetch.node_selector: %q is not a label's name: %s", key, why[0])
-		}
-		if why := validation.IsValidLabelValue(options.NodeSelector[key]); len(why) > 0 {
-			return fmt.Errorf("stemcell.prefetch.node_selector.%s: %q is not a label's value: %s", key, options.NodeSelector[key], why[0])
+		if err := call.CheckLabel("stemcell.prefetch.node_selector", key, options.NodeSelector[key]); err != nil {
+			return err
 		}
 	}
 	for i, each := range options.Tolerations {
@@ -68,14 +65,11 @@ func (s *session) admitPrefetch() error {
 	if !s.config.Stemcell.Prefetch.Enabled || sample == "" {
 		return nil
 	}
-	if err := s.connect(); err != nil {
-		return err
-	}
-	wanted, err := s.prefetching(sample)
+	sets, err := s.connectDaemonSets()
 	if err != nil {
 		return err
 	}
-	sets, err := s.DaemonSets()
+	wanted, err := s.prefetching(sample)
 	if err != nil {
 		return err
 	}
@@ -89,7 +83,8 @@ func (s *session) prefetch(cid string) error {
 	if !s.config.Stemcell.Prefetch.Enabled {
 		return nil
 	}
-	if err := s.connect(); err != nil {
+	sets, err := s.connectDaemonSets()
+	if err != nil {
 		return err
 	}
 	wanted, err := s.prefetching(cid)
@@ -97,10 +92,6 @@ func (s *session) prefetch(cid string) error {
 		return err
 	}
 	if err := s.machines().BringPullSecret(manifest.PrefetchedImage(wanted)); err != nil {
-		return err
-	}
-	sets, err := s.DaemonSets()
-	if err != nil {
 		return err
 	}
 	_, made, err := sets.Bring(s.Ctx, wanted, func(left *extension.DaemonSet) (bool, error) {
@@ -130,10 +121,7 @@ func (s *session) endPrefetch(cid string) error {
 	if !s.config.Stemcell.Prefetch.Enabled {
 		return nil
 	}
-	if err := s.connect(); err != nil {
-		return err
-	}
-	sets, err := s.DaemonSets()
+	sets, err := s.connectDaemonSets()
 	if err != nil {
 		return err
 	}
@@ -147,6 +135,14 @@ func (s *session) endPrefetch(cid string) error {
 		return nil
 	}
 	return prefetchError(sets.Delete(s.Ctx, left))
+}
+
+// connectDaemonSets is connect, for these.
+func (s *session) connectDaemonSets() (*kube.Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]], error) {
+	if err := s.connect(); err != nil {
+		return nil, err
+	}
+	return s.DaemonSets()
 }
 
 // prefetching is what has nodes pull the stemcell's image.

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,7 +108,7 @@ func (c *Client) connect(path string, group schema.GroupVersion, register func(*
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	via := connection{codec: runtime.NewParameterCodec(scheme), namespace: c.Namespace, group: group,
 		patches: types.MergePatchType, config: c.config, repetition: c.repetition}
-	if group != extension.SnapshotGroup && group != extension.CalicoGroup && group != extension.AppsGroup {
+	if !slices.Contains(extension.Groups, group) {
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 		via.patches = types.StrategicMergePatchType

@@ -9,16 +9,23 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
+// CheckLabel refuses a label that Kubernetes does not take. where names the hash that it stands in.
+func CheckLabel(where, key, value string) error {
+	if why := validation.IsQualifiedName(key); len(why) > 0 {
+		return Invalid("%s: %q is not a label's name: %s", where, key, why[0])
+	}
+	if why := validation.IsValidLabelValue(value); len(why) > 0 {
+		return Invalid("%s.%s: %q is not a label's value: %s", where, key, value, why[0])
+	}
+	return nil
+}
+
 // CheckLabels refuses labels and annotations that Kubernetes does not take, or that are the CPI's own. where
 // names the hash that they stand in.
 func CheckLabels(where string, labels, annotations map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		value := labels[key]
-		if why := validation.IsQualifiedName(key); len(why) > 0 {
-			return Invalid("%s.labels: %q is not a label's name: %s", where, key, why[0])
-		}
-		if why := validation.IsValidLabelValue(value); len(why) > 0 {
-			return Invalid("%s.labels.%s: %q is not a label's value: %s", where, key, value, why[0])
+		if err := CheckLabel(where+".labels", key, labels[key]); err != nil {
+			return err
 		}
 		if manifest.Reserved(key) {
 			return Invalid("%s.labels.%s is the CPI's own label", where, key)

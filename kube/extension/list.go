@@ -3,7 +3,11 @@ package extension
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
+
+// Groups are those of all kinds here, which have no form but JSON.
+var Groups = []schema.GroupVersion{AppsGroup, CalicoGroup, SnapshotGroup}
 
 // List is a list of objects of one of these kinds.
 type List[T any] struct {

@@ -96,6 +96,14 @@ func says(change func(http.Header, []byte) []byte) apiproxy.Fault {
 	}
 }
 
+// clockAhead has the API server's clock be ahead of this machine's by so much.
+func clockAhead(by time.Duration) apiproxy.Fault {
+	return says(func(header http.Header, body []byte) []byte {
+		header.Set("Date", time.Now().Add(by).UTC().Format(http.TimeFormat))
+		return bytes.Clone(body)
+	})
+}
+
 var _ = Describe("A check of the API server", func() {
 	var w world
 	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
@@ -140,10 +148,7 @@ var _ = Describe("A check of the API server", func() {
 	)
 
 	It("whose clock is another tells by how much", func(ctx context.Context) {
-		proxy.Reset(says(func(header http.Header, body []byte) []byte {
-			header.Set("Date", time.Now().Add(-90*time.Second).UTC().Format(http.TimeFormat))
-			return bytes.Clone(body)
-		}))
+		proxy.Reset(clockAhead(-90 * time.Second))
 		Expect(checked(ctx, w.Director).results["clock"]).To(Or(are(preflight.Fails, "1m30s behind", "time servers"), are(preflight.Fails, "1m29s behind", "time servers")))
 	})
 

@@ -2,8 +2,6 @@ package integration
 
 import (
 	"context"
-	"net/http"
-	"net/http/httptest"
 	"os/exec"
 	"slices"
 	"strings"
@@ -102,16 +100,7 @@ var _ = Describe("Left-overs", func() {
 		Expect(w.killed(ctx, 3, "create_vm", "killed", stemcellCID, behind(fixed(nil)), onDynamic(), []string{}, map[string]any{})).To(BeTrue())
 		patient := w.withTimeouts(map[string]any{})
 		Expect(w.listed(ctx, patient.Config)).To(ContainElement(And(ContainSubstring("/agent-killed ("), ContainSubstring(": stays"))))
-		proxy.Reset(func(_ int, answer http.ResponseWriter, request *http.Request, next http.Handler) {
-			if request.URL.Path != "/version" {
-				next.ServeHTTP(answer, request)
-				return
-			}
-			said := httptest.NewRecorder()
-			next.ServeHTTP(said, request)
-			answer.Header().Set("Date", time.Now().Add(2*time.Hour).UTC().Format(http.TimeFormat))
-			_, _ = answer.Write(said.Body.Bytes())
-		})
+		proxy.Reset(clockAhead(2 * time.Hour))
 		Expect(w.listed(ctx, patient.Config)).To(ContainElement(And(ContainSubstring("/agent-killed (120m"), ContainSubstring("would be deleted"))))
 	})
 

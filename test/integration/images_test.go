@@ -34,9 +34,7 @@ var _ = Describe("A node that has to ask the registry at each start of a contain
 
 	It("ends an attach_disk early whose image the registry does not have, and leaves nothing", func(ctx context.Context) {
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
-				annotateBody(r, map[string]string{"test/waiting": "ErrImagePull", "test/message": "registry.example.com/stemcell: not found"})
-			}
+			annotateNewPod(r, map[string]string{"test/waiting": "ErrImagePull", "test/message": "registry.example.com/stemcell: not found"})
 			next.ServeHTTP(rw, r)
 		})
 		started := time.Now()
@@ -52,9 +50,7 @@ var _ = Describe("A node whose own disk is full", func() {
 		w, vm, disk := newWorldWithDisk(ctx)
 		attachment := disk + "-attachment"
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
-				annotateBody(r, map[string]string{"test/hold": "until the node refuses it"})
-			}
+			annotateNewPod(r, map[string]string{"test/hold": "until the node refuses it"})
 			next.ServeHTTP(rw, r)
 		})
 		go func() {
@@ -74,9 +70,12 @@ var _ = Describe("A node whose own disk is full", func() {
 	})
 })
 
-// annotateBody gives the Pod that the request makes these annotations.
-func annotateBody(r *http.Request, annotations map[string]string) {
+// annotateNewPod gives the Pod that the request makes these annotations, when it makes one.
+func annotateNewPod(r *http.Request, annotations map[string]string) {
 	defer GinkgoRecover()
+	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") {
+		return
+	}
 	raw, err := io.ReadAll(r.Body)
 	Expect(err).NotTo(HaveOccurred())
 	var pod corev1.Pod

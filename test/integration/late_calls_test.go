@@ -65,9 +65,7 @@ var _ = Describe("A call whose process survives, and that another repeats", func
 
 		It("has the delete_disk refused that had looked at the disk before", func(ctx context.Context) {
 			looked, allow := held(func(_ int, r *http.Request) bool {
-				if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
-					annotateBody(r, map[string]string{"test/hold": "until the disk is to be deleted"})
-				}
+				annotateNewPod(r, map[string]string{"test/hold": "until the disk is to be deleted"})
 				return r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/"+disk)
 			})
 			deletion := begin(ctx, w.Director, "delete_disk", disk)

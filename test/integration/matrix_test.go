@@ -78,6 +78,28 @@ type outcome struct {
 	Failed      []string
 }
 
+// try tries a cell, and notes whether it held.
+func (o *outcome) try(c cell, disturb func()) (held bool) {
+	o.Cells++
+	started := time.Now()
+	err := InterceptGomegaFailure(disturb)
+	fmt.Fprintf(GinkgoWriter, "%6.1fs %s\n", time.Since(started).Seconds(), c)
+	if err != nil {
+		o.Failed = append(o.Failed, fmt.Sprintf("%s:\n%v", c, err))
+		return false
+	}
+	o.Held++
+	return true
+}
+
+// report hands the outcome over to the suite, and fails the spec unless all cells have held.
+func (o *outcome) report() {
+	AddReportEntry(entryOfCells, *o, ReportEntryVisibilityNever)
+	if len(o.Failed) > 0 {
+		Fail(strings.Join(o.Failed, "\n\n"))
+	}
+}
+
 // play tries the scenario's cells.
 func play(ctx context.Context, played scenario) {
 	s := newStage(ctx, played)
@@ -89,24 +111,12 @@ func play(ctx context.Context, played scenario) {
 			if each.befalls != nil && !each.befalls(request) || !c.wanted() {
 				continue
 			}
-			became.Cells++
-			started := time.Now()
-			err := InterceptGomegaFailure(func() { s.disturb(ctx, c, undisturbed) })
-			fmt.Fprintf(GinkgoWriter, "%6.1fs %s\n", time.Since(started).Seconds(), c)
-			if err == nil {
-				became.Held++
-			} else {
-				became.Failed = append(became.Failed, fmt.Sprintf("%s:\n%v", c, err))
-			}
-			if err != nil || each.taking != nil {
+			if held := became.try(c, func() { s.disturb(ctx, c, undisturbed) }); !held || each.taking != nil {
 				s = newStage(ctx, played)
 			}
 		}
 	}
-	AddReportEntry(entryOfCells, became, ReportEntryVisibilityNever)
-	if len(became.Failed) > 0 {
-		Fail(strings.Join(became.Failed, "\n\n"))
-	}
+	became.report()
 }
 
 // undisturbed makes the call as it should be, and returns its answer and its requests.
@@ -161,11 +171,16 @@ func (s *stage) disturb(ctx context.Context, c cell, undisturbed string) {
 	s.restored(ctx, c.scenario)
 }
 
+// briefTimeouts are those of a call that is kept hanging.
+var briefTimeouts = map[string]any{
+	"create_vm": "3s", "attach_disk": "3s", "detach_disk": "3s", "delete_vm": "3s", "update_disk": "3s", "create_stemcell": "3s", "other": "3s", "request": "1s",
+}
+
 // disturbed makes the call, and returns what it requested. The error tells that its process has ended without an answer.
 func (s *stage) disturbed(ctx context.Context, c cell, arguments []any) (director.Response, []string, error) {
 	by := s.Director
 	if c.brief && !isEvent(c.request) {
-		by = s.withTimeouts(map[string]any{"create_vm": "3s", "attach_disk": "3s", "detach_disk": "3s", "delete_vm": "3s", "update_disk": "3s", "create_stemcell": "3s", "other": "3s", "request": "1s"})
+		by = s.withTimeouts(briefTimeouts)
 	}
 	mortal, end := by.Mortal()
 	s.proxy.Reset(s.fault(ctx, c, func(signal os.Signal) { _ = end(signal) }))

@@ -2,15 +2,12 @@ package integration
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -29,25 +26,24 @@ type depot struct {
 	registry *stemcells.Registry
 	requests *apiproxy.Numbered
 	host     string
-	image    string // path of a heavy stemcell's
 }
 
 func newDepot(w world) *depot {
 	GinkgoHelper()
-	d := &depot{world: w, registry: stemcells.New(false), image: filepath.Join(GinkgoT().TempDir(), "image")}
+	d := &depot{world: w, registry: stemcells.New(false)}
 	DeferCleanup(d.registry.Close)
 	d.requests = &apiproxy.Numbered{Next: d.registry}
 	server := httptest.NewServer(d.requests)
 	DeferCleanup(server.Close)
 	d.host = strings.TrimPrefix(server.URL, "http://")
 	d.Director = w.with("stemcell", map[string]any{"registry": map[string]any{"repository": d.host + "/stemcells", "insecure": true}})
-	Expect(os.WriteFile(d.image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
 	return d
 }
 
 // create uploads the heavy stemcell.
 func (d *depot) create() []any {
-	return []any{"create_stemcell", d.image, map[string]any{"name": "jammy", "version": "1"}}
+	image, properties := heavyImage()
+	return []any{"create_stemcell", image, properties}
 }
 
 // holds reports whether the registry has the image of a stemcell, whole.
@@ -131,21 +127,10 @@ func deliver(ctx context.Context, w world, each delivery) {
 			if how.befalls != nil && !how.befalls(request) || !drawn && !c.wanted() {
 				continue
 			}
-			became.Cells++
-			started := time.Now()
-			err := InterceptGomegaFailure(func() { each.disturb(ctx, newDepot(w), c, undisturbed) })
-			fmt.Fprintf(GinkgoWriter, "%6.1fs %s\n", time.Since(started).Seconds(), c)
-			if err == nil {
-				became.Held++
-			} else {
-				became.Failed = append(became.Failed, fmt.Sprintf("%s:\n%v", c, err))
-			}
+			became.try(c, func() { each.disturb(ctx, newDepot(w), c, undisturbed) })
 		}
 	}
-	AddReportEntry(entryOfCells, became, ReportEntryVisibilityNever)
-	if len(became.Failed) > 0 {
-		Fail(strings.Join(became.Failed, "\n\n"))
-	}
+	became.report()
 }
 
 func (each delivery) prepare(ctx context.Context, d *depot) []any {
@@ -176,7 +161,7 @@ func (each delivery) disturb(ctx context.Context, d *depot, c cell, undisturbed 
 	arguments := each.prepare(ctx, d)
 	by := d.Director
 	if c.brief {
-		by = d.withTimeouts(map[string]any{"create_stemcell": "3s", "other": "3s"})
+		by = d.withTimeouts(briefTimeouts)
 	}
 	mortal, end := by.Mortal()
 	d.requests.Reset(c.at(c.n, func(signal os.Signal) { _ = end(signal) }))
