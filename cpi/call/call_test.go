@@ -90,3 +90,14 @@ var _ = Describe("A helper's limits", func() {
 		Expect(nothing.Validate()).To(MatchError(ContainSubstring("pods.helper_limits.cpu must be greater than 0")))
 	})
 })
+
+var _ = Describe("The path of lxcfs", func() {
+	DescribeTable("is refused when nothing can be mounted there", func(path string) {
+		Expect(PodOptions{LXCFS: path}.Validate()).To(MatchError(ContainSubstring(fmt.Sprintf("pods.lxcfs %q has to be the path", path))))
+	}, Entry("relative", "lib/lxcfs"), Entry("the root", "/"), Entry("upwards", "/var/../lxcfs"), Entry("a folder with a slash", "/var/lib/lxcfs/"))
+
+	It("may be none, and the packages'", func() {
+		Expect(PodOptions{}.Validate()).To(Succeed())
+		Expect(PodOptions{LXCFS: "/var/lib/lxcfs"}.Validate()).To(Succeed())
+	})
+})

@@ -2,6 +2,7 @@ package call
 
 import (
 	"maps"
+	"path"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,9 @@ type PodOptions struct {
 	// HelperLimits bound the Pods that do something for a machine or a disk: a quota of the namespace may ask that
 	// every Pod has limits.
 	HelperLimits corev1.ResourceList `json:"helper_limits"`
+	// LXCFS is the path at which nodes have lxcfs mounted: machines tell their own sizes in /proc by it, and the node's
+	// without it.
+	LXCFS string `json:"lxcfs"`
 }
 
 // DefaultPodOptions ask injectors of proxies to stay away. A machine is a whole operating system, whose connections a
@@ -44,6 +48,9 @@ func (o PodOptions) Validate() error {
 		if amount := o.HelperLimits[name]; amount.Sign() <= 0 {
 			return Invalid("pods.helper_limits.%s must be greater than 0", name)
 		}
+	}
+	if o.LXCFS != "" && (!path.IsAbs(o.LXCFS) || path.Clean(o.LXCFS) != o.LXCFS || o.LXCFS == "/") {
+		return Invalid("pods.lxcfs %q has to be the path at which nodes have lxcfs mounted, as /var/lib/lxcfs", o.LXCFS)
 	}
 	return CheckLabels("pods", o.Labels, o.Annotations)
 }

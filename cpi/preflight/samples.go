@@ -65,6 +65,7 @@ func (s samples) vm() (manifest.VM, error) {
 	}
 	vm.RunsOn(stemcell.Architectures(s.image)...)
 	vm.Labels, vm.Annotations = s.config.Pods.Marked(vm.Labels, vm.Annotations)
+	vm.LXCFS = s.config.Pods.LXCFS
 	return vm, nil
 }
 

@@ -18,6 +18,7 @@ const (
 	machineVolume  = "/bosh/machine"
 	machineSecret  = "/bosh/settings"
 	machineDevices = "/dev/bosh"
+	machineLXCFS   = "/bosh/lxcfs"
 
 	// NodeDirectory holds a folder per VM on the node, in which its disks' device nodes appear.
 	// /run is emptied when the node boots, so no device node outlives the numbers it stands for.
@@ -63,6 +64,7 @@ type VM struct {
 	DNSPolicy       corev1.DNSPolicy
 	DNSConfig       *corev1.PodDNSConfig
 	HostUsers       *bool
+	LXCFS           string                  `json:",omitempty"` // folder of the node at which lxcfs is mounted; none when empty
 	SecurityContext *corev1.SecurityContext // nil: privileged
 }
 
@@ -151,6 +153,9 @@ func (vm VM) Pod() *corev1.Pod {
 	if !vm.Recreate {
 		hotPlug(pod)
 	}
+	if vm.LXCFS != "" {
+		tellSizes(pod, vm.LXCFS)
+	}
 	return pod
 }
 
@@ -172,6 +177,21 @@ func hotPlug(machine *corev1.Pod) {
 	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{
 		Name: "devices", MountPath: machineDevices,
 		MountPropagation: new(corev1.MountPropagationHostToContainer), // for the disks that appear as directories
+	})
+}
+
+// tellSizes gives the machine the files of its node's lxcfs. A node without it has an empty folder there from then on, at which
+// it can be mounted later.
+func tellSizes(machine *corev1.Pod, lxcfs string) {
+	machine.Spec.Volumes = append(machine.Spec.Volumes, corev1.Volume{
+		Name: "lxcfs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
+			Path: lxcfs, Type: new(corev1.HostPathDirectoryOrCreate),
+		}},
+	})
+	container := &machine.Spec.Containers[0]
+	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{
+		Name: "lxcfs", MountPath: machineLXCFS, ReadOnly: true,
+		MountPropagation: new(corev1.MountPropagationHostToContainer), // for a lxcfs that starts, or restarts, after the machine
 	})
 }
 

@@ -95,6 +95,7 @@ var _ = Describe("A machine", func() {
 		vm.PriorityClass, vm.RuntimeClass, vm.ServiceAccount = "high", new("kata"), "director"
 		vm.PullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
 		vm.HostUsers = new(false)
+		vm.LXCFS = "/var/lib/lxcfs"
 		vm.SecurityContext = &corev1.SecurityContext{Privileged: new(false)}
 		vm.Group, vm.Budget = "d-cf-web", &manifest.Budget{MaxUnavailable: new(int32(1))}
 		vm.Services = []manifest.Service{{Name: "web"}, {Name: "agent-a1"}}

@@ -73,6 +73,14 @@ func (n *Node) Kubelet() Process {
 
 func (n *Node) zone() string { return strings.Replace(n.Name, "node-", "zone-", 1) }
 
+// LXCFS is the node's lxcfs, which has the sizes of its containers at LXCFSRoot. It is not started with the node.
+func (n *Node) LXCFS() Process {
+	return n.inside("lxcfs", "embedded-lxcfs", "--foreground", "--enable-loadavg", "--pidfile", n.file("lxcfs.fuse.pid"), n.LXCFSRoot())
+}
+
+// LXCFSRoot is where LXCFS is mounted.
+func (n *Node) LXCFSRoot() string { return n.file("lxcfs") }
+
 // Exec runs a program in the node's namespaces.
 func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
 	process := n.inside("exec", args...)

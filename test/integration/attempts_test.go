@@ -24,6 +24,12 @@ func attemptsWithMachines() []attempt {
 		onMachine("with the node's /etc", "host-path", hostPath("/etc")),
 		onMachine("with the container runtime's socket", "host-path", hostPath("/run/containerd")),
 		onMachine("with all machines' folders", "host-path", hostPath("/run/bosh-kubernetes-cpi")),
+		onMachine("with its node's lxcfs to write to, and so with cgroups of others", "host-path", func(pod *corev1.Pod) {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "lxcfs", VolumeSource: corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: "/var/lib/lxcfs"}}})
+			container := &pod.Spec.Containers[0]
+			container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "lxcfs", MountPath: "/bosh/lxcfs"})
+		}),
 		onMachine("with another machine's folder", "host-path", hostPath("/run/bosh-kubernetes-cpi/elsewhere/agent-other")),
 		onMachine("called after another one, with its folder", "own-folder", func(pod *corev1.Pod) {
 			pod.Labels["bosh.cloudfoundry.org/vm"] = "agent-one"

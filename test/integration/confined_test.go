@@ -64,6 +64,17 @@ var _ = Describe("A machine without privileges", func() {
 	})
 })
 
+var _ = Describe("A machine that is to tell its own sizes", func() {
+	It("has its node's lxcfs to read, which the admission policy allows", func(ctx context.Context) {
+		w := newWorld(ctx)
+		w.Director = w.with("pods", map[string]any{"lxcfs": "/var/lib/lxcfs"})
+		made, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, w.createVM(ctx, "one"), metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(made.Spec.Containers[0].VolumeMounts).To(ContainElement(corev1.VolumeMount{
+			Name: "lxcfs", MountPath: "/bosh/lxcfs", ReadOnly: true, MountPropagation: new(corev1.MountPropagationHostToContainer)}))
+	})
+})
+
 var _ = Describe("The network policies", func() {
 	It("are ones that the API server takes, and are about machines as the CPI labels them", func(ctx context.Context) {
 		w, vm := newWorldWithVM(ctx)

@@ -6,6 +6,7 @@
 # $1: the init program; found out when not given.
 . lib/shell.sh
 . lib/signals.sh
+. lib/pause.sh
 . lib/device.sh
 . lib/lock.sh
 . lib/json.sh
@@ -18,6 +19,7 @@
 . lib/store.sh
 . lib/memory.sh
 . lib/limits.sh
+. lib/sizes.sh
 . lib/cgroups.sh
 . lib/init.sh
 
@@ -52,4 +54,5 @@ bring_directories
 [[ ! -d $root/dev/shm ]] || chmod 1777 "$root/dev/shm"
 mkdir -p "$root/var/vcap/store"
 restore_store
+tell_own_sizes
 start "$init"

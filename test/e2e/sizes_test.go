@@ -1,0 +1,83 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strconv"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// sizes are what a machine's /proc tells of it.
+type sizes struct{ MemoryMiB, Processors int }
+
+func (m *machine) sizes(ctx context.Context) sizes {
+	GinkgoHelper()
+	number := func(command string) int {
+		GinkgoHelper()
+		value, err := strconv.Atoi(m.run(ctx, command))
+		Expect(err).NotTo(HaveOccurred())
+		return value
+	}
+	return sizes{number("free --mebi | awk '/Mem:/ { print $2 }'"), number("grep --count ^processor /proc/cpuinfo")}
+}
+
+// vitalMiB is how much memory the agent says that the machine has: it tells the director what is used, and which part that is.
+func (m *machine) vitalMiB(ctx context.Context) float64 {
+	GinkgoHelper()
+	var state struct {
+		Vitals struct {
+			Mem struct{ KB, Percent json.Number }
+		}
+	}
+	Expect(json.Unmarshal([]byte(m.tell(ctx, "get_state", "full")), &state)).To(Succeed())
+	used, err := state.Vitals.Mem.KB.Float64()
+	Expect(err).NotTo(HaveOccurred())
+	percent, err := state.Vitals.Mem.Percent.Float64()
+	Expect(err).NotTo(HaveOccurred())
+	return used / 1024 * 100 / percent
+}
+
+var _ = Describe("What a machine takes for its size", Label("machines"), func() {
+	DescribeTable("is its own on a node with lxcfs, the node's while that is away, and no reason to restart",
+		func(ctx context.Context, stemcell string) {
+			w := newWorld(ctx)
+			node := w.embedded.Nodes[0]
+			w.Director = w.directorWith(w.kubeconfig, map[string]any{"pods": map[string]any{"lxcfs": node.LXCFSRoot()}})
+			m := w.createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{"cpu": "500m", "memory": 384})
+			nodes := m.sizes(ctx)
+			Expect(m.log(ctx)).To(ContainSubstring("the node has no lxcfs"))
+			Expect(nodes.MemoryMiB).To(BeNumerically(">", 384))
+			before := m.identity(ctx)
+
+			begin := func() {
+				GinkgoHelper()
+				Expect(node.LXCFS().Start()).To(Succeed())
+				Eventually(m.sizes).WithContext(ctx).Should(Equal(sizes{384, 1}), func() string { return m.log(ctx) })
+			}
+			end := func(ctx context.Context) {
+				GinkgoHelper()
+				Expect(node.LXCFS().Kill()).To(Succeed())
+				_, err := node.Exec(ctx, "sh", "-c", `! mountpoint "$0" || umount --lazy "$0"`, node.LXCFSRoot())
+				Expect(err).NotTo(HaveOccurred())
+			}
+			DeferCleanup(end)
+			begin()
+			Expect(m.vitalMiB(ctx)).To(BeNumerically("~", 384, 20)) // whole percents
+			Expect(strconv.ParseFloat(m.run(ctx, "cut --delimiter ' ' --fields 1 /proc/uptime"), 64)).To(BeNumerically("<", 600))
+
+			end(ctx)
+			Eventually(m.sizes).WithContext(ctx).Should(Equal(nodes))
+			m.awaitAgent(ctx)
+			begin()
+			Expect(m.identity(ctx)).To(Equal(before))
+
+			m.killInit(ctx)
+			m.awaitAgent(ctx)
+			Eventually(m.sizes).WithContext(ctx).Should(Equal(sizes{384, 1}))
+		}, stemcellKinds())
+})
