@@ -50,5 +50,5 @@ var _ = Describe("A machine's end", Label("machines"), func() {
 			next.attach(ctx, disk)
 			Expect(next.run(ctx, "cat /var/vcap/store/words")).To(Equal("began\nended\nbegan\nended"))
 		},
-		stemcellKinds())
+		stemcellKinds("extended"))
 })

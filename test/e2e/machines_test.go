@@ -98,10 +98,11 @@ func (m *machine) agentProcess(ctx context.Context) string {
 	return m.run(ctx, "pgrep --exact bosh-agent")
 }
 
-func stemcellKinds() []TableEntry {
+// stemcellKinds are machines of both kinds. Of those with systemd the labels say when they are tried.
+func stemcellKinds(systemd ...string) []TableEntry {
 	return []TableEntry{
 		Entry("with runit", "E2E_STEMCELL", NodeTimeout(longTest)),
-		Entry("with systemd", "E2E_STEMCELL_SYSTEMD", NodeTimeout(longTest)),
+		Entry("with systemd", "E2E_STEMCELL_SYSTEMD", Label(systemd...), NodeTimeout(longTest)),
 	}
 }
 

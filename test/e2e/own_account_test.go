@@ -76,9 +76,7 @@ var _ = Describe("The CPI on a director's machine, with nothing but the machine'
 			Expect(m.hasVM(ctx, m.cid)).To(ContainSubstring(`"result":true`))
 			Expect(m.hasVM(ctx, "agent-none")).To(ContainSubstring(`"result":false`))
 		},
-		Entry("with runit", "E2E_STEMCELL", NodeTimeout(longTest)),
-		Entry("with systemd", "E2E_STEMCELL_SYSTEMD", NodeTimeout(longTest)),
-	)
+		stemcellKinds("extended"))
 
 	It("works on when the kubelet has renewed the token, and the former one counts no more", Label("extended"), func(ctx context.Context) {
 		m := newDirectorsMachine(ctx, os.Getenv("E2E_STEMCELL"))

@@ -44,7 +44,7 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 		labels   Labels
 	}{
 		"with a Block claim":                 {"E2E_STEMCELL", recreated, onBlock, nil},
-		"with a directory":                   {"E2E_STEMCELL_SYSTEMD", recreated, map[string]any{"attach": "bind"}, nil},
+		"with a directory":                   {"E2E_STEMCELL_SYSTEMD", recreated, map[string]any{"attach": "bind"}, Label("extended")},
 		"with a filesystem as its directory": {"E2E_STEMCELL", recreated, map[string]any{"attach": "bind", "storage_class": embedded.CSIClass}, Label("extended")},
 		"in gVisor, with a directory":        {"E2E_STEMCELL", inGVisor, map[string]any{"attach": "bind"}, Label("extended")},
 	} {

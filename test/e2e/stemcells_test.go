@@ -134,7 +134,7 @@ var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
 			Expect(w.must(ctx, "create_stemcell", image, properties).Text()).To(Equal(cid))
 		},
 		Entry("with runit, from go-containerregistry's", gosRegistry, "E2E_ROOTFS", "", NodeTimeout(longTest)),
-		Entry("with systemd, from Debian's, by the node's own name for it", debiansRegistry, "E2E_ROOTFS_SYSTEMD", "stemcells.bosh.test", NodeTimeout(longTest)),
+		Entry("with systemd, from Debian's, by the node's own name for it", debiansRegistry, "E2E_ROOTFS_SYSTEMD", "stemcells.bosh.test", Label("extended"), NodeTimeout(longTest)),
 	)
 })
 
