@@ -75,7 +75,7 @@ func (n *Node) zone() string { return strings.Replace(n.Name, "node-", "zone-", 
 
 // LXCFS is the node's lxcfs, which has the sizes of its containers at LXCFSRoot. It is not started with the node.
 func (n *Node) LXCFS() Process {
-	return n.inside("lxcfs", "embedded-lxcfs", "--foreground", "--enable-loadavg", "--pidfile", n.file("lxcfs.fuse.pid"), n.LXCFSRoot())
+	return n.inside("lxcfs", "embedded-lxcfs", "--foreground", "--enable-loadavg", "--enable-cfs", "--pidfile", n.file("lxcfs.fuse.pid"), n.LXCFSRoot())
 }
 
 // LXCFSRoot is where LXCFS is mounted.

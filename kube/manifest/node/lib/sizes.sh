@@ -7,11 +7,14 @@ own_sizes=() # those that are the machine's own
 # How often a machine sees to it that /proc can be read, in seconds.
 sizes_period=${SIZES_PERIOD:-1}
 
-# tell_own_sizes: from now on, for as long as the machine runs.
+# tell_own_sizes: from now on, for as long as the machine runs, in a process whose command is shown in short.
 tell_own_sizes() {
   [[ -d $root/bosh/lxcfs ]] || return 0
   put_own_sizes || say "/proc tells the node's sizes: the node has no lxcfs where pods.lxcfs says, or the machine may not mount"
-  keep_own_sizes &
+  /bin/bash -euo pipefail -c "
+    $(declare -p root lxcfs sizes own_sizes sizes_period quiet)
+    $(declare -f say pause keep_own_sizes has_own_sizes put_own_sizes take_own_sizes readable)
+    keep_own_sizes" sizes &
 }
 
 # keep_own_sizes: a file of a lxcfs that has ended cannot be read, and where it was restarted it is another. Programs do
