@@ -174,6 +174,9 @@ func (o *upOptions) bring(ctx context.Context, s *session, found *cluster.Found)
 		}
 		s.say(cluster.Title(object), outcome)
 	}
+	if err := s.cluster.AwaitAccount(ctx); err != nil {
+		return err
+	}
 	if err := s.writeCredentials(ctx, found.API); err != nil {
 		return err
 	}
