@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/machine"
@@ -155,10 +156,10 @@ var enumerations = map[reflect.Type][]any{
 
 // schemaOf describes a type. Structs are defined once, by their name.
 func schemaOf(t reflect.Type, definitions map[string]any) map[string]any {
-	quantity := map[string]any{"type": []string{"integer", "string"}}
+	numberOrText := map[string]any{"type": []string{"integer", "string"}}
 	switch t {
-	case reflect.TypeFor[machine.Quantity]():
-		return quantity
+	case reflect.TypeFor[machine.Quantity](), reflect.TypeFor[intstr.IntOrString](): // a port by its number or its name
+		return numberOrText
 	case reflect.TypeFor[resource.Quantity]():
 		return map[string]any{"type": []string{"number", "string"}}
 	case reflect.TypeFor[machine.ServicePorts]():
@@ -166,7 +167,7 @@ func schemaOf(t reflect.Type, definitions map[string]any) map[string]any {
 		ports := map[string]any{"type": "string", "pattern": "^[0-9]+-[0-9]+$"}
 		return map[string]any{"type": "array", "items": map[string]any{"anyOf": []any{map[string]any{"type": "integer"}, ports, port}}}
 	case reflect.TypeFor[machine.EphemeralDisk]():
-		return map[string]any{"anyOf": []any{quantity, object(t, definitions)}}
+		return map[string]any{"anyOf": []any{numberOrText, object(t, definitions)}}
 	}
 	if values, ok := enumerations[t]; ok {
 		return map[string]any{"enum": values}

@@ -174,6 +174,9 @@ func (o *upOptions) bring(ctx context.Context, s *session, found *cluster.Found)
 		}
 		s.say(cluster.Title(object), outcome)
 	}
+	if err := s.cluster.AwaitAccount(ctx); err != nil {
+		return err
+	}
 	if err := s.writeCredentials(ctx, found.API); err != nil {
 		return err
 	}
@@ -197,7 +200,8 @@ func (s *session) findBosh() error {
 func (s *session) run(ctx context.Context, verb string) error {
 	arguments := s.folder.Bosh(s.options.bosh, verb, s.settings)
 	fmt.Fprintf(s.command.OutOrStdout(), "\n$ %s\n", environment.Quote(arguments))
-	err := s.runBosh(ctx, append(arguments, "--non-interactive"))
+	// Where its output is no terminal, the CLI would say nothing of what takes minutes.
+	err := s.runBosh(ctx, append(arguments, "--tty", "--non-interactive"))
 	if _, failed := errors.AsType[exitStatus](err); failed {
 		fmt.Fprintf(s.command.ErrOrStderr(),
 			"error: bosh %s failed: its reason is above; what is done stays, and the same command goes on from there\n", verb)

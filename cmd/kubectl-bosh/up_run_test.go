@@ -119,8 +119,11 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(ofCluster.Rules).To(Equal(rules("ClusterRole")))
 		g.answers(ctx, g.path("kubernetes/cpi.kubeconfig"))
 
+		before, token := g.read("manifest.yml"), g.read("kubernetes/cpi.token")
 		session = g.run("y\n", "up", "--bosh", "./create-env")
 		Expect(session).To(gexec.Exit(0))
+		Expect(g.read("kubernetes/cpi.token")).NotTo(Equal(token))
+		Expect(g.read("manifest.yml")).To(Equal(before), "create-env would make the machine anew for the sake of a token")
 		Expect(session.Out).To(gbytes.Say(`Namespace ` + g.namespace + `: is there\n`))
 		Expect(strings.Count(g.read("calls"), "create-env\n")).To(Equal(2))
 

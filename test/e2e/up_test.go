@@ -39,9 +39,9 @@ func (l *laptop) plugin(ctx context.Context, args ...string) string {
 func (l *laptop) up(ctx context.Context, more ...string) string {
 	GinkgoHelper()
 	return l.plugin(ctx, append([]string{"up", "--namespace", l.in, "--dir", filepath.Join(l.folder, "env"), "--yes",
-		"--manifest", "testdata/director.yml", "--ops-file", "testdata/director-small.yml",
+		"--manifest", "../demo/director.yml", "--ops-file", "../demo/small.yml",
 		"--release", filepath.Join(l.folder, "cpi.tgz"), "--stemcell", os.Getenv("E2E_STEMCELL"),
-		"--var", "demo_release=" + filepath.Join(l.folder, "demo.tgz")}, more...)...)
+		"--var", "demo_release=" + filepath.Join(l.folder, "demo.tgz"), "--var", "disk_mib=256", "--var", "disk_cloud_properties={}"}, more...)...)
 }
 
 func (l *laptop) down(ctx context.Context) {

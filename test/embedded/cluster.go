@@ -17,6 +17,9 @@ type Cluster struct {
 	Nodes        []*Node
 	// VM is one more node, which is there when it has an image.
 	VM *VMNode
+	// Small leaves out what the demo has no use for: the cluster's DNS, and the CSI driver with its sidecars. Up without it
+	// brings them to a cluster that was started so.
+	Small bool
 }
 
 // NewCluster describes the cluster with its state in dir; nothing is started. The first node is in this
@@ -54,22 +57,7 @@ func (c *Cluster) Process(name string) (Process, error) {
 // Up starts what does not run, step by step, telling each.
 func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
 	began := time.Now()
-	type step struct {
-		what string
-		do   func(context.Context) error
-	}
-	steps := []step{
-		{"etcd, API server, controller manager, scheduler", c.ControlPlane.Start},
-		{"Calico's resources and address pools", c.installCalico},
-		{"container registry", func(context.Context) error { return c.registry().Start() }},
-		{"nodes: containerd, kubelet", c.startNodes},
-		{"cluster DNS", func(context.Context) error { return c.startDNS() }},
-		{"provisioner and default storage class", c.startProvisioner},
-		{"CSI driver, its sidecars and classes", c.startCSI},
-	}
-	if c.VM.Image != "" {
-		steps = append(steps, step{"a node that is a computer; its boot takes minutes", c.VM.Start})
-	}
+	steps := c.steps()
 	for i, step := range steps {
 		tell(fmt.Sprintf("%s (%d of %d, %.0f s so far)", step.what, i+1, len(steps), time.Since(began).Seconds()))
 		if err := step.do(ctx); err != nil {
@@ -77,6 +65,31 @@ func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
 		}
 	}
 	return c.writeKubeconfig()
+}
+
+// step is one of those that bring a cluster up.
+type step struct {
+	what string
+	do   func(context.Context) error
+}
+
+func (c *Cluster) steps() []step {
+	steps := []step{
+		{"etcd, API server, controller manager, scheduler", c.ControlPlane.Start},
+		{"Calico's resources and address pools", c.installCalico},
+		{"container registry", func(context.Context) error { return c.registry().Start() }},
+		{"nodes: containerd, kubelet", c.startNodes},
+		{"provisioner and default storage class", c.startProvisioner},
+	}
+	if !c.Small {
+		steps = append(steps,
+			step{"cluster DNS", func(context.Context) error { return c.startDNS() }},
+			step{"CSI driver, its sidecars and classes", c.startCSI})
+	}
+	if c.VM.Image != "" {
+		steps = append(steps, step{"a node that is a computer; its boot takes minutes", c.VM.Start})
+	}
+	return steps
 }
 
 // ServeBridge runs the named node's bridge process, see Node.ServeBridge.
@@ -105,6 +118,9 @@ func (c *Cluster) writeKubeconfig() error {
 
 func (c *Cluster) startNodes(ctx context.Context) error {
 	for _, node := range c.Nodes {
+		if c.Small {
+			node.CSI = ""
+		}
 		if err := node.Start(ctx); err != nil {
 			return err
 		}

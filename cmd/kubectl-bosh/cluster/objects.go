@@ -155,6 +155,24 @@ func (c *Cluster) left(ctx context.Context) (string, error) {
 		len(pods.Items), len(claims.Items), len(services.Items)), nil
 }
 
+// AwaitAccount waits until the namespace has the ServiceAccount default: the controllers give it to each new namespace, a moment
+// later, and no Pod is admitted before. Who may not look goes on.
+func (c *Cluster) AwaitAccount(ctx context.Context) error {
+	const usual = "default"
+	among := c.objects.Resource(kinds["ServiceAccount"]).Namespace(c.Client.Namespace)
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, err := among.Get(ctx, usual, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil || apierrors.IsForbidden(err), err
+	})
+	if err != nil && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("ServiceAccount %s/%s, which the controller manager gives to each namespace: %w", c.Client.Namespace, usual, err)
+	}
+	return nil
+}
+
 // Token asks for a token of the service account that lives so long, if the API server gives such, and tells when it ends.
 func (c *Cluster) Token(ctx context.Context, account string, life time.Duration) (token string, ends time.Time, err error) {
 	request := &unstructured.Unstructured{Object: map[string]any{

@@ -25,16 +25,13 @@ func (f Folder) Bosh(program, verb string, settings Settings) []string {
 
 // ByHand are the commands that do what `kubectl bosh up` does, with the folder's files.
 func (f Folder) ByHand(program string, settings Settings) []string {
-	put := func(kubeconfig, token string) string {
-		return "kubectl config --kubeconfig " + quoted(f.in(kubeconfig)) + " set-credentials " + Account + " --token \"$(" + token + ")\""
-	}
 	commands := []string{
 		"kubectl apply -f " + quoted(f.in(rightsFile)),
-		put(kubeconfigFile, "kubectl create token "+Account+" --namespace "+settings.Namespace+" --duration 24h"),
+		"kubectl create token " + Account + " --namespace " + settings.Namespace + " --duration 24h >" + quoted(f.in(tokenFile)),
 	}
 	if settings.Credentials == Kubeconfig {
-		commands = append(commands, put(directorsFile,
-			"kubectl get secret "+TokenSecret+" --namespace "+settings.Namespace+" -o 'jsonpath={.data.token}' | base64 --decode"))
+		commands = append(commands, "kubectl config --kubeconfig "+quoted(f.in(directorsFile))+" set-credentials "+Account+
+			" --token \"$(kubectl get secret "+TokenSecret+" --namespace "+settings.Namespace+" -o 'jsonpath={.data.token}' | base64 --decode)\"")
 	}
 	proxy := "kubectl bosh proxy --direct --namespace " + settings.Namespace
 	return append(commands, proxy+" -- \\\n    "+Quote(f.Bosh(program, "create-env", settings)))

@@ -19,6 +19,7 @@ const (
 	cloudConfigFile     = "cloud-config.yml"
 	cloudConfigVarsFile = "cloud-config-vars.yml"
 	kubeconfigFile      = "cpi.kubeconfig"
+	tokenFile           = "cpi.token"
 	directorsFile       = "director.kubeconfig"
 	stateFile           = "state.json"
 	credentialsFile     = "creds.yml"

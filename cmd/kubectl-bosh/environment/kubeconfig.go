@@ -3,6 +3,7 @@ package environment
 import (
 	"net/http"
 	neturl "net/url"
+	"path/filepath"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -10,18 +11,29 @@ import (
 )
 
 // WriteKubeconfig writes the one of this machine's CPI: the API server as the operator reaches it, and a token of the service
-// account.
+// account. The token is in a file of its own: create-env makes the machine anew when anything in the manifest has changed,
+// and the kubeconfig's content is part of that.
 func (f Folder) WriteKubeconfig(config *rest.Config, namespace, token string) error {
 	server, err := serverOf(config)
 	if err != nil {
 		return err
 	}
-	return f.kubeconfig(kubeconfigFile, server, namespace, token)
+	path, err := filepath.Abs(f.in(tokenFile))
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		if err := f.write(tokenFile, []byte(token)); err != nil {
+			return err
+		}
+	}
+	return f.kubeconfig(kubeconfigFile, server, namespace, api.AuthInfo{TokenFile: path})
 }
 
 // WriteDirectorsKubeconfig writes the director's: the API server as Pods reach it.
 func (f Folder) WriteDirectorsKubeconfig(server string, authority []byte, namespace, token string) error {
-	return f.kubeconfig(directorsFile, &api.Cluster{Server: server, CertificateAuthorityData: authority}, namespace, token)
+	from := &api.Cluster{Server: server, CertificateAuthorityData: authority}
+	return f.kubeconfig(directorsFile, from, namespace, api.AuthInfo{Token: token})
 }
 
 // prepareKubeconfigs writes kubeconfigs that have no token yet, where there are none.
@@ -63,11 +75,11 @@ func serverOf(config *rest.Config) (*api.Cluster, error) {
 	return server, err
 }
 
-func (f Folder) kubeconfig(name string, server *api.Cluster, namespace, token string) error {
+func (f Folder) kubeconfig(name string, server *api.Cluster, namespace string, as api.AuthInfo) error {
 	const cluster = "kubernetes"
 	content, err := clientcmd.Write(api.Config{
 		Clusters:       map[string]*api.Cluster{cluster: server},
-		AuthInfos:      map[string]*api.AuthInfo{Account: {Token: token}},
+		AuthInfos:      map[string]*api.AuthInfo{Account: &as},
 		Contexts:       map[string]*api.Context{Account: {Cluster: cluster, AuthInfo: Account, Namespace: namespace}},
 		CurrentContext: Account,
 	})

@@ -35,6 +35,7 @@ func run(ctx context.Context, args []string) error {
 	port := flags.Int("port", 0, "port of the registry")
 	node := flags.String("node", "", "name of the node to bridge")
 	nodes := flags.Int("nodes", 1, "number of nodes, 1 or 2")
+	small := flags.Bool("small", false, "without the cluster's DNS and the CSI driver; up without it brings them later")
 	image := flags.String("vm-node", "", "folder with the image of a node that is a computer; no such node without")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -55,7 +56,7 @@ func run(ctx context.Context, args []string) error {
 		return embedded.NewCluster(*dir, len(embedded.NodeNames)).Down(ctx, tell)
 	case "up":
 		cluster := embedded.NewCluster(*dir, *nodes)
-		cluster.VM.Image = *image
+		cluster.VM.Image, cluster.Small = *image, *small
 		return cluster.Up(ctx, tell)
 	}
 	return fmt.Errorf("%s is none of up, down, registry, bridge", args[0])
