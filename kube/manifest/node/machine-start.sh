@@ -52,4 +52,5 @@ bring_directories
 [[ ! -d $root/dev/shm ]] || chmod 1777 "$root/dev/shm"
 mkdir -p "$root/var/vcap/store"
 restore_store
+await_others
 start "$init"
