@@ -64,6 +64,10 @@ func (a Attachment) Pod() *corev1.Pod {
 		devices = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "devices", VolumeSource: devices})
+	if a.marks() {
+		marks := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "marks", VolumeSource: marks})
+	}
 	if a.PriorityClass != "" {
 		pod.Spec.PriorityClassName = a.PriorityClass
 	}
@@ -76,6 +80,9 @@ func (a Attachment) Pod() *corev1.Pod {
 	}
 	return pod
 }
+
+// marks reports whether the attachment notes for itself, across its node's boots, that the machine has had the disk.
+func (a Attachment) marks() bool { return a.Mode == corev1.PersistentVolumeBlock && !Recreated(a.VM) }
 
 func (a Attachment) container() corev1.Container {
 	container := corev1.Container{
@@ -111,6 +118,9 @@ func (a Attachment) container() corev1.Container {
 		container.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/volume"}}
 	} else {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "disk", MountPath: "/volume"})
+	}
+	if a.marks() {
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "marks", MountPath: "/marks"})
 	}
 	return container
 }

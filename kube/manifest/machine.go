@@ -5,6 +5,7 @@ import (
 	"math"
 	"path"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -92,6 +93,18 @@ func (vm VM) meta() metav1.ObjectMeta {
 	return meta
 }
 
+// serving is for how many seconds a machine behind Services serves when its Pod ends: each node's kube-proxy takes a second, as
+// it is usually configured, to hear that it is no endpoint any more.
+const serving = 3
+
+// stop is what is run in the machine when its Pod ends.
+func (vm VM) stop() []string {
+	if len(vm.Services) == 0 {
+		return node.MachineStop()
+	}
+	return append(node.MachineStop(), strconv.Itoa(serving))
+}
+
 // Pod is the machine. It restarts for ever, never gets a service account's token unless asked to,
 // and is never changed after its creation.
 func (vm VM) Pod() *corev1.Pod {
@@ -117,7 +130,7 @@ func (vm VM) Pod() *corev1.Pod {
 				},
 				ReadinessProbe: vm.ReadinessProbe,
 				Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
-					Exec: &corev1.ExecAction{Command: node.MachineStop()},
+					Exec: &corev1.ExecAction{Command: vm.stop()},
 				}},
 				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 				VolumeMounts: []corev1.VolumeMount{

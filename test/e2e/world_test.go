@@ -278,7 +278,9 @@ func (w *world) bringMachine(ctx context.Context, vm wanted) *machine {
 func (m *machine) awaitAgent(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func() (string, error) {
-		value, err := m.agent.Call(ctx, "ping")
+		asking, cancel := context.WithTimeout(ctx, 5*time.Second) // one that is not on its bus yet does not hear of it later
+		defer cancel()
+		value, err := m.agent.Call(asking, "ping")
 		return string(value), err
 	}).WithContext(ctx).Should(Equal(`"pong"`), func() string { return m.log(ctx) })
 }

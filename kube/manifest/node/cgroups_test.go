@@ -121,6 +121,28 @@ var _ = Describe("A machine's cgroups", func() {
 		Expect(w.calls()).To(HaveExactElements("unshare --cgroup true", HavePrefix("init is ")))
 	})
 
+	Describe("on cgroup v1, where a container that is not privileged may only look at them", func() {
+		BeforeEach(func() {
+			w.know("cgroups", "tmpfs\n")
+			w.write("proc/self/mounts", "tmpfs /sys/fs/cgroup tmpfs ro,nosuid 0 0\ncgroup /sys/fs/cgroup/memory cgroup ro,nosuid,memory 0 0\n"+
+				"cgroup /sys/fs/cgroup/pids cgroup rw,nosuid,pids 0 0\n")
+		})
+
+		It("are the machine's to divide", func() {
+			becomes("init")
+			Expect(w.calls()).To(HaveExactElements("unshare --cgroup true", HavePrefix("unshare --cgroup /bin/bash "),
+				"mount -o remount,bind,rw /sys/fs/cgroup/memory", HavePrefix("init is ")))
+		})
+
+		It("stay as they are where it may not mount, and the machine starts", func() {
+			w.know("exit/mount", "32")
+			status, said := become("init", "")
+			Expect(status).To(BeZero())
+			Expect(said).To(Equal("/sys/fs/cgroup/memory stays as its container was given it: mount: as the test wants it\n"))
+			Expect(w.calls()).To(ContainElement(HavePrefix("init is ")))
+		})
+	})
+
 	It("have names of their own on cgroup v1, where they are mounted already", func() {
 		w.know("cgroups", "tmpfs\n")
 		becomes("init")

@@ -31,6 +31,7 @@ bring_device() {
   fi
   distinguish "$device"
   grow "$device"
+  mark_shown
   publish
 }
 

@@ -116,6 +116,24 @@ var _ = Describe("An attachment of a Block claim", func() {
 		Expect(w.exists("devices/disk-1")).To(BeFalse())
 	})
 
+	It("publishes content that it does not know as it is, once the disk has had its filesystem: it is a job's", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "someone's database")
+		w.hold(formatted)
+		Expect(w.disk("8:16")).To(Equal("someone's database"))
+		Expect(w.exists("devices/disk-1")).To(BeTrue())
+	})
+
+	It("has had its filesystem when the attachment has shown it to its machine, and is started again at a node's boot", func() {
+		w.folder("marks") // the attachment's own, which outlives that
+		w.device("dev/volume", 8, 16, 8*mib, "")
+		w.hold(attachment).die()
+		Expect(os.RemoveAll(w.path("devices"))).To(Succeed())
+		Expect(os.Mkdir(w.path("devices"), 0o755)).To(Succeed())
+		w.device("dev/volume", 8, 16, 8*mib, "someone's database")
+		w.hold(attachment)
+		Expect(w.disk("8:16")).To(Equal("someone's database"))
+	})
+
 	It("does not make a filesystem on a disk that had one once", func() {
 		w.device("dev/volume", 8, 16, 8*mib, "")
 		status, said := w.run(node.Hold(), formatted...)

@@ -54,5 +54,6 @@ bring_directories
 [[ ! -d $root/dev/shm ]] || chmod 1777 "$root/dev/shm"
 mkdir -p "$root/var/vcap/store"
 restore_store
+await_others
 tell_own_sizes
 start "$init"

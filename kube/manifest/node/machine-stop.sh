@@ -1,5 +1,8 @@
 # Shuts a machine down before its container is told to end, as a machine is before its power goes: services and jobs
 # are told to end and given the time. It runs in the machine; init is left to the signal that follows.
+#
+# $1: for how many seconds the machine serves before that, since clients come until they have heard that it is none of its
+# Services' endpoints any more.
 . lib/shell.sh
 . lib/pause.sh
 . lib/signals.sh
@@ -8,6 +11,7 @@
 # Tests have another.
 init=${INIT:-1}
 
+[[ -z ${1:-} ]] || pause "$1"
 case $(<"$root/proc/$init/comm") in
   systemd | init)
     # At the very end systemd tells what is left to end, this program too.

@@ -38,6 +38,15 @@ var _ = Describe("A machine's end", func() {
 		Expect(w.signals()).To(Equal([]string{"job TERM"}))
 	})
 
+	It("comes after the time in which clients hear that it serves no more", func() {
+		init := w.lives("runsvdir", "1", "")
+		w.sameNamespace(init, w.lives("job", "17", "TERM"))
+		r := w.start(append(node.MachineStop(), "0.5"), "TIME_TO_END=10", fmt.Sprintf("INIT=%d", init.number))
+		Consistently(w.signals, "300ms").Should(Equal([]string{""}))
+		Expect(r.wait()).To(BeZero())
+		Expect(w.signals()).To(Equal([]string{"job TERM"}))
+	})
+
 	It("spares this program", func() {
 		init := w.lives("runsvdir", "1", "")
 		r := w.at(1, node.MachineStop(), []string{"TIME_TO_END=10", fmt.Sprintf("INIT=%d", init.number)}, func(r *running) {

@@ -45,7 +45,8 @@ func read(name string) string {
 // if that is known. It makes the container's start look like a machine's boot, and becomes the init program.
 func MachineStart() []string { return command("machine-start") }
 
-// MachineStop returns the command that shuts a machine down, from inside, before its container is told to end.
+// MachineStop returns the command that shuts a machine down, from inside, before its container is told to end. An argument is
+// for how many seconds it serves before that.
 func MachineStop() []string { return command("machine-stop") }
 
 // AgentRuns returns the command that succeeds once a machine's agent runs.

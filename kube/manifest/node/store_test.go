@@ -27,10 +27,10 @@ var _ = Describe("A machine's persistent disk at its start", func() {
 		w.device("dev/bosh/disk-1", 8, 16, mib, "")
 	})
 
-	// attached has an attachment hold the disk: it locks a file beside the node for as long as it lives.
-	attached := func() {
+	// attach has an attachment hold a disk: it locks a file beside the node for as long as it lives.
+	attach := func(disk string) {
 		GinkgoHelper()
-		lock := w.path("dev/bosh/.disk-1.lock")
+		lock := w.path("dev/bosh/." + disk + ".lock")
 		holder := exec.Command("flock", lock, "cat")
 		in, err := holder.StdinPipe()
 		Expect(err).NotTo(HaveOccurred())
@@ -41,6 +41,10 @@ var _ = Describe("A machine's persistent disk at its start", func() {
 		})
 		Eventually(func() error { return exec.Command("flock", "--nonblock", "--shared", lock, "true").Run() }).
 			WithTimeout(patience).ShouldNot(Succeed())
+	}
+	attached := func() {
+		GinkgoHelper()
+		attach("disk-1")
 	}
 	// waits starts the machine, and returns when it has said that it waits for its disk.
 	waits := func() *running {
@@ -78,6 +82,7 @@ var _ = Describe("A machine's persistent disk at its start", func() {
 
 	It("is not there for a machine that has none", func() {
 		Expect(os.Remove(w.path(record))).To(Succeed())
+		w.write(hints, "{}")
 		w.boots()
 		w.isUp()
 		Expect(w.calls()).NotTo(ContainElement(mountStore))
@@ -85,6 +90,8 @@ var _ = Describe("A machine's persistent disk at its start", func() {
 
 	It("that was taken away is forgotten, and not waited for", func() {
 		w.write(hints, `{"disk-10": {"ID": "disk-1"}}`)
+		w.device("dev/bosh/disk-10", 8, 32, mib, "")
+		attach("disk-10")
 		status, said := w.boot()
 		Expect(status).To(BeZero())
 		Expect(said).To(ContainSubstring("disk disk-1 was taken from this machine: forgetting that it was mounted"))
@@ -142,6 +149,41 @@ var _ = Describe("A machine's persistent disk at its start", func() {
 		Expect(status).To(BeZero())
 		Expect(said).To(Equal("waiting for disk disk-1 to be attached before any job may start: mount: as the test wants it\n" +
 			"disk disk-1 is mounted at /var/vcap/store\n"))
+	})
+
+	Describe("beside others", func() {
+		const boots = `
+			say() { echo "$*"; }
+			given=$root/bosh/settings devices=$root/dev/bosh bosh=$root/var/vcap/bosh
+			await_others`
+		BeforeEach(func() {
+			w.know("mounts", w.path("dev/bosh")+" - -\n")
+			w.write(hints, "{}")
+		})
+
+		It("has one of several waited for, until it is there", func() {
+			w.write(hints, `{"disk-1": {"ID": "disk-1"}}`)
+			attached()
+			Expect(os.Remove(w.path("dev/bosh/disk-1"))).To(Succeed())
+			status, said := w.call("device lock json store", `sleep() { echo "b 8 16" >"$root/dev/bosh/disk-1"; };`+boots)
+			Expect(status).To(BeZero())
+			Expect(said).To(Equal("waiting for disk disk-1 to be attached, a minute at most\n"))
+		})
+
+		It("has a dynamic one waited for, no longer than a minute", func() {
+			w.write("var/vcap/data/dynamic_disks/disk-1", "")
+			status, said := w.call("device lock json store", `
+				slept=0; sleep() { slept=$((slept + 1)); };`+boots+`; echo "$slept times 0.2 s"`)
+			Expect(status).To(BeZero())
+			Expect(said).To(Equal("waiting for disk disk-1 to be attached, a minute at most\ngoing on without disk disk-1\n300 times 0.2 s\n"))
+		})
+
+		It("waits for nothing that is there", func() {
+			attached()
+			w.write("var/vcap/data/dynamic_disks/disk-1", "")
+			_, said := w.call("device lock json store", "sleep() { exit 1; };"+boots)
+			Expect(said).To(BeEmpty())
+		})
 	})
 
 	It("that is a directory is mounted likewise", func() {

@@ -40,6 +40,7 @@ func newWorld() world {
 		w.folder(each)
 	}
 	w.write("proc/self/mountinfo", "")
+	w.write("proc/self/mounts", "")
 	w.write("proc/self/cgroup", "4:memory:/kubepods/c0ffee\n")
 	for _, each := range []string{"disks", "files", "busy", "exit"} {
 		Expect(os.MkdirAll(filepath.Join(w.known, each), 0o755)).To(Succeed())

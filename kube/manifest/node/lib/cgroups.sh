@@ -15,7 +15,7 @@ become() {
   fi
   exec unshare --cgroup /bin/bash -euo pipefail -c "
     $(declare -p root cgroups)
-    $(declare -f say is_systemd take_cgroups lay_out hand_out move_processes missing_controllers)
+    $(declare -f say is_systemd take_cgroups open_up lay_out hand_out move_processes missing_controllers)
     take_cgroups \"\$0\"
     exec \"\$0\"" "$1"
 }
@@ -27,6 +27,7 @@ take_cgroups() {
   local trouble new shown
   if [[ $(stat --file-system --format %T "$cgroups" 2>/dev/null) != cgroup2fs ]]; then
     ! is_systemd "$1" || [[ -w $cgroups ]] || mount -o remount,bind,rw "$cgroups"
+    open_up
     return
   fi
   new=$(mktemp -d) shown=$new
@@ -42,6 +43,16 @@ take_cgroups() {
   mount --bind "$shown" "$cgroups"
   umount "$new"
   rmdir "$new"
+}
+
+# open_up: on v1 a container that is not privileged may only look at its own cgroups. A machine has to divide them: without
+# that, the monit of BOSH's stemcells answers no command where the node has network classes.
+open_up() {
+  local at options trouble
+  while read -r _ at _ options _; do
+    [[ $root$at == "$cgroups"/* && ,$options, == *,ro,* ]] || continue
+    trouble=$(mount -o remount,bind,rw "$root$at" 2>&1) || say "$at stays as its container was given it: $trouble"
+  done <"$root/proc/self/mounts"
 }
 
 # lay_out TOP makes room for the cgroups of containers in the machine. A cgroup that hands out controllers, as their

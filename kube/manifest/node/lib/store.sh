@@ -1,4 +1,4 @@
-# The persistent disk at a machine's start.
+# The persistent disks at a machine's start.
 
 # hot_plugged: succeeds when disks come and go while the machine runs, in a folder of the node. Those of a
 # machine that is made again for each disk are part of its container from the start.
@@ -47,4 +47,19 @@ restore_store() {
     sleep 0.2
   done
   say "disk $cid is mounted at /var/vcap/store"
+}
+
+# await_others: a machine's other disks are there before any job, too: those of an instance group with several, and
+# dynamic ones, to which the agent has made a link. One may be gone without the agent having been told, so that no machine
+# waits for them longer than a minute.
+await_others() {
+  local cid waited=0
+  hot_plugged || return 0
+  for cid in $(known_disks; ls "$root/var/vcap/data/dynamic_disks" 2>/dev/null); do
+    fresh "$cid" || say "waiting for disk $cid to be attached, a minute at most"
+    until fresh "$cid"; do
+      ((waited++ < 300)) || { say "going on without disk $cid"; break; }
+      sleep 0.2
+    done
+  done
 }

@@ -14,9 +14,23 @@ blank() {
   ((status == 0))
 }
 
+# A mark in a volume of the attachment's own, which outlives its node's boot: the machine has had the disk. Until the
+# attachment is up, the disk's claim does not say so.
+shown=$root/marks/shown
+
+# mark_shown: from now on what is on the disk is its machine's. Image files need no mark.
+mark_shown() {
+  [[ -d ${shown%/*} && ! -e $shown ]] || return 0
+  touch "$shown"
+  sync "$shown"
+}
+
+# begun: succeeds when the disk had its filesystem once.
+begun() { [[ ${FORMATTED:-} == true || -e $shown ]]; }
+
 # may_format: a disk that had a filesystem once is not the disk that BOSH means when it is blank.
 may_format() {
-  [[ ${FORMATTED:-} != true ]] ||
+  ! begun ||
     fail "disk $DISK: it had a filesystem once, and its volume is blank. Is this another volume, of a node that was rebuilt," \
       "or of another export? Bring back the one with the data; or, if the disk is to begin as an empty one," \
       "take the annotation bosh.cloudfoundry.org/formatted from its claim"
@@ -69,16 +83,20 @@ make_image() {
   mv -T "$image.new" "$image"
 }
 
-# find_device sets $device, with a filesystem on it: what was blank gets one.
+# find_device sets $device: what was blank gets a filesystem. What jobs have put in its place on a disk that they format
+# themselves, such as a dynamic one, is theirs.
 find_device() {
   if is_device "$root/dev/volume"; then
     device=$root/dev/volume
     expanded "$device"
-    if [[ -e $formatting && ${FORMATTED:-} != true ]]; then
+    if [[ -e $formatting ]] && ! begun; then
       format "$device"
     elif ! blkid -p "$device" >/dev/null 2>&1; then
-      blank "$device" || fail "disk $DISK: its volume holds data without a filesystem that is known here; it is left untouched"
-      format "$device"
+      if blank "$device"; then
+        format "$device"
+      elif ! begun; then
+        fail "disk $DISK: its volume holds data without a filesystem that is known here; it is left untouched"
+      fi
     fi
     rm -f "$formatting"
     return

@@ -1,0 +1,58 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/embedded"
+)
+
+// What docs/machines.md says that a machine shows, beside a VM on another IaaS.
+var _ = Describe("A machine beside a VM elsewhere", Label("machines"), func() {
+	const memory = 768 // MiB
+
+	DescribeTable("shows its node's sizes and kernel, its own limits by its cgroups, and a network's settings of its own",
+		func(ctx context.Context, stemcell string) {
+			w := newWorld(ctx)
+			m := w.createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{"memory": memory, "cpu": "500m"})
+			// both is what a command says in the machine and on its node.
+			both := func(command string) []string {
+				GinkgoHelper()
+				node, err := w.node().Exec(ctx, "bash", "-c", command)
+				Expect(err).NotTo(HaveOccurred())
+				return []string{m.run(ctx, command), strings.TrimSpace(node)}
+			}
+
+			By("the node's")
+			for _, command := range []string{"awk '/^MemTotal/ { print $2 }' /proc/meminfo", "nproc", "grep -c ^processor /proc/cpuinfo",
+				"uname -r", "cat /proc/sys/kernel/random/boot_id", "awk '/^btime/ { print $2 }' /proc/stat"} {
+				said := both(command)
+				Expect(said[0]).To(Equal(said[1]), command)
+			}
+			before := both("cat /proc/sys/vm/swappiness")[1]
+			DeferCleanup(func(ctx context.Context) {
+				_, err := embedded.Run(ctx, "sysctl", "-q", "-w", "vm.swappiness="+before)
+				Expect(err).NotTo(HaveOccurred())
+			})
+			m.run(ctx, "sysctl -q -w vm.swappiness=7")
+			Expect(both("cat /proc/sys/vm/swappiness")).To(HaveEach("7"), "a kernel setting that is no namespace's own")
+
+			By("its own")
+			m.run(ctx, "sysctl -q -w net.ipv4.tcp_keepalive_time=1234")
+			said := both("cat /proc/sys/net/ipv4/tcp_keepalive_time")
+			Expect(said[0]).To(Equal("1234"))
+			Expect(said[1]).NotTo(Equal("1234"))
+			if version := m.run(ctx, "stat --file-system --format %T /sys/fs/cgroup"); version != "cgroup2fs" {
+				Expect(m.run(ctx, "cat /sys/fs/cgroup/memory/memory.limit_in_bytes")).To(Equal(fmt.Sprint(memory << 20)))
+				Expect(m.run(ctx, "echo $(($(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us) * 1000 / $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)))")).To(Equal("500"))
+			}
+		},
+		stemcellKinds())
+})
