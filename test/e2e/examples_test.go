@@ -1,0 +1,243 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/yaml"
+)
+
+const exampleRelease = "../../manifests/examples/release"
+
+// member is an instance of the examples' etcd.
+type member struct {
+	*machine
+	id, disk string
+}
+
+// etcdCluster is the deployment manifests/examples/etcd.yml, as a director would have it.
+type etcdCluster struct {
+	*directed
+	etcd    compiled // the package
+	members []*member
+}
+
+// newEtcd makes machines for three members, each with a disk, and compiles etcd on the first. etcd lays its log out in pieces of 64 MB.
+func newEtcd(ctx context.Context) *etcdCluster {
+	GinkgoHelper()
+	c := &etcdCluster{directed: newDirected(ctx, "E2E_STEMCELL")}
+	for i := range 3 {
+		m := &member{id: fmt.Sprintf("member-%d", i), disk: c.createDisk(ctx, 512, map[string]any{})}
+		m.machine = c.instance(ctx, m.disk)
+		m.attach(ctx, m.disk)
+		c.members = append(c.members, m)
+	}
+	program, err := exec.LookPath("etcd")
+	Expect(err).NotTo(HaveOccurred())
+	binary, err := os.ReadFile(program)
+	Expect(err).NotTo(HaveOccurred())
+	packaging, err := os.ReadFile(exampleRelease + "/packages/etcd/packaging")
+	Expect(err).NotTo(HaveOccurred())
+	id, digest := c.blob(archive(map[string]string{"packaging": string(packaging), "etcd/etcd": string(binary)}))
+	var result struct {
+		Result compiled `json:"result"`
+	}
+	told := c.members[0].tell(ctx, "compile_package", id, digest, "etcd", "1", map[string]any{})
+	Expect(json.Unmarshal([]byte(told), &result)).To(Succeed())
+	c.etcd = result.Result
+	return c
+}
+
+// rendered are the files of a job's archive, for the instance of this id and address.
+func (c *etcdCluster) rendered(ctx context.Context, job, id, address string) map[string]string {
+	GinkgoHelper()
+	var instances []any
+	for _, m := range c.members {
+		instances = append(instances, map[string]any{"id": m.id, "address": m.address})
+	}
+	instance, err := json.Marshal(map[string]any{
+		"spec":  map[string]any{"name": "etcd", "id": id, "address": address},
+		"links": map[string]any{"etcd": map[string]any{"instances": instances, "properties": map[string]any{"client_port": 2379}}},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	folder := filepath.Join(exampleRelease, "jobs", job)
+	command := exec.CommandContext(ctx, "ruby", "../manifests/testdata/render.rb", folder, string(instance))
+	command.Stdin, command.Stderr = bytes.NewReader([]byte("{}")), GinkgoWriter
+	out, err := command.Output()
+	Expect(err).NotTo(HaveOccurred())
+	files, packed := map[string]string{}, map[string]string{}
+	Expect(json.Unmarshal(out, &files)).To(Succeed())
+	for path, content := range files {
+		packed[job+"/"+path] = content
+	}
+	monit, err := os.ReadFile(filepath.Join(folder, "monit"))
+	Expect(err).NotTo(HaveOccurred())
+	packed[job+"/monit"] = string(monit)
+	return packed
+}
+
+// specOf is the spec of an instance with one job of the examples.
+func (c *etcdCluster) specOf(ctx context.Context, job, id, address string) map[string]any {
+	GinkgoHelper()
+	blob, digest := c.blob(archive(c.rendered(ctx, job, id, address)))
+	return map[string]any{
+		"deployment": "etcd", "name": job, "id": id, "index": 0, "az": "z1", "configuration_hash": digest,
+		"job": map[string]any{"name": job, "template": job, "version": "1", "templates": []map[string]any{{"name": job, "version": "1"}}},
+		"packages": map[string]any{"etcd": map[string]any{"name": "etcd", "version": "1.1",
+			"blobstore_id": c.etcd.Blob, "sha1": c.etcd.Digest}},
+		"rendered_templates_archive": map[string]any{"blobstore_id": blob, "sha1": digest},
+		"networks":                   manual(address),
+		"properties":                 map[string]any{"logging": map[string]any{"max_log_file_size": "1M"}},
+	}
+}
+
+// deploy updates the member, as the director does one after the other.
+func (c *etcdCluster) deploy(ctx context.Context, m *member) {
+	GinkgoHelper()
+	m.update(ctx, c.specOf(ctx, "etcd", m.id, m.address))
+}
+
+// recreate makes the member's VM anew, as `bosh recreate` does: at its address, with its disk.
+func (c *etcdCluster) recreate(ctx context.Context, m *member) {
+	GinkgoHelper()
+	m.stop(ctx, c.specOf(ctx, "etcd", m.id, m.address))
+	m.reachesState(ctx, "stopped")
+	m.detach(ctx, m.disk)
+	c.must(ctx, "delete_vm", m.cid)
+	was := m.address
+	m.machine = c.bringMachine(ctx, wanted{stemcell: c.stemcell, bus: c.bus, disks: []string{m.disk}, networks: manual(was)})
+	Expect(m.address).To(Equal(was))
+	m.attach(ctx, m.disk)
+	c.deploy(ctx, m)
+}
+
+// ask asks the member's own etcd, by JSON.
+func (m *member) ask(ctx context.Context, path string, body map[string]any) (map[string]any, error) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	said, err := m.try(ctx, fmt.Sprintf("curl --silent --show-error --fail --max-time 10 --data '%s' http://127.0.0.1:2379/v3/%s", raw, path))
+	if err != nil {
+		return nil, err
+	}
+	var answer map[string]any
+	err = json.Unmarshal([]byte(said), &answer)
+	return answer, err
+}
+
+// ids are those that the member knows of members, by their names.
+func (m *member) ids(ctx context.Context) (map[string]any, error) {
+	answer, err := m.ask(ctx, "cluster/member/list", map[string]any{})
+	if err != nil {
+		return nil, err
+	}
+	ids := map[string]any{}
+	for _, each := range answer["members"].([]any) {
+		known := each.(map[string]any)
+		ids[known["name"].(string)] = known["ID"]
+	}
+	return ids, nil
+}
+
+func text64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+// value is what the member itself has of the key, also where the others have more.
+func (m *member) value(ctx context.Context, key string) (string, error) {
+	answer, err := m.ask(ctx, "kv/range", map[string]any{"key": text64(key), "serializable": true})
+	if err != nil || answer["kvs"] == nil {
+		return "", err
+	}
+	value, err := base64.StdEncoding.DecodeString(answer["kvs"].([]any)[0].(map[string]any)["value"].(string))
+	return string(value), err
+}
+
+var _ = Describe("The example with three members of etcd", Label("director", "examples", "extended"), Ordered, func() {
+	var (
+		c   *etcdCluster
+		ids map[string]any
+	)
+	BeforeAll(func(ctx context.Context) { c = newEtcd(ctx) }, NodeTimeout(2*longTest))
+
+	It("has as many instances as its manifest", func() {
+		raw, err := os.ReadFile("../../manifests/examples/etcd.yml")
+		Expect(err).NotTo(HaveOccurred())
+		var manifest struct {
+			Groups []struct {
+				Name      string `json:"name"`
+				Instances int    `json:"instances"`
+			} `json:"instance_groups"`
+		}
+		Expect(yaml.Unmarshal(raw, &manifest)).To(Succeed())
+		Expect(manifest.Groups[0].Instances).To(Equal(len(c.members)))
+	})
+
+	It("becomes one cluster", func(ctx context.Context) {
+		for _, m := range c.members {
+			c.deploy(ctx, m)
+		}
+		Eventually(c.members[0].ids).WithContext(ctx).Should(HaveLen(len(c.members)), func() string {
+			return c.members[0].run(ctx, "tail -n 20 /var/vcap/sys/log/etcd/etcd.log")
+		})
+		var err error
+		ids, err = c.members[0].ids(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		put := map[string]any{"key": text64("kept"), "value": text64("in all of them")}
+		Eventually(func() error {
+			_, err := c.members[0].ask(ctx, "kv/put", put)
+			return err
+		}).WithContext(ctx).Should(Succeed())
+		for _, m := range c.members {
+			Eventually(m.value).WithContext(ctx).WithArguments("kept").Should(Equal("in all of them"))
+		}
+	}, NodeTimeout(longTest))
+
+	It("has its members' data on their disks", func(ctx context.Context) {
+		for _, m := range c.members {
+			Expect(m.run(ctx, "findmnt --noheadings --output SOURCE --target /var/vcap/store/etcd/member")).To(HavePrefix("/dev/bosh/" + m.disk))
+		}
+	})
+
+	It("serves on while a member's VM is made anew, which is the same member with its data", func(ctx context.Context) {
+		m := c.members[1]
+		before := m.pod(ctx).UID
+		c.recreate(ctx, m)
+		Expect(m.pod(ctx).UID).NotTo(Equal(before))
+		Eventually(m.ids).WithContext(ctx).Should(Equal(ids), "it is no new member")
+		Expect(m.value(ctx, "kept")).To(Equal("in all of them"))
+		_, err := c.members[2].ask(ctx, "kv/put", map[string]any{"key": text64("kept"), "value": text64("since then, too")})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(m.value).WithContext(ctx).WithArguments("kept").Should(Equal("since then, too"))
+	}, NodeTimeout(longTest))
+
+	It("has an errand that finds what it writes on each member", func(ctx context.Context) {
+		errand := c.instance(ctx)
+		errand.update(ctx, c.specOf(ctx, "etcd-check", "errand", errand.address))
+		var outcome struct {
+			Out    string `json:"stdout"`
+			Err    string `json:"stderr"`
+			Status int    `json:"exit_code"`
+		}
+		Expect(json.Unmarshal([]byte(errand.tell(ctx, "run_errand", "etcd-check")), &outcome)).To(Succeed())
+		Expect(outcome.Status).To(BeZero(), outcome.Err)
+		found := strings.Fields(strings.ReplaceAll(outcome.Out, " has it", ""))
+		addresses := []string{}
+		for _, m := range c.members {
+			addresses = append(addresses, m.address+":2379")
+		}
+		Expect(slices.Sorted(slices.Values(found))).To(Equal(slices.Sorted(slices.Values(addresses))))
+		c.must(ctx, "delete_vm", errand.cid)
+	}, NodeTimeout(longTest))
+})
