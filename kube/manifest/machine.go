@@ -108,36 +108,10 @@ func (vm VM) stop() []string {
 // Pod is the machine. It restarts for ever, never gets a service account's token unless asked to,
 // and is never changed after its creation.
 func (vm VM) Pod() *corev1.Pod {
-	security := vm.SecurityContext
-	if security == nil {
-		security = &corev1.SecurityContext{Privileged: new(true)}
-	}
 	pod := &corev1.Pod{
 		ObjectMeta: vm.meta(),
 		Spec: corev1.PodSpec{
-			Containers: []corev1.Container{{
-				Name:            machineContainer,
-				Image:           vm.Image,
-				Command:         node.MachineStart(),
-				Args:            initArguments(vm.Init),
-				Resources:       vm.Resources,
-				SecurityContext: security,
-				StartupProbe: &corev1.Probe{
-					ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: vm.up()}},
-					PeriodSeconds:    1,
-					TimeoutSeconds:   10,
-					FailureThreshold: math.MaxInt32, // a machine that boots slowly is not restarted for it
-				},
-				ReadinessProbe: vm.ReadinessProbe,
-				Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
-					Exec: &corev1.ExecAction{Command: vm.stop()},
-				}},
-				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-				VolumeMounts: []corev1.VolumeMount{
-					{Name: "machine", MountPath: machineVolume},
-					{Name: "settings", MountPath: machineSecret, ReadOnly: true},
-				},
-			}},
+			Containers: []corev1.Container{vm.container()},
 			Volumes: []corev1.Volume{
 				{Name: "machine", VolumeSource: vm.machineVolume()},
 				{Name: "settings", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
@@ -170,6 +144,37 @@ func (vm VM) Pod() *corev1.Pod {
 		tellSizes(pod, vm.LXCFS)
 	}
 	return pod
+}
+
+// container is what the machine runs in.
+func (vm VM) container() corev1.Container {
+	security := vm.SecurityContext
+	if security == nil {
+		security = &corev1.SecurityContext{Privileged: new(true)}
+	}
+	return corev1.Container{
+		Name:            machineContainer,
+		Image:           vm.Image,
+		Command:         node.MachineStart(),
+		Args:            initArguments(vm.Init),
+		Resources:       vm.Resources,
+		SecurityContext: security,
+		StartupProbe: &corev1.Probe{
+			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: vm.up()}},
+			PeriodSeconds:    1,
+			TimeoutSeconds:   10,
+			FailureThreshold: math.MaxInt32, // a machine that boots slowly is not restarted for it
+		},
+		ReadinessProbe: vm.ReadinessProbe,
+		Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
+			Exec: &corev1.ExecAction{Command: vm.stop()},
+		}},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "machine", MountPath: machineVolume},
+			{Name: "settings", MountPath: machineSecret, ReadOnly: true},
+		},
+	}
 }
 
 // shareMemory gives the machine a /dev/shm of this size, in the place of the runtime's.
