@@ -54,5 +54,5 @@ var _ = Describe("A machine beside a VM elsewhere", Label("machines"), func() {
 				Expect(m.run(ctx, "echo $(($(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us) * 1000 / $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)))")).To(Equal("500"))
 			}
 		},
-		stemcellKinds())
+		stemcellKinds("extended"))
 })
