@@ -118,6 +118,17 @@ func onProof(what, rule string, change func(*corev1.EphemeralContainer)) attempt
 	}}
 }
 
+// disksAt mounts the disk there.
+func disksAt(path string) func(*corev1.Container) {
+	return func(c *corev1.Container) {
+		for i := range c.VolumeMounts {
+			if c.VolumeMounts[i].Name == "disk" {
+				c.VolumeMounts[i].MountPath = path
+			}
+		}
+	}
+}
+
 func hostPath(path string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "more", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}})

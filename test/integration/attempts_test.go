@@ -129,13 +129,8 @@ func attemptsWithAttachments() []attempt {
 		onAttachment("whose environment is a Secret", "environment", own(func(c *corev1.Container) {
 			c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "others"}}}}
 		})),
-		onAttachment("whose disk is in the place of programs", "mounts", own(func(c *corev1.Container) {
-			for i := range c.VolumeMounts {
-				if c.VolumeMounts[i].Name == "disk" {
-					c.VolumeMounts[i].MountPath = "/bin"
-				}
-			}
-		})),
+		onAttachment("whose disk is in the place of programs", "mounts", own(disksAt("/bin"))),
+		onAttachment("whose disk is in the place of its own notes", "mounts", own(disksAt("/marks"))),
 		onAttachment("of an image from elsewhere", "images", own(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" })),
 		onAttachment("with the node's root", "host-path", hostPath("/")),
 		onAttachment("with a Secret", "volumes", volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "agent-one"}})),
