@@ -146,7 +146,7 @@ func (s *survivors) stopped(ctx context.Context, deed func()) {
 	s.m.tell(ctx, "start")
 }
 
-var _ = Describe("A database, a container and a store of layers", Label("machines"), func() {
+var _ = Describe("A database, a container and a store of layers", Label("machines", "extended"), func() {
 	for kind, stemcell := range map[string]string{"runit": "E2E_STEMCELL", "systemd": withSystemd} {
 		Describe("in a machine with "+kind, extended(stemcell == withSystemd), Ordered, func() {
 			s := &survivors{stemcell: stemcell}
@@ -158,7 +158,7 @@ var _ = Describe("A database, a container and a store of layers", Label("machine
 
 			It("survive reboot_vm", func(ctx context.Context) {
 				s.survive(ctx, func() { s.must(ctx, "reboot_vm", s.m.cid); s.m.awaitAgent(ctx) })
-			}, Label("extended"), NodeTimeout(longTest))
+			}, NodeTimeout(longTest))
 
 			It("survive a power cut of its node", func(ctx context.Context) {
 				s.survive(ctx, func() {
@@ -169,7 +169,7 @@ var _ = Describe("A database, a container and a store of layers", Label("machine
 					s.restarted(ctx, s.m.cid, before)
 					s.m.awaitAgent(ctx)
 				})
-			}, Label("extended"), NodeTimeout(longTest))
+			}, NodeTimeout(longTest))
 
 			It("survive resize_disk", func(ctx context.Context) {
 				s.survive(ctx, func() {
@@ -180,7 +180,7 @@ var _ = Describe("A database, a container and a store of layers", Label("machine
 					})
 				})
 				Expect(s.m.sizeMiB(ctx, s.disk)).To(Equal(survivorsDisk + 64))
-			}, Label("extended"), NodeTimeout(longTest))
+			}, NodeTimeout(longTest))
 
 			It("survive the migration to another disk", func(ctx context.Context) {
 				next := s.createDisk(ctx, survivorsDisk+128, onBlock)
@@ -194,7 +194,7 @@ var _ = Describe("A database, a container and a store of layers", Label("machine
 				})
 				s.must(ctx, "delete_disk", s.disk)
 				s.disk = next
-			}, Label("extended"), NodeTimeout(longTest))
+			}, NodeTimeout(longTest))
 
 			It("survive a drain of its node, after which the VM is made again", func(ctx context.Context) {
 				s.survive(ctx, func() {
@@ -205,7 +205,7 @@ var _ = Describe("A database, a container and a store of layers", Label("machine
 					s.m.attach(ctx, s.disk)
 					s.install(ctx)
 				})
-			}, Label("extended"), NodeTimeout(longTest))
+			}, NodeTimeout(longTest))
 		})
 	}
 })

@@ -22,8 +22,8 @@ import (
 // A run of CI tries a part of the scenarios, and of their cells a part: which, its seed says, so that many runs try all. Processes
 // that are killed after a request of a core scenario are tried by each.
 const (
-	partsOfScenarios = 8
-	partsOfCells     = 10
+	partsOfScenarios = 12
+	partsOfCells     = 12
 )
 
 // FAULTS is "all", or a regular expression for the names of cells; a part is tried without it.
