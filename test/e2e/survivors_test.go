@@ -148,7 +148,7 @@ func (s *survivors) stopped(ctx context.Context, deed func()) {
 
 var _ = Describe("A database, a container and a store of layers", Label("machines", "extended"), func() {
 	for kind, stemcell := range map[string]string{"runit": "E2E_STEMCELL", "systemd": withSystemd} {
-		Describe("in a machine with "+kind, extended(stemcell == withSystemd), Ordered, func() {
+		Describe("in a machine with "+kind, Ordered, func() {
 			s := &survivors{stemcell: stemcell}
 			BeforeAll(func(ctx context.Context) { s.prepare(ctx) }, NodeTimeout(longTest))
 
