@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/test/director"
 )
 
@@ -59,6 +60,7 @@ var _ = Describe("What a release has left in a cluster,", func() {
 				Expect(err).NotTo(HaveOccurred())
 				Expect(yaml.UnmarshalStrict(raw, &left)).To(Succeed())
 				w.restore(ctx, filepath.Join(recordings, release, "objects.yaml"))
+				w.admitFormer(ctx)
 				w.Director = w.prefetching(ctx, enabled, nil)
 				before = w.uids(ctx)
 			})
@@ -183,4 +185,21 @@ func owners(object metav1.Object) []types.UID {
 		uids = append(uids, owner.UID)
 	}
 	return uids
+}
+
+// admitFormer does what manifests/admission-scripts.yaml asks for while two releases are in use: the policy goes on allowing the
+// programs that the former's helpers run.
+func (w world) admitFormer(ctx context.Context) {
+	GinkgoHelper()
+	programs, err := cluster.CoreV1().ConfigMaps(w.namespace).Get(ctx, "bosh-cpi-scripts", metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	helpers, err := cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + manifest.RoleAttachment})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(helpers.Items).NotTo(BeEmpty())
+	for _, helper := range helpers.Items {
+		command := manifest.Own(&helper).Command // /bin/bash -c PROGRAM NAME
+		programs.Data[command[3]+".former"] = command[2]
+	}
+	_, err = cluster.CoreV1().ConfigMaps(w.namespace).Update(ctx, programs, metav1.UpdateOptions{})
+	Expect(err).NotTo(HaveOccurred())
 }
