@@ -11,6 +11,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/embedded"
 )
 
 // sizes are what a machine's /proc tells of it.
@@ -43,9 +45,8 @@ func (m *machine) memory(ctx context.Context) (usedMiB, percent float64) {
 var _ = Describe("What a machine takes for its size", Label("machines"), func() {
 	DescribeTable("is its own on a node with lxcfs, the node's while that is away, and no reason to restart",
 		func(ctx context.Context, stemcell string) {
-			w := newWorld(ctx)
-			node := w.embedded.Nodes[0]
-			w.Director = w.directorWith(w.kubeconfig, map[string]any{"pods": map[string]any{"lxcfs": node.LXCFSRoot()}})
+			node := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1).Nodes[0]
+			w := newWorldWith(ctx, map[string]any{"pods": map[string]any{"lxcfs": node.LXCFSRoot()}})
 			m := w.createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{"cpu": "500m", "memory": 384})
 			nodes, err := m.sizes(ctx)
 			Expect(err).NotTo(HaveOccurred())
