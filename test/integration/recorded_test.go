@@ -104,7 +104,7 @@ var _ = Describe("What a release has left in a cluster,", func() {
 				w.must(ctx, "attach_disk", recordedVM, left.Disks["attached"]) // which it has
 				w.must(ctx, "attach_disk", recordedBound, left.Disks["bound"])
 				same(ctx)
-				Expect(w.uids(ctx)).To(HaveLen(len(before)-len([]string{"Pod", "Secret"})), "those of %s are gone, and nothing is added", recordedCut)
+				Eventually(w.uids).WithContext(ctx).Should(HaveLen(len(before)-len([]string{"Pod", "Secret"})), "those of %s are gone, and nothing is added", recordedCut)
 
 				yes := "yes"
 				Expect(w.annotate(ctx, recordedVM, "test/reboots", &yes)).To(Succeed())
