@@ -87,6 +87,15 @@ func (o PodOptions) limit(helper *corev1.Container) {
 	}
 }
 
+// EquipMachine gives a machine what the options say of such. One that is made again for each disk is in a sandbox, which has sizes of
+// its own; and what lxcfs has cannot be mounted for a user namespace.
+func (o PodOptions) EquipMachine(vm *manifest.VM) {
+	vm.Labels, vm.Annotations = o.Marked(vm.Labels, vm.Annotations)
+	if !vm.Recreate && (vm.HostUsers == nil || *vm.HostUsers) {
+		vm.LXCFS = o.LXCFS
+	}
+}
+
 // Equip gives a Pod that does something for a machine or a disk what the options say of such.
 func (o PodOptions) Equip(helper *corev1.Pod) *corev1.Pod {
 	helper.Labels, helper.Annotations = o.Marked(helper.Labels, helper.Annotations)

@@ -109,11 +109,7 @@ func (s *Session) plan(wanted Request) (vm manifest.VM, settings agentsettings.F
 		return vm, nil, err
 	}
 	vm.RunsOn(stemcell.Architectures(vm.Stemcell)...)
-	vm.Labels, vm.Annotations = s.PodOptions.Marked(vm.Labels, vm.Annotations)
-	// A sandbox has sizes of its own, and what is mounted for a user namespace has to be able to be.
-	if !vm.Recreate && (vm.HostUsers == nil || *vm.HostUsers) {
-		vm.LXCFS = s.PodOptions.LXCFS
-	}
+	s.PodOptions.EquipMachine(&vm)
 	if err := s.strategyFor(vm).permit(wanted.Networks); err != nil {
 		return vm, nil, err
 	}

@@ -64,8 +64,7 @@ func (s samples) vm() (manifest.VM, error) {
 		vm.PullSecrets = []corev1.LocalObjectReference{{Name: name}}
 	}
 	vm.RunsOn(stemcell.Architectures(s.image)...)
-	vm.Labels, vm.Annotations = s.config.Pods.Marked(vm.Labels, vm.Annotations)
-	vm.LXCFS = s.config.Pods.LXCFS
+	s.config.Pods.EquipMachine(&vm)
 	return vm, nil
 }
 

@@ -56,4 +56,5 @@ mkdir -p "$root/var/vcap/store"
 restore_store
 await_others
 tell_own_sizes
+exec {quiet}>&- # what waits has it, and the init program no use for it
 start "$init"

@@ -65,6 +65,13 @@ var _ = Describe("A machine's sizes", func() {
 			ContainSubstring("the node has no lxcfs where pods.lxcfs says"), ContainSubstring("the node's lxcfs has ended")))
 	})
 
+	It("are watched over with nothing that the init program inherits", func() {
+		w.write("usr/sbin/runsvdir-start", "#!/bin/bash\nls -l /proc/$$/fd >>\"$STAND_INS/log\"; kill 0\n")
+		w.start(node.MachineStart(), "TMPDIR="+w.path("tmp")).wait()
+		Expect(w.calls()).To(ContainElement(MatchRegexp(` 2 -> `)))
+		Expect(w.calls()).NotTo(ContainElement(MatchRegexp(` 1[0-9] -> pipe:`)))
+	})
+
 	It("are the node's where the machine may not mount, and it says so", func() {
 		answers()
 		status, said := w.call("pause sizes", `
