@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 )
 
@@ -22,7 +23,15 @@ type Director struct {
 	CPI, Config string
 	// APIVersion of the calls; 2 by default.
 	APIVersion int
+	runs       []string
 	onStart    func(*os.Process)
+}
+
+// Under is the same director, whose CPI another program runs, as nice does: its path and first arguments.
+func (d *Director) Under(program ...string) *Director {
+	copied := *d
+	copied.runs = program
+	return &copied
 }
 
 // Mortal is the same director, and a function that sends a signal to the process of its latest call, if
@@ -94,7 +103,8 @@ func (d *Director) Call(ctx context.Context, method string, arguments ...any) (R
 
 // Raw sends these bytes.
 func (d *Director) Raw(ctx context.Context, request []byte) (Response, error) {
-	command := exec.CommandContext(ctx, d.CPI, "-configPath", d.Config)
+	run := slices.Concat(d.runs, []string{d.CPI, "-configPath", d.Config})
+	command := exec.CommandContext(ctx, run[0], run[1:]...)
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")} // the director wipes the rest
 	command.Stdin = bytes.NewReader(request)
 	var stdout, stderr bytes.Buffer

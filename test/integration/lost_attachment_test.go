@@ -126,8 +126,7 @@ var _ = Describe("An attachment that was told to end", func() {
 var _ = Describe("A disk that is deleted and attached at the same time", func() {
 	It("is not deleted once it is attached", func(ctx context.Context) {
 		w, vm, disk := newWorldWithDisk(ctx)
-		direct := &director.Director{CPI: w.CPI, Config: w.Config + ".direct"}
-		Expect(director.WriteConfig(direct.Config, plane.Kubeconfig("admin"), w.namespace, map[string]any{})).To(Succeed())
+		direct := w.asAdministrator()
 		var once sync.Once
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			if r.Method == http.MethodDelete {

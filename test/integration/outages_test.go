@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -13,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/test/apiproxy"
+	"bosh-kubernetes-cpi/test/clock"
 	"bosh-kubernetes-cpi/test/director"
 	"bosh-kubernetes-cpi/test/embedded"
 )
@@ -29,7 +31,11 @@ type outage struct {
 
 // outages are what a cluster goes through as a whole.
 func outages() []outage {
-	return append(outagesOfAll(), outagesOfOneServer()...)
+	all := slices.Concat(outagesOfAll(), outagesOfOneServer())
+	if clock.Works {
+		all = append(all, outagesOfClocks()...)
+	}
+	return all
 }
 
 func outagesOfAll() []outage {
@@ -98,6 +104,30 @@ func outagesOfOneServer() []outage {
 			begin: func([]*player) { Expect(second.Kill()).To(Succeed()) }, end: start,
 		},
 	}
+}
+
+// outagesOfClocks befall the machine that the CPI runs on.
+func outagesOfClocks() []outage {
+	var its *clock.Clock
+	set := func(ahead time.Duration) { Expect(its.Set(ahead)).To(Succeed()) }
+	jumps := func(where string, ahead time.Duration) outage {
+		return outage{
+			name: "the clock of the CPI's machine jumps a day " + where + ", and is set right after 5 seconds", lasts: 5 * time.Second,
+			before: func(_ context.Context, of []*player) {
+				var err error
+				its, err = clock.New(GinkgoT().TempDir())
+				Expect(err).NotTo(HaveOccurred())
+				for _, each := range of {
+					by := each.stage.Director
+					each.stage.Director = by.Under(its.Runs()...)
+					DeferCleanup(func() { each.stage.Director = by })
+				}
+			},
+			begin: func([]*player) { set(ahead) },
+			end:   func(context.Context) { set(0) },
+		}
+	}
+	return []outage{jumps("ahead", 24*time.Hour), jumps("back", -24*time.Hour)}
 }
 
 // The request's is the default.

@@ -227,11 +227,18 @@ func (w world) must(ctx context.Context, method string, arguments ...any) direct
 	return response
 }
 
-// directly makes a call that has to succeed, and does not go through the proxy, as the administrator.
+// asAdministrator is the world's director whose calls are the administrator's, and do not go through the proxy.
+func (w world) asAdministrator() *director.Director {
+	GinkgoHelper()
+	its := &director.Director{CPI: w.CPI, Config: w.Config + ".direct"}
+	Expect(director.WriteConfig(its.Config, plane.Kubeconfig("admin"), w.namespace, map[string]any{})).To(Succeed())
+	return its
+}
+
+// directly makes a call that has to succeed, as the administrator.
 func (w world) directly(ctx context.Context, method string, arguments ...any) director.Response {
 	GinkgoHelper()
-	w.Director = &director.Director{CPI: w.CPI, Config: w.Config + ".direct"}
-	Expect(director.WriteConfig(w.Config, plane.Kubeconfig("admin"), w.namespace, map[string]any{})).To(Succeed())
+	w.Director = w.asAdministrator()
 	return w.must(ctx, method, arguments...)
 }
 

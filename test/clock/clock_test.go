@@ -1,0 +1,71 @@
+//go:build linux && amd64
+
+package clock_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/clock"
+)
+
+// The program looks at the time of day each time that it is given a line, and tells what has passed by the clock that does not jump.
+const looks = `package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"time"
+)
+
+func main() {
+	began := time.Now()
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		fmt.Println(time.Now().Unix(), int64(time.Since(began)))
+	}
+	os.Exit(7)
+}
+`
+
+func TestAProgramSeesTheTimeOfDayJumpAndNoneOfItPass(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	its, err := clock.New(dir)
+	g.Expect(err).NotTo(HaveOccurred())
+	source := filepath.Join(dir, "looks.go")
+	g.Expect(os.WriteFile(source, []byte(looks), 0o600)).To(Succeed())
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "looks"), source).CombinedOutput()
+	g.Expect(err).NotTo(HaveOccurred(), string(out))
+
+	runs := its.Runs()
+	command := exec.CommandContext(t.Context(), runs[0], append(runs[1:], filepath.Join(dir, "looks"))...)
+	stdin, err := command.StdinPipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	stdout, err := command.StdoutPipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	command.Stderr = os.Stderr
+	g.Expect(command.Start()).To(Succeed())
+	for _, ahead := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour} {
+		g.Expect(its.Set(ahead)).To(Succeed())
+		_, err := stdin.Write([]byte("\n"))
+		g.Expect(err).NotTo(HaveOccurred())
+		answer := make([]byte, 100)
+		n, err := stdout.Read(answer)
+		g.Expect(err).NotTo(HaveOccurred())
+		var day, passed int64
+		_, err = fmt.Sscan(strings.TrimSpace(string(answer[:n])), &day, &passed)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(time.Unix(day, 0)).To(BeTemporally("~", time.Now().Add(ahead), time.Minute))
+		g.Expect(time.Duration(passed)).To(BeNumerically("<", time.Minute))
+	}
+	g.Expect(stdin.Close()).To(Succeed())
+	g.Expect(command.Wait()).To(MatchError("exit status 7"))
+}
