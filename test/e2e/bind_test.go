@@ -38,7 +38,7 @@ func (w *world) killHolder(ctx context.Context, disk string) {
 	}
 }
 
-var _ = Describe("A disk that appears as a directory", Label("disks", "extended"), func() {
+var _ = Describe("A disk that appears as a directory", Label("disks", "extended"), Serial, func() {
 	// The volumes of the default class are folders of one filesystem; those of the CSI driver are
 	// filesystems of their own.
 	for kind, properties := range map[string]map[string]any{

@@ -32,7 +32,7 @@ func newDemo(ctx context.Context) (w *world, state string) {
 	return w, state
 }
 
-var _ = Describe("bosh create-env", Label("create-env"), Ordered, func() {
+var _ = Describe("bosh create-env", Label("create-env"), Ordered, Serial, func() {
 	var (
 		w     *world
 		state string

@@ -20,6 +20,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/embedded"
 )
 
 // directed is a world whose machines are on a director's message bus and have a director's blobstore.
@@ -59,25 +60,25 @@ func (d *directed) bringNetworkClasses(ctx context.Context) {
 	node := d.embedded.Nodes[0]
 	_, err := node.Exec(ctx, "bash", "-ec", `
 		[[ $(stat --file-system --format %T /sys/fs/cgroup) != cgroup2fs ]] || exit 0
+		exec 9>"$0.lock"
+		flock 9 # another process of these tests may be at it
 		! grep -q 'cgroup .*net_cls' /proc/self/mounts || exit 0
 		mkdir -p "$0"
 		mount -t cgroup -o net_cls cgroup "$0"`, filepath.Join(node.Dir, "net_cls"))
 	Expect(err).NotTo(HaveOccurred())
-	withoutNetworkClasses = func(ctx context.Context) error {
-		_, err := node.Exec(ctx, "bash", "-ec", `
-			mountpoint -q "$0" || exit 0
-			find "$0" -mindepth 1 -depth -type d -exec rmdir {} +
-			umount "$0"`, filepath.Join(node.Dir, "net_cls"))
-		return err
-	}
 }
 
-// withoutNetworkClasses takes the hierarchy away again, once no machine has a part of it. It is the kernel's, and lives
+// The last process takes the hierarchy away again, once no machine has a part of it. It is the kernel's, and lives
 // on with what is in it: every process of the computer would then be said to be in a hierarchy that is mounted nowhere,
 // which containers in gVisor do not start with.
-var withoutNetworkClasses = func(context.Context) error { return nil }
-
-var _ = AfterSuite(func(ctx context.Context) { Expect(withoutNetworkClasses(ctx)).To(Succeed()) })
+var _ = SynchronizedAfterSuite(func() {}, func(ctx context.Context) {
+	node := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1).Nodes[0]
+	_, err := node.Exec(ctx, "bash", "-ec", `
+		mountpoint -q "$0" || exit 0
+		find "$0" -mindepth 1 -depth -type d -exec rmdir {} +
+		umount "$0"`, filepath.Join(node.Dir, "net_cls"))
+	Expect(err).NotTo(HaveOccurred())
+})
 
 // instance makes a VM of the director's.
 func (d *directed) instance(ctx context.Context, disks ...string) *machine {

@@ -14,7 +14,7 @@ import (
 // cycles of attaching and detaching, for each kind of claim.
 const cycles = 100
 
-var _ = Describe("Persistent disks on both kinds of claims", Label("disks", "extended"), func() {
+var _ = Describe("Persistent disks on both kinds of claims", Label("disks", "extended"), Serial, func() {
 	// Both at once: what takes the time is the kubelet's rounds, and neither may disturb the other.
 	It(fmt.Sprintf("are the same after %d attachments of each, which leave nothing behind", cycles), func(ctx context.Context) {
 		w := newWorld(ctx)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var _ = Describe("A drain", Label("machines"), func() {
+var _ = Describe("A drain", Label("machines"), Serial, func() {
 	It("takes one machine of a group at a time, with its disk, and leaves the other as it was", func(ctx context.Context) {
 		w := newWorld(ctx)
 		budget := map[string]any{"disruption_budget": map[string]any{"max_unavailable": 1}}

@@ -85,7 +85,7 @@ var _ = DescribeTableSubtree("Under a director a machine with several disks", La
 	Entry("with systemd", withSystemd),
 )
 
-var _ = Describe("The disks of an instance group with several", Label("disks", "extended"), func() {
+var _ = Describe("The disks of an instance group with several", Label("disks", "extended"), Serial, func() {
 	DescribeTable("have their names, and are there before any job when the machine's node boots", func(ctx context.Context, stemcell string) {
 		w := newWorld(ctx)
 		m := w.createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{})

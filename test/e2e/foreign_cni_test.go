@@ -22,7 +22,7 @@ import (
 // A node whose network plugin is bridge with host-local, which knows nothing of annotations: the CPI
 // must notice, and the shim must make up for it. The node's own configuration of Calico stays where it
 // is, behind the other one.
-var _ = Describe("A network plugin that ignores annotations", Label("networks"), Ordered, func() {
+var _ = Describe("A network plugin that ignores annotations", Label("networks"), Ordered, Serial, func() {
 	var (
 		w      *world
 		subnet = foreignSubnet + ".0/24"

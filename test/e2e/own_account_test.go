@@ -78,7 +78,7 @@ var _ = Describe("The CPI on a director's machine, with nothing but the machine'
 		},
 		stemcellKinds("extended"))
 
-	It("works on when the kubelet has renewed the token, and the former one counts no more", Label("extended"), func(ctx context.Context) {
+	It("works on when the kubelet has renewed the token, and the former one counts no more", Label("extended"), Serial, func(ctx context.Context) {
 		m := newDirectorsMachine(ctx, os.Getenv("E2E_STEMCELL"))
 		Expect(m.hasVM(ctx, m.cid)).To(ContainSubstring(`"result":true`))
 		before := m.identity(ctx)

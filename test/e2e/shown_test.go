@@ -15,7 +15,7 @@ import (
 )
 
 // What docs/machines.md says that a machine shows, beside a VM on another IaaS.
-var _ = Describe("A machine beside a VM elsewhere", Label("machines"), func() {
+var _ = Describe("A machine beside a VM elsewhere", Label("machines"), Serial, func() {
 	const memory = 768 // MiB
 
 	DescribeTable("shows its node's sizes and kernel, its own limits by its cgroups, and a network's settings of its own",

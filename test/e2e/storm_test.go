@@ -26,7 +26,7 @@ const (
 	stormMinutes  = 15
 )
 
-var _ = Describe("A storm", Label("storm", "extended"), func() {
+var _ = Describe("A storm", Label("storm", "extended"), Serial, func() {
 	It("takes no disk's content, and no two machines write to one", func(ctx context.Context) {
 		site := newStormSite(ctx)
 		rages := storm.Storm{

@@ -29,9 +29,9 @@ var survivorJobs string
 // survivors are these jobs in a machine with a persistent disk: one for many scenarios.
 type survivors struct {
 	*world
-	stemcell string
-	m        *machine
-	disk     string
+	bring func(ctx context.Context) *machine
+	m     *machine
+	disk  string
 }
 
 // survivorsDisk is the size of the disk that they begin with, in MiB, and survivorsProperties what it can be resized by.
@@ -39,11 +39,11 @@ const survivorsDisk = 320
 
 var survivorsProperties = map[string]any{"storage_class": embedded.CSIClass}
 
-func (s *survivors) prepare(ctx context.Context) {
+// prepare brings them, on a disk with these cloud_properties.
+func (s *survivors) prepare(ctx context.Context, properties map[string]any) {
 	GinkgoHelper()
-	s.world = newWorld(ctx)
-	s.m = s.createMachineFrom(ctx, os.Getenv(s.stemcell), map[string]any{})
-	s.disk = s.createDisk(ctx, survivorsDisk, survivorsProperties)
+	s.m = s.bring(ctx)
+	s.disk = s.createDisk(ctx, survivorsDisk, properties)
 	s.m.attach(ctx, s.disk)
 	s.install(ctx)
 	s.m.run(ctx, "echo kept >/var/vcap/data/layers/store/mark")
@@ -146,11 +146,17 @@ func (s *survivors) stopped(ctx context.Context, deed func()) {
 	s.m.tell(ctx, "start")
 }
 
-var _ = Describe("A database, a container and a store of layers", Label("machines", "extended"), func() {
+var _ = Describe("A database, a container and a store of layers", Label("machines", "extended"), Serial, func() {
 	for kind, stemcell := range map[string]string{"runit": "E2E_STEMCELL", "systemd": withSystemd} {
 		Describe("in a machine with "+kind, Ordered, func() {
-			s := &survivors{stemcell: stemcell}
-			BeforeAll(func(ctx context.Context) { s.prepare(ctx) }, NodeTimeout(longTest))
+			s := &survivors{}
+			BeforeAll(func(ctx context.Context) {
+				s.world = newWorld(ctx)
+				s.bring = func(ctx context.Context) *machine {
+					return s.createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{})
+				}
+				s.prepare(ctx, survivorsProperties)
+			}, NodeTimeout(longTest))
 
 			It("survive that its PID 1 is killed", func(ctx context.Context) {
 				s.survive(ctx, func() { s.m.killInit(ctx); s.m.awaitAgent(ctx) })
@@ -201,7 +207,7 @@ var _ = Describe("A database, a container and a store of layers", Label("machine
 					s.drained(ctx)
 					_, err := s.Call(ctx, "delete_vm", s.m.cid)
 					Expect(err).NotTo(HaveOccurred())
-					s.m = s.createMachineFrom(ctx, os.Getenv(s.stemcell), map[string]any{})
+					s.m = s.bring(ctx)
 					s.m.attach(ctx, s.disk)
 					s.install(ctx)
 				})

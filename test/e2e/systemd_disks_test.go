@@ -12,7 +12,7 @@ import (
 )
 
 // Containers from such an image are told to end by another signal than others.
-var _ = Describe("A persistent disk of a machine with systemd", Label("disks"), func() {
+var _ = Describe("A persistent disk of a machine with systemd", Label("disks"), Serial, func() {
 	It("stays when its attachment is deleted by someone else until it is free, and leaves nothing behind", func(ctx context.Context) {
 		w := newWorld(ctx)
 		m := w.createMachineFrom(ctx, os.Getenv("E2E_STEMCELL_SYSTEMD"), map[string]any{})

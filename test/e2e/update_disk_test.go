@@ -37,7 +37,7 @@ func (w *world) claims(ctx context.Context) []string {
 	return names
 }
 
-var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordered, func() {
+var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordered, Serial, func() {
 	var (
 		w        *world
 		m        *machine

@@ -95,7 +95,7 @@ func (m *machine) used(ctx context.Context) (memory, cpu float64) {
 	return memory, cpu
 }
 
-var _ = Describe("On a node with an operating system of its own, cgroup v2 and a kubelet's usual cgroups", Label("vm-node", "extended"), func() {
+var _ = Describe("On a node with an operating system of its own, cgroup v2 and a kubelet's usual cgroups", Label("vm-node", "extended"), Serial, func() {
 	kinds := func() []TableEntry {
 		return []TableEntry{
 			Entry("with runit", "E2E_STEMCELL", "/init", NodeTimeout(time.Hour)),
@@ -175,4 +175,38 @@ var _ = Describe("On a node with an operating system of its own, cgroup v2 and a
 			w.must(ctx, "delete_disk", disk)
 		},
 		kinds())
+
+	for kind, stemcell := range map[string]string{"runit": "E2E_STEMCELL", "systemd": "E2E_STEMCELL_SYSTEMD"} {
+		Describe("a database, a container and a store of layers in a machine with "+kind, Ordered, func() {
+			s := &survivors{}
+			BeforeAll(func(ctx context.Context) {
+				s.world = newVMWorld(ctx)
+				s.bring = func(ctx context.Context) *machine { return s.createMachineOnVMNode(ctx, os.Getenv(stemcell), 1024) }
+				s.prepare(ctx, onFilesystem)
+			}, NodeTimeout(time.Hour))
+
+			again := func(ctx context.Context, deed func(*embedded.VMNode)) {
+				GinkgoHelper()
+				before := s.m.identity(ctx)
+				s.survive(ctx, func() {
+					deed(s.embedded.VM)
+					s.restarted(ctx, s.m.cid, before.Restarts)
+					s.m.awaitAgent(ctx)
+				})
+				after := s.m.identity(ctx)
+				Expect([]string{after.UID, after.Address}).To(Equal([]string{before.UID, before.Address}))
+			}
+
+			It("survive a power cut of the node", func(ctx context.Context) {
+				again(ctx, func(node *embedded.VMNode) {
+					Expect(node.Stop(ctx)).To(Succeed())
+					Expect(node.Start(ctx)).To(Succeed())
+				})
+			}, NodeTimeout(time.Hour))
+
+			It("survive a reboot of the node", func(ctx context.Context) {
+				again(ctx, func(node *embedded.VMNode) { Expect(node.Reboot(ctx)).To(Succeed()) })
+			}, NodeTimeout(time.Hour))
+		})
+	}
 })

@@ -194,12 +194,12 @@ type agent interface {
 	Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error)
 }
 
-// addresses of manual networks, a new one for each machine of a run.
-var nextAddress = 20
+// addresses of manual networks, a new one for each machine of a run; each process has ten times 250.
+var addresses = 20
 
 func newAddress() string {
-	nextAddress++
-	return fmt.Sprintf("%s.%d.%d", embedded.BOSHNetwork, 128+nextAddress/250, nextAddress%250+1)
+	addresses++
+	return fmt.Sprintf("%s.%d.%d", embedded.BOSHNetwork, 118+10*GinkgoParallelProcess()+addresses/250, addresses%250+1)
 }
 
 func manual(address string) map[string]any {
