@@ -158,6 +158,26 @@ func (n *VMNode) Stop(ctx context.Context) error {
 	return err
 }
 
+// Reboot has the computer shut down and boot again, in order, and waits until it is ready.
+func (n *VMNode) Reboot(ctx context.Context) error {
+	const boot = "cat /proc/sys/kernel/random/boot_id"
+	before, err := n.Exec(ctx, boot)
+	if err != nil {
+		return err
+	}
+	if _, err := n.Exec(ctx, "systemctl reboot --no-block"); err != nil {
+		return err
+	}
+	err = Eventually(ctx, 10*time.Minute, VMNodeName+" to boot again", func(ctx context.Context) (bool, error) {
+		now, err := n.Exec(ctx, boot)
+		return err == nil && now != before, err
+	})
+	if err != nil {
+		return err
+	}
+	return n.AwaitReady(ctx)
+}
+
 // Exec runs a command in the computer's own shell.
 func (n *VMNode) Exec(ctx context.Context, command string) (string, error) {
 	out, err := Run(ctx, "ssh", "-i", n.file("key"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
