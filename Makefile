@@ -8,9 +8,10 @@ build:
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/cni-shim ./cmd/cni-shim
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/kubectl-bosh ./cmd/kubectl-bosh
 
-# Unit and integration tests, without root and without a cluster; KUBERNETES=1.33 for those with a control plane, of that version.
+# Unit and integration tests, without root and without a cluster; KUBERNETES=1.33 for those with a control plane, of that version, and
+# LABEL=each-version for the shortest choice of these.
 test:
-	KUBERNETES=$(KUBERNETES) scripts/test
+	KUBERNETES=$(KUBERNETES) LABEL=$(LABEL) scripts/test
 
 # Tests on the real node, as root; LABEL=disks picks a suite.
 e2e:

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var _ = Describe("A machine", func() {
+var _ = Describe("A machine", Label("each-version"), func() {
 	var w world
 	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
 
@@ -95,7 +95,7 @@ var _ = Describe("A machine", func() {
 	})
 })
 
-var _ = Describe("A disk", func() {
+var _ = Describe("A disk", Label("each-version"), func() {
 	var (
 		w        world
 		vm, disk string

@@ -46,7 +46,7 @@ func recordedReleases() []string {
 	return releases
 }
 
-var _ = Describe("What a release has left in a cluster,", func() {
+var _ = Describe("What a release has left in a cluster,", Label("each-version"), func() {
 	for _, release := range recordedReleases() {
 		Context("as it was recorded of "+release+",", Ordered, func() {
 			var (

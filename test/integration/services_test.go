@@ -32,7 +32,7 @@ func fixed(more map[string]any) map[string]any {
 	return service
 }
 
-var _ = Describe("A Service", func() {
+var _ = Describe("A Service", Label("each-version"), func() {
 	var w world
 	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
 
