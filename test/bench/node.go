@@ -24,6 +24,7 @@ import (
 type realNode struct {
 	client    kubernetes.Interface
 	plane     *embedded.ControlPlane
+	node      *embedded.Node
 	director  stand.Director
 	namespace string
 	stemcell  string // the CID
@@ -70,7 +71,7 @@ func newRealNode(ctx context.Context, dir string, programs stand.Programs) (*rea
 	if err != nil {
 		return nil, err
 	}
-	r := &realNode{plane: cluster.ControlPlane, namespace: fmt.Sprintf("bench-%d", os.Getpid())}
+	r := &realNode{plane: cluster.ControlPlane, node: cluster.Nodes[0], namespace: fmt.Sprintf("bench-%d", os.Getpid())}
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
@@ -91,7 +92,7 @@ func newRealNode(ctx context.Context, dir string, programs stand.Programs) (*rea
 
 func add(to, round *figures.Node) {
 	for into, from := range map[*figures.Distribution]figures.Distribution{
-		&to.BareStart: round.BareStart, &to.BareEnd: round.BareEnd, &to.Create: round.Create,
+		&to.BareStart: round.BareStart, &to.BareEnd: round.BareEnd, &to.Create: round.Create, &to.Pull: round.Pull,
 		&to.Attach: round.Attach, &to.Detach: round.Detach, &to.Delete: round.Delete,
 	} {
 		*into = append(*into, from...)
@@ -109,12 +110,15 @@ func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) er
 			return err
 		}
 	}
+	create := func(to *figures.Distribution) func() error {
+		return call(to, nil, "create_vm", agent, r.stemcell, map[string]any{}, onDynamic(), []string{}, r.env)
+	}
 	var unnoted figures.Distribution
 	steps := []func() error{
 		func() error { return timed(&to.BareStart, func() error { return r.startBare(ctx) }) },
 		func() error { return timed(&to.BareEnd, func() error { return r.endBare(ctx) }) },
 		func() error {
-			moments, err := r.observe(ctx, vm, call(&to.Create, nil, "create_vm", agent, r.stemcell, map[string]any{}, onDynamic(), []string{}, r.env))
+			moments, err := r.observe(ctx, vm, create(&to.Create))
 			to.Timeline = moments
 			return err
 		},
@@ -125,6 +129,9 @@ func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) er
 		func() error { return call(&to.Detach, nil, "detach_disk", vm, disk)() },
 		call(&to.Delete, nil, "delete_vm", vm),
 		func() error { return call(&unnoted, nil, "delete_disk", disk)() },
+		func() error { return r.forgetImage(ctx) },
+		create(&to.Pull),
+		call(&unnoted, nil, "delete_vm", vm),
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -132,6 +139,23 @@ func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) er
 		}
 	}
 	return nil
+}
+
+// forgetImage has the node not have the stemcell's image, by any of its names.
+func (r *realNode) forgetImage(ctx context.Context) error {
+	images, err := r.node.Ctr(ctx, "images", "ls")
+	if err != nil {
+		return err
+	}
+	_, digest, _ := strings.Cut(r.image, "@")
+	remove := []string{"images", "rm", "--sync"}
+	for line := range strings.Lines(images) {
+		if strings.Contains(line, digest) {
+			remove = append(remove, strings.Fields(line)[0])
+		}
+	}
+	_, err = r.node.Ctr(ctx, remove...)
+	return err
 }
 
 func timed(to *figures.Distribution, do func() error) error {

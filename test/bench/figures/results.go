@@ -95,6 +95,7 @@ type Node struct {
 	BareStart Distribution `json:"bare_start_ms"`
 	BareEnd   Distribution `json:"bare_end_ms"`
 	Create    Distribution `json:"create_vm_ms"`
+	Pull      Distribution `json:"create_vm_and_pull_ms,omitempty"` // the same where the node does not have the image
 	Attach    Distribution `json:"attach_disk_ms"`
 	Detach    Distribution `json:"detach_disk_ms"`
 	Delete    Distribution `json:"delete_vm_ms"`

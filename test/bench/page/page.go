@@ -69,7 +69,8 @@ func contentOf(r *figures.Results) content {
 	}
 	if n := r.Node; n != nil {
 		picture := newStrips("Calls on a real node", "ms", []row{
-			{"bare Pod, until it is ready", n.BareStart}, {"create_vm, until the agent runs", n.Create}, {"attach_disk", n.Attach},
+			{"bare Pod, until it is ready", n.BareStart}, {"create_vm, until the agent runs", n.Create},
+			{"create_vm, and the image is pulled", n.Pull}, {"attach_disk", n.Attach},
 			{"bare Pod, until it is gone", n.BareEnd}, {"detach_disk", n.Detach}, {"delete_vm", n.Delete},
 		})
 		line := newTimeline(n.Timeline)

@@ -26,7 +26,7 @@ func whole() *figures.Results {
 		Shared:  []figures.Size{{Name: "a Service", Machines: 500, Methods: methods}},
 		Deploys: []figures.Deploy{{Machines: 100, Workers: 50, Seconds: 20, Bare: 15, Create: some, Attach: some}},
 		Objects: []figures.Object{{Name: "a machine's Pod", Bytes: 30000, Scripts: 9000}},
-		Node:    &figures.Node{BareStart: some, BareEnd: some, Create: some, Attach: some, Detach: some, Timeline: []figures.Moment{{What: "scheduled", At: 30}, {What: "the agent runs", At: 2300}}},
+		Node:    &figures.Node{BareStart: some, BareEnd: some, Create: some, Pull: some, Attach: some, Detach: some, Timeline: []figures.Moment{{What: "scheduled", At: 30}, {What: "the agent runs", At: 2300}}},
 	}
 }
 
