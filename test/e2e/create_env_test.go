@@ -72,7 +72,7 @@ var _ = Describe("bosh create-env", Label("create-env"), Ordered, Serial, func()
 	}, NodeTimeout(longTest))
 })
 
-var _ = Describe("A running machine and its disk", Label("create-env"), Ordered, func() {
+var _ = Describe("A running machine and its disk", Label("create-env"), Ordered, Serial, func() {
 	var (
 		w    *world
 		m    *machine

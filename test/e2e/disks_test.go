@@ -27,7 +27,7 @@ const (
 
 var _ = Describe("A persistent disk", Label("disks"), func() {
 	for kind, properties := range map[string]map[string]any{"a Filesystem claim": onFilesystem, "a Block claim": onBlock} {
-		Describe("on "+kind, extended(kind == "a Filesystem claim"), Ordered, Serial, func() {
+		Describe("on "+kind, extended(kind == "a Filesystem claim"), Ordered, func() {
 			var s subject
 			BeforeAll(func(ctx context.Context) { s.prepare(ctx, properties) }, NodeTimeout(longTest))
 
@@ -89,6 +89,11 @@ var _ = Describe("A persistent disk", Label("disks"), func() {
 				s.intact(ctx)
 			}, NodeTimeout(longTest))
 
+		})
+
+		Describe("on "+kind+" of a node that is in trouble", extended(kind == "a Filesystem claim"), Ordered, Serial, func() {
+			var s subject
+			BeforeAll(func(ctx context.Context) { s.prepare(ctx, properties) }, NodeTimeout(longTest))
 			survivesItsAttachment(&s)
 			survivesTheKubelet(&s)
 			survivesReboots(&s)

@@ -29,8 +29,9 @@ func (m *machine) give(ctx context.Context, input, command string) string {
 	return out
 }
 
-// runsContainers fails unless the machine can run containers with limits of their own, within its Pod's.
-func (m *machine) runsContainers(ctx context.Context) {
+// runsContainers fails unless the machine can run containers with limits of their own, within its Pod's. It returns what it
+// found, a line for each.
+func (m *machine) runsContainers(ctx context.Context) string {
 	GinkgoHelper()
 	path, err := exec.LookPath("runc")
 	Expect(err).NotTo(HaveOccurred())
@@ -50,9 +51,13 @@ func (m *machine) runsContainers(ctx context.Context) {
 		ContainSubstring("network: reached\n"),
 		Or(ContainSubstring("nat: added\n"), ContainSubstring("nat: the kernel has none\n")),
 		ContainSubstring("store: xfs\n"),
-		Or(ContainSubstring("quota: 5242880\n"), ContainSubstring("quota: the kernel has none\n")),
+		Or(ContainSubstring(xfsQuota), ContainSubstring("quota: the kernel has none\n")),
 	))
+	return said
 }
+
+// xfsQuota is what a machine finds where the kernel has quotas of XFS.
+const xfsQuota = "quota: 5242880\n"
 
 var _ = Describe("A machine that runs containers", Label("machines"), func() {
 	DescribeTable("gives them limits of their own within its own, as BPM and Garden ask for",

@@ -3,7 +3,7 @@
 // Package e2e tests the CPI on a real node: kubelet, containerd, Calico, the BOSH agent, monit and the
 // BOSH CLI. scripts/e2e prepares what it needs and runs it as root.
 //
-// Specs run in two processes at once on one node: they mostly wait. A spec that does something to the node as a whole,
+// Specs run in four processes at once on one node: they mostly wait. A spec that does something to the node as a whole,
 // or looks at all that is on it, is Serial.
 package e2e
 

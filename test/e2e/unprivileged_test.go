@@ -54,5 +54,5 @@ var _ = Describe("A machine that is not privileged, with the smallest capabiliti
 			next.attach(ctx, disk)
 			Expect(next.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
 		},
-		stemcellKinds())
+		stemcellKinds("extended"))
 })

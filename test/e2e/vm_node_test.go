@@ -149,7 +149,7 @@ var _ = Describe("On a node with an operating system of its own, cgroup v2 and a
 	DescribeTable("a machine runs containers with limits of their own, as BPM and Garden ask for",
 		func(ctx context.Context, stemcell, _ string) {
 			w := newVMWorld(ctx)
-			w.createMachineOnVMNode(ctx, os.Getenv(stemcell), 768).runsContainers(ctx)
+			Expect(w.createMachineOnVMNode(ctx, os.Getenv(stemcell), 768).runsContainers(ctx)).To(ContainSubstring(xfsQuota), "this kernel has quotas")
 			Expect(w.embedded.VM.Exec(ctx, "find /sys/fs/cgroup -name bpm -o -name garden")).To(BeEmpty())
 		},
 		kinds())
