@@ -2,6 +2,9 @@ package kube
 
 import corev1 "k8s.io/api/core/v1"
 
+// bindCompleted is the annotation that a claim has from the moment on at which its volume is its own.
+const bindCompleted = "pv.kubernetes.io/bind-completed"
+
 // NeverBound reports whether the claim has no volume and never had one. Any other that is not bound has lost its
 // volume, or waits for the one that it names: there may be data in it.
 func NeverBound(claim *corev1.PersistentVolumeClaim) bool {
@@ -10,3 +13,8 @@ func NeverBound(claim *corev1.PersistentVolumeClaim) bool {
 
 // Bound reports whether the claim has its volume.
 func Bound(claim *corev1.PersistentVolumeClaim) bool { return claim.Status.Phase == corev1.ClaimBound }
+
+// Binding reports whether the claim has its volume since a moment ago, and its status does not say so yet: that is written last.
+func Binding(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Spec.VolumeName != "" && claim.Annotations[bindCompleted] != "" && claim.Status.Phase == corev1.ClaimPending
+}

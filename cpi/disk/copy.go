@@ -133,7 +133,7 @@ func (s *Session) bringSuccessor(claim *corev1.PersistentVolumeClaim, wanted man
 
 // readable refuses a disk that has a volume, and data in it, that cannot be had now: it is no empty disk.
 func readable(claim *corev1.PersistentVolumeClaim) error {
-	if kube.Bound(claim) || kube.NeverBound(claim) {
+	if kube.Bound(claim) || kube.Binding(claim) || kube.NeverBound(claim) {
 		return nil
 	}
 	return call.CloudError.Errorf("disk %s cannot be read, nothing was copied: its claim is %s although it has the volume %s. "+
