@@ -7,6 +7,7 @@ package clock
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,7 +31,10 @@ func New(folder string) (*Clock, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building the clock: %w: %s", err, out)
 	}
-	return c, c.Set(0)
+	if err := c.Set(0); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // Runs returns what a program and its arguments are to be preceded by.
@@ -38,13 +42,12 @@ func (c *Clock) Runs() []string { return []string{c.program, c.file} }
 
 // Set has the clock be ahead of the computer's from now on, or behind it if less than zero.
 func (c *Clock) Set(ahead time.Duration) error {
-	f, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600) // it is read at any moment, and so never empty
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // what was written is there
-	_, err = f.Write(binary.NativeEndian.AppendUint64(nil, uint64(ahead)))
-	return err
+	_, err = f.Write(binary.NativeEndian.AppendUint64(nil, uint64(ahead))) //nolint:gosec // as Ahead reads it
+	return errors.Join(err, f.Close())
 }
 
 // Ahead returns what was set last in a clock's file.

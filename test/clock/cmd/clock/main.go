@@ -41,7 +41,7 @@ func run(file string, program []string) error {
 	if err != nil {
 		return err
 	}
-	command := exec.Command("/proc/self/exe", append([]string{told}, program...)...) //nolint:noctx,gosec // it ends with this process
+	command := exec.Command("/proc/self/exe", append([]string{told}, program...)...) //nolint:gosec // it ends with this process
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := command.Start(); err != nil {
