@@ -24,7 +24,8 @@ func (w *world) giveRights(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 	rights := strings.ReplaceAll(string(raw), "namespace: bosh\n", "namespace: "+w.namespace+"\n")
 	rights = strings.ReplaceAll(rights, "kind: ClusterRoleBinding\nmetadata:\n  name: bosh-cpi", "kind: ClusterRoleBinding\nmetadata:\n  name: "+w.namespace)
-	kubectl := []string{"--kubeconfig", w.kubeconfig, "--namespace", w.namespace, "apply", "-f", "-"}
+	// By the server: another process of these tests may make the same cluster role.
+	kubectl := []string{"--kubeconfig", w.kubeconfig, "--namespace", w.namespace, "apply", "--server-side", "--force-conflicts", "-f", "-"}
 	out, err := embedded.RunInput(ctx, rights, "kubectl", kubectl...)
 	Expect(err).NotTo(HaveOccurred(), out)
 	DeferCleanup(func(ctx context.Context) {
