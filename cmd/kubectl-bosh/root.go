@@ -60,6 +60,9 @@ func (c *connection) source() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, &c.overrides)
 }
 
+// version is what scripts/build-kubectl-bosh publishes the program as.
+var version = "of a checkout"
+
 func newRoot() *cobra.Command {
 	to := &connection{}
 	root := &cobra.Command{
@@ -68,6 +71,7 @@ func newRoot() *cobra.Command {
 		Long: `What BOSH has in a namespace of a Kubernetes cluster, and a way in to it for who has nothing but a kubeconfig.
 
 INSTANCE is GROUP/INDEX or GROUP/ID as BOSH names instances, the ID alone, or the VM's CID, which is the Pod's name.`,
+		Version:       version,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bosh"},
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -1,0 +1,27 @@
+package main_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("kubectl bosh --version", func() {
+	It("tells the version that scripts/build-kubectl-bosh has published it as", func(ctx context.Context) {
+		script, err := os.ReadFile("../../scripts/build-kubectl-bosh")
+		Expect(err).NotTo(HaveOccurred())
+		flags := regexp.MustCompile(`-ldflags "([^"]*)\$version"`).FindStringSubmatch(string(script))
+		Expect(flags).To(HaveLen(2))
+		program := filepath.Join(GinkgoT().TempDir(), "kubectl-bosh")
+		out, err := exec.CommandContext(ctx, "go", "build", "-ldflags", flags[1]+"v1.2.3", "-o", program, ".").CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(out))
+		said, err := exec.CommandContext(ctx, program, "--version").Output()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(said)).To(Equal("kubectl bosh version v1.2.3\n"))
+	})
+})
