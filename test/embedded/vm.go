@@ -25,7 +25,8 @@ const VMTaint = "embedded.test/vm-node"
 type VMNode struct {
 	Dir          string
 	ControlPlane *ControlPlane
-	// Image is the folder with the kernel and the root filesystem that scripts/node-image made; no such node without.
+	// Image is the folder with the kernel and the root filesystem that scripts/node-image made; without it no such node
+	// is made, and one that was made has that of then.
 	Image string
 	// Address is the node's InternalIP, Port the kubelet's.
 	Address string
@@ -42,6 +43,15 @@ func (n *VMNode) asNode() *Node {
 	return &Node{Name: VMNodeName, Dir: n.Dir, ControlPlane: n.ControlPlane, Port: n.Port, Address: n.Address, Network: n.tap()}
 }
 
+// image is the folder that the node was made with.
+func (n *VMNode) image() string {
+	if n.Image != "" {
+		return n.Image
+	}
+	noted, _ := os.ReadFile(n.file("image"))
+	return string(noted)
+}
+
 // tap is the name of the network device between this machine and the computer.
 func (n *VMNode) tap() string { return fmt.Sprintf("bosh%d-vm", instance) }
 
@@ -49,7 +59,7 @@ func (n *VMNode) peer() string { return n.asNode().peer() }
 
 // Computer is the kernel's process. What the computer says on its console is in its log.
 func (n *VMNode) Computer() Process {
-	root := filepath.Join(n.Image, "uml")
+	root := filepath.Join(n.image(), "uml")
 	kernel := []string{
 		"/usr/bin/linux.uml", "mem=4G", "root=/dev/ubda", "rw", "ubda=/node/root.img", "ubdb=/node/programs.img", "ubdc=/node/store.img",
 		"vec0:transport=tap,ifname=" + n.tap() + ",depth=64,gro=1", "umid=" + n.tap(), "uml_dir=/tmp",

@@ -42,6 +42,9 @@ func (n *VMNode) makeDisks(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := os.WriteFile(n.file("image"), []byte(n.Image), 0o600); err != nil {
+		return err
+	}
 	if err := n.makeStore(ctx, filepath.Join(programs, "images")); err != nil {
 		return err
 	}
