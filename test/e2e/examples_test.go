@@ -3,23 +3,17 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"sigs.k8s.io/yaml"
 )
-
-const exampleRelease = "../../manifests/examples/release"
 
 // member is an instance of the examples' etcd.
 type member struct {
@@ -29,15 +23,14 @@ type member struct {
 
 // etcdCluster is the deployment manifests/examples/etcd.yml, as a director would have it.
 type etcdCluster struct {
-	*directed
-	etcd    compiled // the package
+	*example
 	members []*member
 }
 
 // newEtcd makes machines for three members, each with a disk, and compiles etcd on the first. etcd lays its log out in pieces of 64 MB.
 func newEtcd(ctx context.Context) *etcdCluster {
 	GinkgoHelper()
-	c := &etcdCluster{directed: newDirected(ctx, "E2E_STEMCELL")}
+	c := &etcdCluster{example: newExample(ctx, "etcd", "etcd")}
 	for i := range 3 {
 		m := &member{id: fmt.Sprintf("member-%d", i), disk: c.createDisk(ctx, 512, map[string]any{})}
 		m.machine = c.instance(ctx, m.disk)
@@ -46,73 +39,31 @@ func newEtcd(ctx context.Context) *etcdCluster {
 	}
 	program, err := exec.LookPath("etcd")
 	Expect(err).NotTo(HaveOccurred())
-	binary, err := os.ReadFile(program)
-	Expect(err).NotTo(HaveOccurred())
-	packaging, err := os.ReadFile(exampleRelease + "/packages/etcd/packaging")
-	Expect(err).NotTo(HaveOccurred())
-	id, digest := c.blob(archive(map[string]string{"packaging": string(packaging), "etcd/etcd": string(binary)}))
-	var result struct {
-		Result compiled `json:"result"`
-	}
-	told := c.members[0].tell(ctx, "compile_package", id, digest, "etcd", "1", map[string]any{})
-	Expect(json.Unmarshal([]byte(told), &result)).To(Succeed())
-	c.etcd = result.Result
+	c.compileProgram(ctx, c.members[0].machine, program)
 	return c
 }
 
-// rendered are the files of a job's archive, for the instance of this id and address.
-func (c *etcdCluster) rendered(ctx context.Context, job, id, address string) map[string]string {
+// memberSpec is the spec of an instance with one job that is linked to the members.
+func (c *etcdCluster) memberSpec(ctx context.Context, job, id, address string) map[string]any {
 	GinkgoHelper()
 	var instances []any
 	for _, m := range c.members {
 		instances = append(instances, map[string]any{"id": m.id, "address": m.address})
 	}
-	instance, err := json.Marshal(map[string]any{
-		"spec":  map[string]any{"name": "etcd", "id": id, "address": address},
-		"links": map[string]any{"etcd": map[string]any{"instances": instances, "properties": map[string]any{"client_port": 2379}}},
-	})
-	Expect(err).NotTo(HaveOccurred())
-	folder := filepath.Join(exampleRelease, "jobs", job)
-	command := exec.CommandContext(ctx, "ruby", "../manifests/testdata/render.rb", folder, string(instance))
-	command.Stdin, command.Stderr = bytes.NewReader([]byte("{}")), GinkgoWriter
-	out, err := command.Output()
-	Expect(err).NotTo(HaveOccurred())
-	files, packed := map[string]string{}, map[string]string{}
-	Expect(json.Unmarshal(out, &files)).To(Succeed())
-	for path, content := range files {
-		packed[job+"/"+path] = content
-	}
-	monit, err := os.ReadFile(filepath.Join(folder, "monit"))
-	Expect(err).NotTo(HaveOccurred())
-	packed[job+"/monit"] = string(monit)
-	return packed
-}
-
-// specOf is the spec of an instance with one job of the examples.
-func (c *etcdCluster) specOf(ctx context.Context, job, id, address string) map[string]any {
-	GinkgoHelper()
-	blob, digest := c.blob(archive(c.rendered(ctx, job, id, address)))
-	return map[string]any{
-		"deployment": "etcd", "name": job, "id": id, "index": 0, "az": "z1", "configuration_hash": digest,
-		"job": map[string]any{"name": job, "template": job, "version": "1", "templates": []map[string]any{{"name": job, "version": "1"}}},
-		"packages": map[string]any{"etcd": map[string]any{"name": "etcd", "version": "1.1",
-			"blobstore_id": c.etcd.Blob, "sha1": c.etcd.Digest}},
-		"rendered_templates_archive": map[string]any{"blobstore_id": blob, "sha1": digest},
-		"networks":                   manual(address),
-		"properties":                 map[string]any{"logging": map[string]any{"max_log_file_size": "1M"}},
-	}
+	return c.exampleSpec(ctx, exampleInstance{job: job, group: "etcd", id: id, address: address,
+		links: map[string]any{"etcd": map[string]any{"instances": instances, "properties": map[string]any{"client_port": 2379}}}})
 }
 
 // deploy updates the member, as the director does one after the other.
 func (c *etcdCluster) deploy(ctx context.Context, m *member) {
 	GinkgoHelper()
-	m.update(ctx, c.specOf(ctx, "etcd", m.id, m.address))
+	m.update(ctx, c.memberSpec(ctx, "etcd", m.id, m.address))
 }
 
 // recreate makes the member's VM anew, as `bosh recreate` does: at its address, with its disk.
 func (c *etcdCluster) recreate(ctx context.Context, m *member) {
 	GinkgoHelper()
-	m.stop(ctx, c.specOf(ctx, "etcd", m.id, m.address))
+	m.stop(ctx, c.memberSpec(ctx, "etcd", m.id, m.address))
 	m.reachesState(ctx, "stopped")
 	m.detach(ctx, m.disk)
 	c.must(ctx, "delete_vm", m.cid)
@@ -172,16 +123,7 @@ var _ = Describe("The example with three members of etcd", Label("director", "ex
 	BeforeAll(func(ctx context.Context) { c = newEtcd(ctx) }, NodeTimeout(2*longTest))
 
 	It("has as many instances as its manifest", func() {
-		raw, err := os.ReadFile("../../manifests/examples/etcd.yml")
-		Expect(err).NotTo(HaveOccurred())
-		var manifest struct {
-			Groups []struct {
-				Name      string `json:"name"`
-				Instances int    `json:"instances"`
-			} `json:"instance_groups"`
-		}
-		Expect(yaml.Unmarshal(raw, &manifest)).To(Succeed())
-		Expect(manifest.Groups[0].Instances).To(Equal(len(c.members)))
+		Expect(exampleInstances("etcd")).To(HaveKeyWithValue("etcd", len(c.members)))
 	})
 
 	It("becomes one cluster", func(ctx context.Context) {
@@ -224,7 +166,7 @@ var _ = Describe("The example with three members of etcd", Label("director", "ex
 
 	It("has an errand that finds what it writes on each member", func(ctx context.Context) {
 		errand := c.instance(ctx)
-		errand.update(ctx, c.specOf(ctx, "etcd-check", "errand", errand.address))
+		errand.update(ctx, c.memberSpec(ctx, "etcd-check", "errand", errand.address))
 		var outcome struct {
 			Out    string `json:"stdout"`
 			Err    string `json:"stderr"`
