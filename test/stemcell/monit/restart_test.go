@@ -3,6 +3,7 @@ package monit_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -55,6 +56,21 @@ var _ = Describe("monit's restarts", func() {
 		m.boot()
 		m.reaches("keeper", "running")
 		Expect(m.read("keeper.calls")).To(Equal("start\nstart\n"))
+	})
+
+	It("find what is remembered whole, whenever monit was killed", func() {
+		m := newMachine()
+		m.job("keeper")
+		m.boot()
+		m.reaches("keeper", "running")
+		var before string
+		Eventually(func() string { before = m.read("state"); return before }).ShouldNot(BeEmpty())
+		opened, err := os.Open(m.path("state"))
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(opened.Close)
+		m.act("keeper", "unmonitor")
+		Eventually(func() string { return m.read("state") }).Should(ContainSubstring("keeper"))
+		Expect(io.ReadAll(opened)).To(BeEquivalentTo(before), "the file is replaced, and never written over")
 	})
 
 	It("remember through a link where the file is to be", func() {

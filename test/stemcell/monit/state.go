@@ -24,7 +24,8 @@ func readState(path string) state {
 	return remembered
 }
 
-// saveState writes through a link, as monit does: the file may have been put somewhere else.
+// saveState replaces the file as a whole: agents kill the daemon at any moment, and half a file would have services started
+// that were stopped. It writes through a link, as monit does: the file may have been put somewhere else.
 func (d *Daemon) saveState() error {
 	now := state{Unmonitored: map[string]bool{}}
 	d.set(func() {
@@ -35,8 +36,18 @@ func (d *Daemon) saveState() error {
 		}
 	})
 	content, err := json.Marshal(now)
+	path := d.options.StateFile
+	if target, failed := os.Readlink(path); failed == nil {
+		path = target
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(d.options.StateFile), path)
+		}
+	}
 	if err == nil {
-		err = os.WriteFile(d.options.StateFile, content, 0o600)
+		err = os.WriteFile(path+".new", content, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
 		return fmt.Errorf("saving which services are monitored: %w", err)
