@@ -183,6 +183,7 @@ var _ = Describe("On a node with an operating system of its own, cgroup v2 and a
 				s.world = newVMWorld(ctx)
 				s.bring = func(ctx context.Context) *machine { return s.createMachineOnVMNode(ctx, os.Getenv(stemcell), 1024) }
 				s.prepare(ctx, onFilesystem)
+				s.m.run(ctx, "sync") // a power cut takes what no one has had written out, as of a VM elsewhere: here the jobs' own files
 			}, NodeTimeout(time.Hour))
 
 			again := func(ctx context.Context, deed func(*embedded.VMNode)) {
