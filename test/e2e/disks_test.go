@@ -25,70 +25,73 @@ const (
 	checkDisk = `mountpoint -q /var/vcap/store && sha256sum < /var/vcap/store/data`
 )
 
+// isItsMachines are the scenarios in which somebody takes the disk from its machine, or tries to.
+func isItsMachines(s *subject) {
+	It("stays when its attachment is deleted by someone else, until it is free", func(ctx context.Context) {
+		Expect(s.cluster.CoreV1().Pods(s.namespace).Delete(ctx, s.disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
+		s.m.run(ctx, "touch /var/vcap/store/more && sync")
+		other := s.createMachine(ctx)
+		Expect(s.fails(ctx, "attach_disk", other.cid, s.disk).Message).To(ContainSubstring("disk " + s.disk + " is attached to VM " + s.m.cid))
+		s.must(ctx, "delete_vm", other.cid)
+		s.intact(ctx)
+	}, NodeTimeout(longTest))
+
+	for deed, user := range map[string]string{
+		"holds a file":                           `exec 7</var/vcap/store/data; exec sleep 1000`,
+		"works in it":                            `cd /var/vcap/store && exec sleep 1000`,
+		"has it in a mount namespace of its own": `cd / && exec unshare --mount sleep 1000`,
+	} {
+		It("is not detached while a process "+deed+", even after a lazy unmount", func(ctx context.Context) {
+			s.m.run(ctx, "cd / && (setsid bash -c '"+user+"' </dev/null >/dev/null 2>&1 &)")
+			Eventually(func() (string, error) { return s.m.try(ctx, "pgrep -fx 'sleep 1000'") }).WithContext(ctx).ShouldNot(BeEmpty())
+			busy := s.fails(ctx, "detach_disk", s.m.cid, s.disk)
+			Expect(busy.Message).To(And(ContainSubstring("still in use"), ContainSubstring("sleep")))
+			s.m.run(ctx, "umount --lazy /var/vcap/store")
+			Expect(s.fails(ctx, "detach_disk", s.m.cid, s.disk).Message).To(And(ContainSubstring("still in use"), ContainSubstring("sleep")))
+			s.m.run(ctx, "pkill -fx 'sleep 1000'; mount /dev/bosh/"+s.disk+" /var/vcap/store")
+			s.intact(ctx)
+		}, NodeTimeout(longTest))
+	}
+
+	It("is attached or detached, never half of it, when two processes try both at once", func(ctx context.Context) {
+		s.m.detach(ctx, s.disk)
+		for range 3 {
+			atOnce(func() { _, _ = s.Call(ctx, "attach_disk", s.m.cid, s.disk) }, func() { _, _ = s.Call(ctx, "detach_disk", s.m.cid, s.disk) })
+			s.m.attach(ctx, s.disk)
+			Expect(s.m.run(ctx, "cat /var/vcap/store/mark")).To(Equal(s.disk))
+			s.m.detach(ctx, s.disk)
+		}
+		s.m.attach(ctx, s.disk)
+		s.intact(ctx)
+	}, NodeTimeout(longTest))
+
+	It("goes to another machine within a second, and back", func(ctx context.Context) {
+		other := s.createMachine(ctx)
+		s.m.detach(ctx, s.disk)
+		other.attach(ctx, s.disk)
+		Expect(other.run(ctx, checkLarge)).To(Equal(s.checksum))
+		other.detach(ctx, s.disk)
+		s.m.attach(ctx, s.disk)
+		s.must(ctx, "delete_vm", other.cid)
+		s.intact(ctx)
+	}, NodeTimeout(longTest))
+
+	It("survives the deletion of a machine that has it, and is free to attach", func(ctx context.Context) {
+		s.m.detach(ctx, s.disk)
+		other := s.createMachine(ctx)
+		other.attach(ctx, s.disk)
+		s.must(ctx, "delete_vm", other.cid)
+		s.m.attach(ctx, s.disk)
+		s.intact(ctx)
+	}, NodeTimeout(longTest))
+}
+
 var _ = Describe("A persistent disk", Label("disks"), func() {
 	for kind, properties := range map[string]map[string]any{"a Filesystem claim": onFilesystem, "a Block claim": onBlock} {
 		Describe("on "+kind, extended(kind == "a Filesystem claim"), Ordered, func() {
 			var s subject
 			BeforeAll(func(ctx context.Context) { s.prepare(ctx, properties) }, NodeTimeout(longTest))
-
-			It("stays when its attachment is deleted by someone else, until it is free", func(ctx context.Context) {
-				Expect(s.cluster.CoreV1().Pods(s.namespace).Delete(ctx, s.disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
-				s.m.run(ctx, "touch /var/vcap/store/more && sync")
-				other := s.createMachine(ctx)
-				Expect(s.fails(ctx, "attach_disk", other.cid, s.disk).Message).To(ContainSubstring("disk " + s.disk + " is attached to VM " + s.m.cid))
-				s.must(ctx, "delete_vm", other.cid)
-				s.intact(ctx)
-			}, NodeTimeout(longTest))
-
-			for deed, user := range map[string]string{
-				"holds a file":                           `exec 7</var/vcap/store/data; exec sleep 1000`,
-				"works in it":                            `cd /var/vcap/store && exec sleep 1000`,
-				"has it in a mount namespace of its own": `cd / && exec unshare --mount sleep 1000`,
-			} {
-				It("is not detached while a process "+deed+", even after a lazy unmount", func(ctx context.Context) {
-					s.m.run(ctx, "cd / && (setsid bash -c '"+user+"' </dev/null >/dev/null 2>&1 &)")
-					Eventually(func() (string, error) { return s.m.try(ctx, "pgrep -fx 'sleep 1000'") }).WithContext(ctx).ShouldNot(BeEmpty())
-					busy := s.fails(ctx, "detach_disk", s.m.cid, s.disk)
-					Expect(busy.Message).To(And(ContainSubstring("still in use"), ContainSubstring("sleep")))
-					s.m.run(ctx, "umount --lazy /var/vcap/store")
-					Expect(s.fails(ctx, "detach_disk", s.m.cid, s.disk).Message).To(And(ContainSubstring("still in use"), ContainSubstring("sleep")))
-					s.m.run(ctx, "pkill -fx 'sleep 1000'; mount /dev/bosh/"+s.disk+" /var/vcap/store")
-					s.intact(ctx)
-				}, NodeTimeout(longTest))
-			}
-
-			It("is attached or detached, never half of it, when two processes try both at once", func(ctx context.Context) {
-				s.m.detach(ctx, s.disk)
-				for range 3 {
-					atOnce(func() { _, _ = s.Call(ctx, "attach_disk", s.m.cid, s.disk) }, func() { _, _ = s.Call(ctx, "detach_disk", s.m.cid, s.disk) })
-					s.m.attach(ctx, s.disk)
-					Expect(s.m.run(ctx, "cat /var/vcap/store/mark")).To(Equal(s.disk))
-					s.m.detach(ctx, s.disk)
-				}
-				s.m.attach(ctx, s.disk)
-				s.intact(ctx)
-			}, NodeTimeout(longTest))
-
-			It("goes to another machine within a second, and back", func(ctx context.Context) {
-				other := s.createMachine(ctx)
-				s.m.detach(ctx, s.disk)
-				other.attach(ctx, s.disk)
-				Expect(other.run(ctx, checkLarge)).To(Equal(s.checksum))
-				other.detach(ctx, s.disk)
-				s.m.attach(ctx, s.disk)
-				s.must(ctx, "delete_vm", other.cid)
-				s.intact(ctx)
-			}, NodeTimeout(longTest))
-
-			It("survives the deletion of a machine that has it, and is free to attach", func(ctx context.Context) {
-				s.m.detach(ctx, s.disk)
-				other := s.createMachine(ctx)
-				other.attach(ctx, s.disk)
-				s.must(ctx, "delete_vm", other.cid)
-				s.m.attach(ctx, s.disk)
-				s.intact(ctx)
-			}, NodeTimeout(longTest))
-
+			isItsMachines(&s)
 		})
 
 		Describe("on "+kind+" of a node that is in trouble", extended(kind == "a Filesystem claim"), Ordered, Serial, func() {

@@ -61,7 +61,7 @@ func (m *machine) killInit(ctx context.Context) {
 	GinkgoHelper()
 	before := m.restarts(ctx)
 	container := strings.TrimPrefix(m.pod(ctx).Status.ContainerStatuses[0].ContainerID, "containerd://")
-	_, err := m.w.embedded.Nodes[0].Ctr(ctx, "tasks", "kill", "--signal", "SIGKILL", container)
+	_, err := m.w.ctr(ctx, "tasks", "kill", "--signal", "SIGKILL", container)
 	Expect(err).NotTo(HaveOccurred())
 	Eventually(func(g Gomega) {
 		g.Expect(m.restarts(ctx)).To(BeNumerically(">", before))
@@ -106,67 +106,70 @@ func stemcellKinds(systemd ...string) []TableEntry {
 	}
 }
 
+// restartsAsItWas makes a machine with a disk and a job, and expects it to be the same one after each kind of restart.
+func (w *world) restartsAsItWas(ctx context.Context, stemcell string) {
+	GinkgoHelper()
+	m := w.createMachineFrom(ctx, stemcell, map[string]any{})
+	disk := w.createDisk(ctx, 64, map[string]any{})
+	m.attach(ctx, disk)
+	m.run(ctx, "echo kept >/var/vcap/store/file; echo kept >/var/vcap/data/marker")
+	m.run(ctx, change)
+	m.rotate(ctx, "rotated")
+	m.run(ctx, keeper)
+	m.awaitJob(ctx)
+	before := m.state(ctx)
+
+	By("the agent's end: its supervisor starts it again, and the container goes on")
+	agent, restarts := m.agentProcess(ctx), m.restarts(ctx)
+	m.run(ctx, "kill -KILL "+agent)
+	Eventually(func() (string, error) { return m.try(ctx, "pgrep --exact bosh-agent") }).WithContext(ctx).
+		ShouldNot(Or(BeEmpty(), Equal(agent)))
+	m.awaitAgent(ctx)
+	Expect(m.restarts(ctx)).To(Equal(restarts))
+	m.awaitJob(ctx)
+
+	By("a killed PID 1")
+	m.killInit(ctx)
+	m.awaitAgent(ctx)
+	m.awaitJob(ctx)
+	Expect(m.state(ctx)).To(Equal(before))
+
+	By("reboot_vm")
+	restarts = m.restarts(ctx)
+	w.must(ctx, "reboot_vm", m.cid)
+	Expect(m.restarts(ctx)).To(Equal(restarts + 1))
+	m.awaitAgent(ctx)
+	m.awaitJob(ctx)
+	Expect(m.state(ctx)).To(Equal(before))
+	starts := strings.Fields(m.run(ctx, "cat /var/vcap/data/keeper.starts"))
+	Expect(starts).To(Equal([]string{"with", "with", "with"}))
+
+	By("a reboot while the director has stopped the jobs")
+	m.tell(ctx, "stop")
+	w.must(ctx, "reboot_vm", m.cid)
+	m.awaitAgent(ctx)
+	Eventually(func() (string, error) {
+		return m.try(ctx, "/var/vcap/bosh/bin/monit summary")
+	}).WithContext(ctx).Should(MatchRegexp(`keeper.*not monitored`))
+	m.tell(ctx, "start")
+	m.awaitJob(ctx)
+
+	By("a reboot after the disk was detached")
+	m.tell(ctx, "stop")
+	m.detach(ctx, disk)
+	w.must(ctx, "reboot_vm", m.cid)
+	m.awaitAgent(ctx)
+	m.run(ctx, "! mountpoint -q /var/vcap/store")
+	m.attach(ctx, disk)
+	Expect(m.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
+
+	By("its end")
+	w.must(ctx, "delete_vm", m.cid)
+}
+
 var _ = Describe("A machine that restarts", Label("machines"), func() {
 	DescribeTable("is the same machine again, with its disk there before any job",
-		func(ctx context.Context, stemcell string) {
-			w := newWorld(ctx)
-			m := w.createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{})
-			disk := w.createDisk(ctx, 64, map[string]any{})
-			m.attach(ctx, disk)
-			m.run(ctx, "echo kept >/var/vcap/store/file; echo kept >/var/vcap/data/marker")
-			m.run(ctx, change)
-			m.rotate(ctx, "rotated")
-			m.run(ctx, keeper)
-			m.awaitJob(ctx)
-			before := m.state(ctx)
-
-			By("the agent's end: its supervisor starts it again, and the container goes on")
-			agent, restarts := m.agentProcess(ctx), m.restarts(ctx)
-			m.run(ctx, "kill -KILL "+agent)
-			Eventually(func() (string, error) { return m.try(ctx, "pgrep --exact bosh-agent") }).WithContext(ctx).
-				ShouldNot(Or(BeEmpty(), Equal(agent)))
-			m.awaitAgent(ctx)
-			Expect(m.restarts(ctx)).To(Equal(restarts))
-			m.awaitJob(ctx)
-
-			By("a killed PID 1")
-			m.killInit(ctx)
-			m.awaitAgent(ctx)
-			m.awaitJob(ctx)
-			Expect(m.state(ctx)).To(Equal(before))
-
-			By("reboot_vm")
-			restarts = m.restarts(ctx)
-			w.must(ctx, "reboot_vm", m.cid)
-			Expect(m.restarts(ctx)).To(Equal(restarts + 1))
-			m.awaitAgent(ctx)
-			m.awaitJob(ctx)
-			Expect(m.state(ctx)).To(Equal(before))
-			starts := strings.Fields(m.run(ctx, "cat /var/vcap/data/keeper.starts"))
-			Expect(starts).To(Equal([]string{"with", "with", "with"}))
-
-			By("a reboot while the director has stopped the jobs")
-			m.tell(ctx, "stop")
-			w.must(ctx, "reboot_vm", m.cid)
-			m.awaitAgent(ctx)
-			Eventually(func() (string, error) {
-				return m.try(ctx, "/var/vcap/bosh/bin/monit summary")
-			}).WithContext(ctx).Should(MatchRegexp(`keeper.*not monitored`))
-			m.tell(ctx, "start")
-			m.awaitJob(ctx)
-
-			By("a reboot after the disk was detached")
-			m.tell(ctx, "stop")
-			m.detach(ctx, disk)
-			w.must(ctx, "reboot_vm", m.cid)
-			m.awaitAgent(ctx)
-			m.run(ctx, "! mountpoint -q /var/vcap/store")
-			m.attach(ctx, disk)
-			Expect(m.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
-
-			By("its end")
-			w.must(ctx, "delete_vm", m.cid)
-		},
+		func(ctx context.Context, stemcell string) { newWorld(ctx).restartsAsItWas(ctx, os.Getenv(stemcell)) },
 		stemcellKinds())
 
 	It("in the middle of a migration between two disks does not run with the wrong one", func(ctx context.Context) {

@@ -30,27 +30,25 @@ func newVMWorld(ctx context.Context) *world {
 	if _, err := w.embedded.ControlPlane.Kubectl(ctx, "get", "node", embedded.VMNodeName); err != nil {
 		Skip("the cluster has no node that is a computer: make cluster-up VM_NODE=1")
 	}
+	w.place = place{
+		properties: map[string]any{
+			"memory":      512,
+			"zone":        strings.Replace(embedded.VMNodeName, "node-", "zone-", 1),
+			"tolerations": []map[string]any{{"key": embedded.VMTaint, "operator": "Exists"}},
+		},
+		beforeAgent: func(ctx context.Context, m *machine) {
+			Expect(m.pod(ctx).Spec.NodeName).To(Equal(embedded.VMNodeName))
+			// The agent starts auditd, which ends on this kernel: it has no audit.
+			m.run(ctx, "sed -i /auditd/d /var/vcap/bosh/bin/bosh-start-logging-and-auditing")
+		},
+		ctr: func(ctx context.Context, arguments ...string) (string, error) {
+			return w.embedded.VM.Ctr(ctx, strings.Join(arguments, " "))
+		},
+	}
 	SetDefaultEventuallyTimeout(10 * time.Minute)
 	SetDefaultEventuallyPollingInterval(2 * time.Second)
 	DeferCleanup(setPatience)
 	return w
-}
-
-// createMachineOnVMNode makes a VM from the stemcell in this tarball on the node that is a computer.
-func (w *world) createMachineOnVMNode(ctx context.Context, stemcell string, memory int) *machine {
-	GinkgoHelper()
-	properties := map[string]any{
-		"memory":      memory,
-		"zone":        strings.Replace(embedded.VMNodeName, "node-", "zone-", 1),
-		"tolerations": []map[string]any{{"key": embedded.VMTaint, "operator": "Exists"}},
-	}
-	// The agent starts auditd, which ends on this kernel: it has no audit.
-	withoutAudit := func(m *machine) {
-		m.run(ctx, "sed -i /auditd/d /var/vcap/bosh/bin/bosh-start-logging-and-auditing")
-	}
-	m := w.bringMachine(ctx, wanted{stemcell: stemcell, properties: properties, prepare: withoutAudit})
-	Expect(m.pod(ctx).Spec.NodeName).To(Equal(embedded.VMNodeName))
-	return m
 }
 
 // group returns the machine's cgroup as the node has it.
@@ -107,7 +105,7 @@ var _ = Describe("On a node with an operating system of its own, cgroup v2 and a
 		func(ctx context.Context, stemcell, group string) {
 			w := newVMWorld(ctx)
 			remounts := w.remounts(ctx)
-			m := w.createMachineOnVMNode(ctx, os.Getenv(stemcell), 512)
+			m := w.createMachineFrom(ctx, os.Getenv(stemcell), nil)
 			Expect(w.remounts(ctx)).To(Equal(remounts), "the node's root filesystem is left alone")
 
 			By("its cgroups: the container's, and none of the node's")
@@ -146,10 +144,22 @@ var _ = Describe("On a node with an operating system of its own, cgroup v2 and a
 		},
 		kinds())
 
+	DescribeTable("a machine that restarts is the same machine again, with its disk there before any job",
+		func(ctx context.Context, stemcell, _ string) {
+			newVMWorld(ctx).restartsAsItWas(ctx, os.Getenv(stemcell))
+		},
+		kinds())
+
+	Describe("a persistent disk", Ordered, func() {
+		s := subject{blocks: 16}
+		BeforeAll(func(ctx context.Context) { s.prepareIn(ctx, newVMWorld(ctx), onFilesystem) }, NodeTimeout(time.Hour))
+		isItsMachines(&s)
+	})
+
 	DescribeTable("a machine runs containers with limits of their own, as BPM and Garden ask for",
 		func(ctx context.Context, stemcell, _ string) {
 			w := newVMWorld(ctx)
-			Expect(w.createMachineOnVMNode(ctx, os.Getenv(stemcell), 768).runsContainers(ctx)).To(ContainSubstring(xfsQuota), "this kernel has quotas")
+			Expect(w.createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{"memory": 768}).runsContainers(ctx)).To(ContainSubstring(xfsQuota), "this kernel has quotas")
 			Expect(w.embedded.VM.Exec(ctx, "find /sys/fs/cgroup -name bpm -o -name garden")).To(BeEmpty())
 		},
 		kinds())
@@ -157,7 +167,7 @@ var _ = Describe("On a node with an operating system of its own, cgroup v2 and a
 	DescribeTable("a disk is attached, there after a restart, and detached",
 		func(ctx context.Context, stemcell, _ string) {
 			w := newVMWorld(ctx)
-			m := w.createMachineOnVMNode(ctx, os.Getenv(stemcell), 512)
+			m := w.createMachineFrom(ctx, os.Getenv(stemcell), nil)
 			disk := w.createDisk(ctx, 64, map[string]any{})
 			m.attach(ctx, disk)
 			m.run(ctx, "echo kept >/var/vcap/store/file && sync")
@@ -181,7 +191,9 @@ var _ = Describe("On a node with an operating system of its own, cgroup v2 and a
 			s := &survivors{}
 			BeforeAll(func(ctx context.Context) {
 				s.world = newVMWorld(ctx)
-				s.bring = func(ctx context.Context) *machine { return s.createMachineOnVMNode(ctx, os.Getenv(stemcell), 1024) }
+				s.bring = func(ctx context.Context) *machine {
+					return s.createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{"memory": 1024})
+				}
 				s.prepare(ctx, onFilesystem)
 				s.m.run(ctx, "sync") // a power cut takes what no one has had written out, as of a VM elsewhere: here the jobs' own files
 			}, NodeTimeout(time.Hour))

@@ -38,6 +38,14 @@ type world struct {
 	embedded   *embedded.Cluster
 	kubeconfig string
 	machines   int
+	place      // of its machines
+}
+
+// place is where machines are made; the nodes that are no computers of their own, by default.
+type place struct {
+	properties  map[string]any                        // cloud_properties of each
+	beforeAgent func(ctx context.Context, m *machine) // what is done to each before its agent answers; nothing, if nil
+	ctr         func(ctx context.Context, arguments ...string) (string, error)
 }
 
 var worlds int
@@ -55,6 +63,7 @@ func newWorldWith(ctx context.Context, configuration map[string]any) *world {
 		embedded:  embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1),
 		namespace: fmt.Sprintf("e2e-%d-%d", os.Getpid(), worlds),
 	}
+	w.ctr = w.embedded.Nodes[0].Ctr
 	w.kubeconfig = w.embedded.Kubeconfig()
 	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
 	Expect(err).NotTo(HaveOccurred())
@@ -213,8 +222,7 @@ type wanted struct {
 	group                 string
 	properties, networks  map[string]any
 	disks                 []string
-	bus                   *director.Bus  // the agent's; none for an agent that is told by HTTPS
-	prepare               func(*machine) // before its agent answers
+	bus                   *director.Bus // the agent's; none for an agent that is told by HTTPS
 }
 
 // createMachine makes a VM on a manual network and waits until its agent answers.
@@ -255,21 +263,21 @@ func (w *world) bringMachine(ctx context.Context, vm wanted) *machine {
 	if vm.networks == nil {
 		vm.networks = manual(newAddress())
 	}
-	if vm.properties == nil {
-		vm.properties = map[string]any{}
-	}
+	properties := map[string]any{}
+	maps.Copy(properties, w.properties)
+	maps.Copy(properties, vm.properties)
 	if vm.stemcellCID == "" {
 		vm.stemcellCID = w.stemcell(ctx, cmp.Or(vm.stemcell, os.Getenv("E2E_STEMCELL")))
 	}
-	w.must(ctx, "create_vm", agent, vm.stemcellCID, vm.properties, vm.networks, append([]string{}, vm.disks...), env)
+	w.must(ctx, "create_vm", agent, vm.stemcellCID, properties, vm.networks, append([]string{}, vm.disks...), env)
 	m := &machine{w: w, cid: "agent-" + agent}
 	m.address = m.pod(ctx).Status.PodIP
 	m.agent = director.Agent{Address: m.address}
 	if vm.bus != nil {
 		m.agent = vm.bus.Agent(agent)
 	}
-	if vm.prepare != nil {
-		vm.prepare(m)
+	if w.beforeAgent != nil {
+		w.beforeAgent(ctx, m)
 	}
 	m.awaitAgent(ctx)
 	return m
