@@ -168,24 +168,18 @@ func (n *VMNode) Stop(ctx context.Context) error {
 	return err
 }
 
-// Reboot has the computer shut down and boot again, in order, and waits until it is ready.
+// Reboot has the computer shut down in order and boot again, and waits until it is ready.
 func (n *VMNode) Reboot(ctx context.Context) error {
-	const boot = "cat /proc/sys/kernel/random/boot_id"
-	before, err := n.Exec(ctx, boot)
-	if err != nil {
+	if _, err := n.Exec(ctx, "systemctl poweroff --no-block"); err != nil {
 		return err
 	}
-	if _, err := n.Exec(ctx, "systemctl reboot --no-block"); err != nil {
-		return err
-	}
-	err = Eventually(ctx, 10*time.Minute, VMNodeName+" to boot again", func(ctx context.Context) (bool, error) {
-		now, err := n.Exec(ctx, boot)
-		return err == nil && now != before, err
+	err := Eventually(ctx, 10*time.Minute, VMNodeName+" to be off", func(context.Context) (bool, error) {
+		return !n.Computer().Running(), nil
 	})
 	if err != nil {
 		return err
 	}
-	return n.AwaitReady(ctx)
+	return n.Start(ctx)
 }
 
 // Exec runs a command in the computer's own shell.
