@@ -23,8 +23,8 @@ import (
 // A run of CI tries a part of the scenarios, and of their cells a part: which, its seed says, so that many runs try all. Processes
 // that are killed after a request of a core scenario are tried by each.
 const (
-	partsOfScenarios = 5
-	partsOfCells     = 5
+	partsOfScenarios = 8
+	partsOfCells     = 8
 )
 
 // A run of all cells plays each scenario in as many turns, which do not wait for each other: some have hundreds of cells.
