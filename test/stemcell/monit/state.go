@@ -24,8 +24,7 @@ func readState(path string) state {
 	return remembered
 }
 
-// saveState replaces the file as a whole: agents kill the daemon at any moment, and half a file would have services started
-// that were stopped. It writes through a link, as monit does: the file may have been put somewhere else.
+// saveState notes which services are not monitored.
 func (d *Daemon) saveState() error {
 	now := state{Unmonitored: map[string]bool{}}
 	d.set(func() {
@@ -36,23 +35,28 @@ func (d *Daemon) saveState() error {
 		}
 	})
 	content, err := json.Marshal(now)
-	path := d.options.StateFile
-	if target, failed := os.Readlink(path); failed == nil {
-		path = target
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(filepath.Dir(d.options.StateFile), path)
-		}
-	}
 	if err == nil {
-		err = os.WriteFile(path+".new", content, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
+		err = replaceFile(d.options.StateFile, content)
 	}
 	if err != nil {
 		return fmt.Errorf("saving which services are monitored: %w", err)
 	}
 	return nil
+}
+
+// replaceFile replaces a file as a whole: agents kill the daemon at any moment, and half a file would have services started
+// that were stopped. It writes through a link, as monit does: the file may have been put somewhere else.
+func replaceFile(path string, content []byte) error {
+	if target, err := os.Readlink(path); err == nil {
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 // DefaultOptions are where monit looks for its files when it is told nothing: the control file of BOSH's
