@@ -142,15 +142,21 @@ type compiled struct {
 // compile lets a machine compile the package "greeting", as the director does with compilation VMs.
 func (d *directed) compile(ctx context.Context, m *machine) compiled {
 	GinkgoHelper()
-	id, digest := d.blob(archive(map[string]string{
+	return d.compilePackage(ctx, m, "greeting", map[string]string{
 		"packaging":         "set -e\ninstall -D -m 0755 greeting/greet ${BOSH_INSTALL_TARGET}/bin/greet\n",
 		"greeting/greet":    "#!/bin/bash\necho hello from $BASH_SOURCE\n",
 		"greeting/somebody": "else",
-	}))
+	})
+}
+
+// compilePackage lets a machine compile a package of these files.
+func (d *directed) compilePackage(ctx context.Context, m *machine, name string, files map[string]string) compiled {
+	GinkgoHelper()
+	id, digest := d.blob(archive(files))
 	var result struct {
 		Result compiled `json:"result"`
 	}
-	Expect(json.Unmarshal([]byte(m.tell(ctx, "compile_package", id, digest, "greeting", "1", map[string]any{})), &result)).To(Succeed())
+	Expect(json.Unmarshal([]byte(m.tell(ctx, "compile_package", id, digest, name, "1", map[string]any{})), &result)).To(Succeed())
 	return result.Result
 }
 

@@ -40,12 +40,7 @@ func (e *example) compileProgram(ctx context.Context, m *machine, program string
 	Expect(err).NotTo(HaveOccurred())
 	packaging, err := os.ReadFile(filepath.Join(exampleRelease, "packages", e.pkg, "packaging"))
 	Expect(err).NotTo(HaveOccurred())
-	id, digest := e.blob(archive(map[string]string{"packaging": string(packaging), e.pkg + "/" + e.pkg: string(binary)}))
-	var result struct {
-		Result compiled `json:"result"`
-	}
-	Expect(json.Unmarshal([]byte(m.tell(ctx, "compile_package", id, digest, e.pkg, "1", map[string]any{})), &result)).To(Succeed())
-	e.compiled = result.Result
+	e.compiled = e.compilePackage(ctx, m, e.pkg, map[string]string{"packaging": string(packaging), e.pkg + "/" + e.pkg: string(binary)})
 }
 
 // exampleInstance is what a template of a job sees of its instance.
