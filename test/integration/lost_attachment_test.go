@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/test/director"
@@ -150,9 +149,7 @@ var _ = Describe("A disk for a VM on a full node", func() {
 		w := newWorld(ctx)
 		w.must(ctx, "create_vm", "one", stemcellCID, on(node), onDynamic(), []string{}, map[string]any{})
 		disk := w.createDisk(ctx)
-		full := []byte(`{"status":{"allocatable":{"pods":"1"},"capacity":{"pods":"1"}}}`)
-		_, err := cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, full, metav1.PatchOptions{}, "status")
-		Expect(err).NotTo(HaveOccurred())
+		limitPods(ctx, node, 1)
 		w.Director = w.withTimeouts(map[string]any{"attach_disk": "5m"})
 		Expect(w.fails(ctx, "attach_disk", "agent-one", disk).Message).To(And(ContainSubstring("finds no room on the VM's node"), ContainSubstring("Too many pods")))
 		Expect(w.objects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
@@ -172,9 +169,7 @@ var _ = Describe("A Pod that is more important than a VM, on its full node", fun
 		disk := w.createDisk(ctx)
 		w.Director = w.with("disk", map[string]any{"attachment_priority_class": "bosh-attachment"})
 		w.must(ctx, "attach_disk", "agent-one", disk)
-		full := []byte(`{"status":{"allocatable":{"pods":"2"},"capacity":{"pods":"2"}}}`)
-		_, err = cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, full, metav1.PatchOptions{}, "status")
-		Expect(err).NotTo(HaveOccurred())
+		limitPods(ctx, node, 2)
 
 		Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"other","namespace":"`+w.namespace+`"},"spec":{
 			"priorityClassName":"important","nodeSelector":{"test/name":"`+node+`"},"tolerations":[{"operator":"Exists"}],

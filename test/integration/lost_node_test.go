@@ -34,6 +34,14 @@ func bringNode(ctx context.Context, name string) {
 	}).WithContext(ctx).Should(Succeed())
 }
 
+// limitPods has the test's own node take no more Pods than these, which it has already.
+func limitPods(ctx context.Context, node string, most int) {
+	GinkgoHelper()
+	slots := fmt.Appendf(nil, `{"status":{"allocatable":{"pods":"%[1]d"},"capacity":{"pods":"%[1]d"}}}`, most)
+	_, err := cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, slots, metav1.PatchOptions{}, "status")
+	Expect(err).NotTo(HaveOccurred())
+}
+
 // on are the cloud_properties of a machine on a test's own node.
 func on(node string) map[string]any {
 	return map[string]any{"node_selector": map[string]any{"test/name": node}, "tolerations": []any{map[string]any{"key": ownTaint.Key, "operator": "Exists"}}}

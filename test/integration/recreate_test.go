@@ -150,9 +150,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		maps.Copy(properties, on(node))
 		w.must(ctx, "create_vm", "two", stemcellCID, properties, onDynamic(), []string{}, map[string]any{})
 		vm = "agent-two"
-		full := []byte(`{"status":{"allocatable":{"pods":"2"},"capacity":{"pods":"2"}}}`)
-		_, err := cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, full, metav1.PatchOptions{}, "status")
-		Expect(err).NotTo(HaveOccurred())
+		limitPods(ctx, node, 2)
 		other := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"other","namespace":"` + w.namespace + `"},"spec":{
 			"nodeName":"` + node + `","tolerations":[{"operator":"Exists"}],"containers":[{"name":"c","image":"none"}]}}`
 		ended := pod(ctx).UID
