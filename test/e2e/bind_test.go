@@ -18,7 +18,7 @@ import (
 // folder returns what is mounted on the node in the machine's folder, by mount point.
 func (m *machine) folder(ctx context.Context) []string {
 	GinkgoHelper()
-	out, err := m.w.embedded.Nodes[0].Exec(ctx, "findmnt", "--noheadings", "--list", "--output", "TARGET")
+	out, err := m.w.node.Shell(ctx, "findmnt --noheadings --list --output TARGET")
 	Expect(err).NotTo(HaveOccurred())
 	found := []string{}
 	for line := range strings.Lines(out) {
@@ -33,7 +33,7 @@ func (m *machine) folder(ctx context.Context) []string {
 func (w *world) killHolder(ctx context.Context, disk string) {
 	GinkgoHelper()
 	for _, pid := range w.holding(ctx, disk) {
-		_, err := embedded.Run(ctx, "kill", "-9", pid)
+		_, err := w.node.Shell(ctx, "kill -9 "+pid)
 		Expect(err).NotTo(HaveOccurred())
 	}
 }
@@ -117,8 +117,7 @@ var _ = Describe("A disk that appears as a directory", Label("disks", "extended"
 
 				It("stays when the kubelet restarts", func(ctx context.Context) {
 					before := m.identity(ctx)
-					Expect(w.embedded.Nodes[0].Kubelet().Stop()).To(Succeed())
-					Expect(w.embedded.Nodes[0].StartKubelet(ctx)).To(Succeed())
+					Expect(w.node.RestartKubelet(ctx)).To(Succeed())
 					Eventually(func() error { _, err := m.try(ctx, "true"); return err }).WithContext(ctx).Should(Succeed()) // it knows its Pods again
 					Expect(m.identity(ctx)).To(Equal(before))
 					intact(ctx)

@@ -33,7 +33,7 @@ var _ = Describe("A disk that becomes a directory, moves as one, and becomes a d
 			{96, map[string]any{"storage_class": embedded.CSIClass, "volume_mode": "Block"}, "device"},
 		} {
 			m.detach(ctx, disk)
-			successor := w.must(ctx, "update_disk", disk, change.sizeMiB, change.properties).Text()
+			successor := w.must(ctx, "update_disk", disk, change.sizeMiB, w.disks(change.properties)).Text()
 			Expect(successor).NotTo(Equal(disk))
 			m.attach(ctx, successor)
 			Expect(m.run(ctx, attributes)).To(Equal(content))

@@ -15,7 +15,7 @@ import (
 
 // What a kernel and a runtime make of how a machine's cgroups are laid out, on any machine: the nodes of the embedded
 // cluster have cgroup v1. A whole machine on cgroup v2 is in vm_node_test.go.
-var _ = Describe("A container that begins as a machine with runit does, on cgroup v2", Label("machines"), func() {
+var _ = Describe("A container that begins as a machine with runit does, on cgroup v2", Label("machines", thisMachine), func() {
 	It("makes containers within its own cgroup, also as BOSH's monit does, and is entered beside them", func(ctx context.Context) {
 		library, err := filepath.Abs("../../kube/manifest/node/lib")
 		Expect(err).NotTo(HaveOccurred())

@@ -11,14 +11,12 @@ import (
 	. "github.com/onsi/gomega"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"bosh-kubernetes-cpi/test/embedded"
 )
 
 // holding returns the process ids of the attachment's containers that hold this disk.
 func (w *world) holding(ctx context.Context, disk string) []string {
 	GinkgoHelper()
-	out, err := embedded.Run(ctx, "bash", "-c", `for p in /proc/[0-9]*; do
+	out, err := w.node.Shell(ctx, `for p in /proc/[0-9]*; do
 		tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "DISK=`+disk+`" && tr '\0' '\n' <"$p/cmdline" | tail -n 1 | grep -qx 'hold.*' && echo "${p#/proc/}"; done; true`)
 	Expect(err).NotTo(HaveOccurred())
 	return strings.Fields(out)
@@ -27,7 +25,7 @@ func (w *world) holding(ctx context.Context, disk string) []string {
 // init returns the process id of the machine's PID 1 on the node.
 func (m *machine) init(ctx context.Context) string {
 	GinkgoHelper()
-	out, err := embedded.Run(ctx, "bash", "-c", `for p in /proc/[0-9]*; do
+	out, err := m.w.node.Shell(ctx, `for p in /proc/[0-9]*; do
 		grep -qs "/`+m.w.namespace+`/`+m.cid+` /dev/bosh " "$p/mountinfo" && [[ $(awk '/^NSpid:/ { print $NF }' "$p/status") == 1 ]] && echo "${p#/proc/}"; done; true`)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(strings.Fields(out)).To(HaveLen(1))

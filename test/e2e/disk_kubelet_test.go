@@ -10,16 +10,13 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"bosh-kubernetes-cpi/test/embedded"
 )
 
 // survivesTheKubelet are the scenarios in which the kubelet restarts, or restarts the machine's container.
 func survivesTheKubelet(s *subject) {
 	restartKubelet := func(ctx context.Context) {
 		GinkgoHelper()
-		Expect(s.node().Kubelet().Stop()).To(Succeed())
-		Expect(s.node().StartKubelet(ctx)).To(Succeed())
+		Expect(s.node.RestartKubelet(ctx)).To(Succeed())
 		// It is healthy before it has heard of its Pods.
 		Eventually(func() error { _, err := s.m.try(ctx, "true"); return err }).WithContext(ctx).Should(Succeed())
 	}
@@ -63,7 +60,7 @@ func survivesTheKubelet(s *subject) {
 
 	It("is mounted again before anything else when the machine's container restarts", func(ctx context.Context) {
 		count := s.m.pod(ctx).Status.ContainerStatuses[0].RestartCount
-		_, err := embedded.Run(ctx, "kill", "-9", s.m.init(ctx))
+		_, err := s.node.Shell(ctx, "kill -9 "+s.m.init(ctx))
 		Expect(err).NotTo(HaveOccurred())
 		s.restarted(ctx, s.m.cid, count)
 		s.m.awaitAgent(ctx)

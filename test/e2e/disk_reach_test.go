@@ -18,7 +18,7 @@ import (
 func (w *world) bringClass(ctx context.Context, class *storagev1.StorageClass) {
 	GinkgoHelper()
 	class.Name = w.namespace
-	class.Provisioner, class.VolumeBindingMode = embedded.CSIDriverName, new(storagev1.VolumeBindingWaitForFirstConsumer)
+	class.Provisioner, class.VolumeBindingMode = w.driver, new(storagev1.VolumeBindingWaitForFirstConsumer)
 	_, err := w.cluster.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) {

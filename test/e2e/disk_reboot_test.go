@@ -29,12 +29,12 @@ func survivesReboots(s *subject) {
 			before, loops, mounts, number := s.m.identity(ctx), s.devices(ctx), s.mounts(ctx), s.number(ctx)
 			starts := s.starts(ctx)
 
-			Expect(s.node().PowerOff(ctx)).To(Succeed())
+			Expect(s.embedded.Nodes[0].PowerOff(ctx)).To(Succeed())
 			occupy(ctx, number)
 			if reboot.runIsEmpty {
 				Expect(os.RemoveAll(filepath.Join(manifest.NodeDirectory, s.namespace))).To(Succeed())
 			}
-			Expect(s.node().PowerOn(ctx, reboot.kubeletFirst)).To(Succeed())
+			Expect(s.embedded.Nodes[0].PowerOn(ctx, reboot.kubeletFirst)).To(Succeed())
 			s.restarted(ctx, s.m.cid, before.Restarts)
 			s.m.awaitAgent(ctx)
 			s.m.awaitJob(ctx)
@@ -48,8 +48,29 @@ func survivesReboots(s *subject) {
 			s.m.tell(ctx, "stop")
 			s.intact(ctx)
 			s.m.tell(ctx, "start")
-		}, Label("extended"), NodeTimeout(longTest))
+		}, Label("extended", thisMachine), NodeTimeout(longTest))
 	}
+	if !onVMNode {
+		return
+	}
+	It("is there before any job when its node, which is a computer, loses its power and boots", func(ctx context.Context) {
+		s.m.run(ctx, keeper)
+		s.m.awaitJob(ctx)
+		s.m.run(ctx, "sync") // a power cut takes what no one has had written out, the job itself
+		before, loops, mounts, starts := s.m.identity(ctx), s.devices(ctx), s.mounts(ctx), s.starts(ctx)
+		Expect(s.powerCut(ctx)).To(Succeed())
+		s.restarted(ctx, s.m.cid, before.Restarts)
+		s.m.awaitAgent(ctx)
+		s.m.awaitJob(ctx)
+		Expect(s.starts(ctx)).To(And(HaveLen(len(starts)+1), HaveEach("with")))
+		after := s.m.identity(ctx)
+		Expect([]string{after.UID, after.Address, after.Data}).To(Equal([]string{before.UID, before.Address, before.Data}))
+		Expect(s.devices(ctx)).To(HaveLen(len(loops)), "loop devices stack")
+		Expect(s.mounts(ctx)).To(Equal(mounts), "mounts stack")
+		s.m.tell(ctx, "stop")
+		s.intact(ctx)
+		s.m.tell(ctx, "start")
+	}, NodeTimeout(longTest))
 }
 
 // number is the major and minor number of the device that is the machine's persistent disk.

@@ -7,13 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-
-	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // Disks that a machine has beside the one at /var/vcap/store, and formats itself: dynamic disks, which a director's
@@ -104,9 +101,7 @@ var _ = Describe("The disks of an instance group with several", Label("disks", "
 		m.awaitJob(ctx)
 		before := m.restarts(ctx)
 
-		Expect(w.node().PowerOff(ctx)).To(Succeed())
-		Expect(os.RemoveAll(filepath.Join(manifest.NodeDirectory, w.namespace))).To(Succeed())
-		Expect(w.node().PowerOn(ctx, true)).To(Succeed())
+		Expect(w.powerCut(ctx)).To(Succeed())
 		w.restarted(ctx, m.cid, before)
 		m.awaitAgent(ctx)
 		m.awaitJob(ctx)

@@ -40,7 +40,7 @@ var movable = map[string]map[string]any{
 	"Block":      {"storage_class": embedded.CSIMovableClass, "volume_mode": "Block"},
 }
 
-var _ = Describe("A lost node", Label("machines", "extended"), Serial, func() {
+var _ = Describe("A lost node", Label("machines", "extended", thisMachine), Serial, func() {
 	It("gives up its machine and disks when the operator has said that it is off, and not before", func(ctx context.Context) {
 		w := newWorld(ctx)
 		first, second := w.embedded.Nodes[0], w.bringSecondNode(ctx)

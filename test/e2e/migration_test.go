@@ -16,7 +16,7 @@ import (
 )
 
 // One environment goes from disk to disk, so that each kind of claim is migrated to each.
-var _ = Describe("bosh create-env with another disk", Label("disks", "extended"), Ordered, func() {
+var _ = Describe("bosh create-env with another disk", Label("disks", "extended", thisMachine), Ordered, func() {
 	block := fmt.Sprintf("{storage_class: %s, volume_mode: Block}", embedded.CSIClass)
 	const filesystem = "{}"
 	var (

@@ -62,7 +62,7 @@ const xfsQuota = "quota: 5242880\n"
 var _ = Describe("A machine that runs containers", Label("machines"), func() {
 	DescribeTable("gives them limits of their own within its own, as BPM and Garden ask for",
 		func(ctx context.Context, stemcell string) {
-			newWorld(ctx).createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{}).runsContainers(ctx)
+			newWorld(ctx).createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{"memory": 768}).runsContainers(ctx)
 		},
 		stemcellKinds())
 })

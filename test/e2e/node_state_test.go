@@ -8,17 +8,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-
-	"bosh-kubernetes-cpi/test/embedded"
 )
-
-// node is the one that the machines run on.
-func (w *world) node() *embedded.Node { return w.embedded.Nodes[0] }
 
 // devices are the loop devices of the node's volumes.
 func (w *world) devices(ctx context.Context) []string {
 	GinkgoHelper()
-	loops, err := w.node().Loops(ctx)
+	loops, err := w.node.Loops(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	return loops
 }

@@ -66,7 +66,7 @@ func (b *blocked) volumeAttachments(ctx context.Context, disk string) (attached 
 	return attached
 }
 
-var _ = Describe("A call that waits for a part of the cluster that stands still", Label("disks", "outages", "extended"), Serial, func() {
+var _ = Describe("A call that waits for a part of the cluster that stands still", Label("disks", "outages", "extended", thisMachine), Serial, func() {
 	var b *blocked
 	BeforeEach(func(ctx context.Context) { b = newBlocked(ctx) }, NodeTimeout(longTest))
 

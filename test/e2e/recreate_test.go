@@ -46,7 +46,7 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 		"with a Block claim":                 {"E2E_STEMCELL", recreated, onBlock, nil},
 		"with a directory":                   {"E2E_STEMCELL_SYSTEMD", recreated, map[string]any{"attach": "bind"}, Label("extended")},
 		"with a filesystem as its directory": {"E2E_STEMCELL", recreated, map[string]any{"attach": "bind", "storage_class": embedded.CSIClass}, Label("extended")},
-		"in gVisor, with a directory":        {"E2E_STEMCELL", inGVisor, map[string]any{"attach": "bind"}, Label("extended")},
+		"in gVisor, with a directory":        {"E2E_STEMCELL", inGVisor, map[string]any{"attach": "bind"}, Label("extended", thisMachine)},
 	} {
 		Describe(kind, subject.labels, Ordered, func() {
 			var (

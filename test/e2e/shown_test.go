@@ -6,12 +6,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-
-	"bosh-kubernetes-cpi/test/embedded"
 )
 
 // What docs/machines.md says that a machine shows, beside a VM on another IaaS.
@@ -25,9 +22,9 @@ var _ = Describe("A machine beside a VM elsewhere", Label("machines"), Serial, f
 			// both is what a command says in the machine and on its node.
 			both := func(command string) []string {
 				GinkgoHelper()
-				node, err := w.node().Exec(ctx, "bash", "-c", command)
+				node, err := w.node.Shell(ctx, command)
 				Expect(err).NotTo(HaveOccurred())
-				return []string{m.run(ctx, command), strings.TrimSpace(node)}
+				return []string{m.run(ctx, command), node}
 			}
 
 			By("the node's")
@@ -38,7 +35,7 @@ var _ = Describe("A machine beside a VM elsewhere", Label("machines"), Serial, f
 			}
 			before := both("cat /proc/sys/vm/swappiness")[1]
 			DeferCleanup(func(ctx context.Context) {
-				_, err := embedded.Run(ctx, "sysctl", "-q", "-w", "vm.swappiness="+before)
+				_, err := w.node.Shell(ctx, "sysctl -q -w vm.swappiness="+before)
 				Expect(err).NotTo(HaveOccurred())
 			})
 			m.run(ctx, "sysctl -q -w vm.swappiness=7")

@@ -42,7 +42,7 @@ func (m *machine) memory(ctx context.Context) (usedMiB, percent float64) {
 	return used / 1024, percent
 }
 
-var _ = Describe("What a machine takes for its size", Label("machines"), Serial, func() {
+var _ = Describe("What a machine takes for its size", Label("machines", thisMachine), Serial, func() {
 	DescribeTable("is its own on a node with lxcfs, the node's while that is away, and no reason to restart",
 		func(ctx context.Context, stemcell string) {
 			node := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1).Nodes[0]

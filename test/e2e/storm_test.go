@@ -173,7 +173,7 @@ func (s *stormSite) Violations() []string {
 func (s *stormSite) weather() []storm.Weather {
 	return append(s.pods().Weather(),
 		storm.Weather{Name: "the kubelet restarts", Weight: 1, Happens: func(ctx context.Context, _ *rand.Rand) error {
-			return errors.Join(s.node().Kubelet().Stop(), s.node().StartKubelet(context.WithoutCancel(ctx)))
+			return s.node.RestartKubelet(context.WithoutCancel(ctx))
 		}},
 		storm.Weather{Name: "the API server restarts", Weight: 1, Happens: func(ctx context.Context, _ *rand.Rand) error {
 			plane := s.embedded.ControlPlane

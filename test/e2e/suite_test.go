@@ -17,12 +17,17 @@ import (
 
 func TestE2E(t *testing.T) {
 	RegisterFailHandler(Fail)
-	setPatience()
+	setPatience(onVMNode)
 	RunSpecs(t, "e2e")
 }
 
-// setPatience says how long a test waits for something by default, and how often it looks.
-func setPatience() {
+// setPatience says how long a test waits for something by default, and how often it looks: on a slow node longer.
+func setPatience(slow bool) {
+	if slow {
+		SetDefaultEventuallyTimeout(10 * time.Minute)
+		SetDefaultEventuallyPollingInterval(time.Second)
+		return
+	}
 	SetDefaultEventuallyTimeout(2 * time.Minute)
 	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
 }

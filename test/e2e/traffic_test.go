@@ -236,7 +236,7 @@ func (t *traffic) lostNone() {
 	Expect(t.failures).To(BeEmpty(), func() string { return strings.Join(t.failures, "\n") })
 }
 
-var _ = Describe("A pair of routers behind a Service", Label("machines", "extended"), Serial, func() {
+var _ = Describe("A pair of routers behind a Service", Label("machines", "extended", thisMachine), Serial, func() {
 	DescribeTable("loses no request while the director makes one again, nor while Kubernetes ends one, of which BOSH knows nothing",
 		func(ctx context.Context, stemcell string) {
 			d := newDirected(ctx, stemcell)

@@ -60,7 +60,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 	updated := func(ctx context.Context, sizeMiB int, properties map[string]any) string {
 		GinkgoHelper()
 		m.detach(ctx, disk)
-		successor := w.must(ctx, "update_disk", disk, sizeMiB, properties).Text()
+		successor := w.must(ctx, "update_disk", disk, sizeMiB, w.disks(properties)).Text()
 		m.attach(ctx, successor)
 		Expect(m.run(ctx, checkGiB)).To(Equal(checksum))
 		Expect(m.sizeMiB(ctx, successor)).To(Equal(sizeMiB))
@@ -85,14 +85,14 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 			Expect(successor).NotTo(Equal(disk))
 			Eventually(w.claims).WithContext(ctx).Should(ConsistOf(successor))
 			Expect(m.run(ctx, "findmnt --noheadings --output FSTYPE /var/vcap/store")).To(Equal(change.filesystem))
-			Expect(w.must(ctx, "update_disk", disk, change.sizeMiB, change.properties).Text()).To(Equal(successor), "the same call again")
+			Expect(w.must(ctx, "update_disk", disk, change.sizeMiB, w.disks(change.properties)).Text()).To(Equal(successor), "the same call again")
 			disk = successor
 		}, NodeTimeout(longTest))
 	}
 
 	It("stays as it is, and can be used, when update_disk would make it too small", func(ctx context.Context) {
 		m.detach(ctx, disk)
-		failed := w.fails(ctx, "update_disk", disk, 512, onBlock)
+		failed := w.fails(ctx, "update_disk", disk, 512, w.disks(onBlock))
 		Expect(failed.Type).To(Equal("Bosh::Clouds::NoDiskSpace"))
 		Expect(failed.Message).To(ContainSubstring("does not fit on a disk of 512 MiB"))
 		m.attach(ctx, disk)
@@ -105,7 +105,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		calling, cancel := context.WithCancel(ctx)
 		ended := make(chan error)
 		go func() {
-			_, err := w.Call(calling, "update_disk", disk, 1536, map[string]any{"storage_class": embedded.CSIClass})
+			_, err := w.Call(calling, "update_disk", disk, 1536, w.disks(map[string]any{"storage_class": embedded.CSIClass}))
 			ended <- err
 		}()
 		w.freezeCopy(ctx, disk)
@@ -113,10 +113,10 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		Expect(<-ended).To(HaveOccurred())
 		Expect(w.fails(ctx, "attach_disk", m.cid, disk).Message).To(ContainSubstring("is being copied to disk"))
 		for _, pid := range w.copying(ctx, disk) {
-			_, _ = embedded.Run(ctx, "kill", "-9", pid) // one that has ended is as good
+			_, _ = w.node.Shell(ctx, "kill -9 "+pid) // one that has ended is as good
 		}
 		Eventually(func() corev1.PodPhase { return w.attachment(ctx, disk).Status.Phase }).WithContext(ctx).Should(Equal(corev1.PodFailed))
-		successor := w.must(ctx, "update_disk", disk, 1536, map[string]any{"storage_class": embedded.CSIClass}).Text()
+		successor := w.must(ctx, "update_disk", disk, 1536, w.disks(map[string]any{"storage_class": embedded.CSIClass})).Text()
 		m.attach(ctx, successor)
 		Expect(m.run(ctx, checkGiB)).To(Equal(checksum))
 		Eventually(w.claims).WithContext(ctx).Should(ConsistOf(successor))
@@ -142,7 +142,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 // environment and run its script.
 func (w *world) copying(ctx context.Context, disk string) []string {
 	GinkgoHelper()
-	out, err := embedded.Run(ctx, "bash", "-c", fmt.Sprintf(`for p in /proc/[0-9]*; do
+	out, err := w.node.Shell(ctx, fmt.Sprintf(`for p in /proc/[0-9]*; do
 		tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "OLD=%s" && echo "${p#/proc/}"; done; true`, disk))
 	Expect(err).NotTo(HaveOccurred())
 	return strings.Fields(out)
@@ -151,7 +151,7 @@ func (w *world) copying(ctx context.Context, disk string) []string {
 // freezeCopy stops the copy of this disk as soon as data is being copied, so that it does not end before the test goes on.
 func (w *world) freezeCopy(ctx context.Context, disk string) {
 	GinkgoHelper()
-	_, err := embedded.Run(ctx, "bash", "-c", fmt.Sprintf(`while true; do for p in $(pgrep -x cp); do
+	_, err := w.node.Shell(ctx, fmt.Sprintf(`while true; do for p in $(pgrep -x cp); do
 		grep -qzx "OLD=%s" "/proc/$p/environ" 2>/dev/null && kill -STOP "$p" && exit; done; sleep 0.02; done`, disk))
 	Expect(err).NotTo(HaveOccurred())
 }

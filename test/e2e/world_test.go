@@ -41,13 +41,6 @@ type world struct {
 	place      // of its machines
 }
 
-// place is where machines are made; the nodes that are no computers of their own, by default.
-type place struct {
-	properties  map[string]any                        // cloud_properties of each
-	beforeAgent func(ctx context.Context, m *machine) // what is done to each before its agent answers; nothing, if nil
-	ctr         func(ctx context.Context, arguments ...string) (string, error)
-}
-
 var worlds int
 
 func newWorld(ctx context.Context) *world {
@@ -58,12 +51,21 @@ func newWorld(ctx context.Context) *world {
 // newWorldWith is newWorld with this configuration of the CPI beside the usual one.
 func newWorldWith(ctx context.Context, configuration map[string]any) *world {
 	GinkgoHelper()
+	if onVMNode {
+		return newWorldAt(ctx, (*world).onComputer, configuration)
+	}
+	return newWorldAt(ctx, (*world).onThisMachine, configuration)
+}
+
+// newWorldAt is newWorldWith with machines in this place.
+func newWorldAt(ctx context.Context, at func(*world) place, configuration map[string]any) *world {
+	GinkgoHelper()
 	worlds++
 	w := &world{
 		embedded:  embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1),
 		namespace: fmt.Sprintf("e2e-%d-%d", os.Getpid(), worlds),
 	}
-	w.ctr = w.embedded.Nodes[0].Ctr
+	w.place = at(w)
 	w.kubeconfig = w.embedded.Kubeconfig()
 	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
 	Expect(err).NotTo(HaveOccurred())
@@ -91,7 +93,7 @@ func (w *world) directorWith(kubeconfig string, more map[string]any) *director.D
 	GinkgoHelper()
 	configuration := map[string]any{
 		"agent":    map[string]any{"mbus": director.AgentMbus, "blobstore": map[string]any{"provider": "local", "options": map[string]any{"blobstore_path": "/var/vcap/data/blobs"}}},
-		"timeouts": map[string]any{"create_vm": "3m", "attach_disk": "2m", "detach_disk": "5m", "delete_vm": "2m"},
+		"timeouts": w.timeouts,
 	}
 	maps.Copy(configuration, more)
 	config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
@@ -361,7 +363,7 @@ func (m *machine) detach(ctx context.Context, disk string) {
 
 func (w *world) createDisk(ctx context.Context, sizeMiB int, properties map[string]any) string {
 	GinkgoHelper()
-	return w.must(ctx, "create_disk", sizeMiB, properties, nil).Text()
+	return w.must(ctx, "create_disk", sizeMiB, w.disks(properties), nil).Text()
 }
 
 func (w *world) attachment(ctx context.Context, disk string) *corev1.Pod {
@@ -371,11 +373,11 @@ func (w *world) attachment(ctx context.Context, disk string) *corev1.Pod {
 	return pod
 }
 
-// loops are this machine's loop devices, also other clusters', and the inodes of the files behind them,
+// loops are the loop devices of the node's kernel, also other clusters', and the inodes of the files behind them,
 // which may be deleted already.
 func (w *world) loops(ctx context.Context) string {
 	GinkgoHelper()
-	out, err := embedded.Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,BACK-INO")
+	out, err := w.node.Shell(ctx, "losetup --list --noheadings --output NAME,BACK-INO")
 	Expect(err).NotTo(HaveOccurred())
 	return out
 }
@@ -396,15 +398,13 @@ func (w *world) loopLines(ctx context.Context) []string {
 // mounts are the node's mounts below the kubelet's folder, by mount point.
 func (w *world) mounts(ctx context.Context) string {
 	GinkgoHelper()
-	out, err := w.embedded.Nodes[0].Exec(ctx, "findmnt", "--noheadings", "--list", "--output", "TARGET")
+	out, err := w.node.Shell(ctx, "findmnt --noheadings --list --output TARGET")
 	Expect(err).NotTo(HaveOccurred())
 	var found []string
 	for line := range strings.Lines(out) {
-		if strings.Contains(line, w.embedded.Nodes[0].KubeletRoot()) {
+		if strings.Contains(line, w.node.KubeletRoot()) {
 			found = append(found, strings.TrimSpace(line))
 		}
 	}
 	return strings.Join(found, "\n")
 }
-
-const longTest = 10 * time.Minute

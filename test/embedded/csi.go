@@ -6,15 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
-// What the cluster knows the CSI driver by. The driver (test/csi) is a module of its own, which keeps the
+// What the cluster knows its CSI drivers by. The driver (test/csi) is a module of its own, which keeps the
 // libraries of CSI out of the product's: it is known here as a program, and its words are said again.
 const (
 	CSIDriverName     = "embedded.csi"
 	CSITopologyKey    = "topology." + CSIDriverName + "/node" // the label that says on which node a volume is
 	CSIReachParameter = "reach"                               // the StorageClass's parameter that says from where its volumes can be used
+	VMCSIDriverName   = "vm." + CSIDriverName                 // of the driver whose volumes are on the node that is a computer
 )
 
 // Storage classes of the cluster beside the default one, and the class of volume snapshots. Their volumes
@@ -26,6 +26,9 @@ const (
 	CSIFixedClass    = "csi-fixed"   // cannot
 	CSISnapshotClass = "csi"
 )
+
+// VMClasses is what the names of these classes end in where their volumes are on the node that is a computer.
+const VMClasses = "-vm"
 
 // CSIDriver serves this node's volumes, in the node's namespaces, so that what it mounts is seen by the
 // kubelet.
@@ -40,27 +43,21 @@ func (n *Node) csiImages(ctx context.Context) ([]string, error) {
 	return strings.Fields(list), err
 }
 
-// csiProcesses are those that the cluster has once: the driver's controller and the sidecars.
+// csi is the driver of the nodes on this machine.
+func (c *Cluster) csi() csiDriver {
+	d := csiDriver{name: CSIDriverName, controlPlane: c.ControlPlane, dir: filepath.Join(c.Dir, "csi")}
+	d.controller = Process{Name: "csi-controller", Dir: d.dir, Args: []string{"embedded-csi-driver", "-controller", "-dir", d.dir, "-socket", d.socket()}}
+	return d
+}
+
+// snapshots is the process that makes snapshots known, of whichever driver.
+func (c *Cluster) snapshots() Process {
+	return csiProcess(c.ControlPlane, c.csi().dir, "snapshot-controller", "--retry-interval-start=500ms", "--retry-interval-max=5s")
+}
+
+// csiProcesses are those that the cluster has once, for its own driver and for snapshots of any.
 func (c *Cluster) csiProcesses() []Process {
-	dir := filepath.Join(c.Dir, "csi")
-	socket := filepath.Join(dir, "csi.sock")
-	kubeconfig := c.ControlPlane.Kubeconfig("csi")
-	process := func(name string, args ...string) Process {
-		// csi-provisioner heeds $KUBECONFIG more than its flag.
-		return Process{Name: name, Dir: dir, Args: append([]string{name, "--kubeconfig", kubeconfig, "--v=2"}, args...), Env: []string{"KUBECONFIG=" + kubeconfig}}
-	}
-	// Waits between attempts are short: tests are to see the next attempt, not to wait for it.
-	sidecar := func(name string, args ...string) Process {
-		return process(name, append([]string{"--csi-address", socket, "--retry-interval-start=500ms", "--retry-interval-max=5s", "--timeout=60s"}, args...)...)
-	}
-	return []Process{
-		{Name: "csi-controller", Dir: dir, Args: []string{"embedded-csi-driver", "-controller", "-dir", dir, "-socket", socket}},
-		sidecar("csi-provisioner", "--strict-topology", "--default-fstype=ext4", "--extra-create-metadata"),
-		sidecar("csi-attacher"),
-		sidecar("csi-resizer"),
-		sidecar("csi-snapshotter"),
-		process("snapshot-controller", "--retry-interval-start=500ms", "--retry-interval-max=5s"),
-	}
+	return append(c.csi().processes(), c.snapshots())
 }
 
 // startCSI starts what does not run and waits until the kubelets know the driver.
@@ -85,14 +82,10 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	if _, err := c.ControlPlane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"); err != nil {
 		return err
 	}
-	if err := c.ControlPlane.Apply(ctx, fmt.Sprintf(csiResources, CSIDriverName, CSISnapshotClass)+
-		csiClass(CSIClass, "", true)+
-		csiClass(CSIXFSClass, "csi.storage.k8s.io/fstype: xfs", true)+
-		csiClass(CSIFixedClass, "", false)+
-		csiClass(CSIMovableClass, CSIReachParameter+": any-node", true)); err != nil {
+	if err := c.csi().start(ctx); err != nil {
 		return err
 	}
-	if err := c.startSidecars(); err != nil {
+	if err := c.snapshots().Start(); err != nil {
 		return err
 	}
 	for _, node := range c.Nodes {
@@ -108,34 +101,13 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	return nil
 }
 
-// startSidecars starts what does not run. Sidecars end when the driver's controller does, each in its own
-// time, and a cluster's Pods would be restarted then; so all start anew with the controller.
-func (c *Cluster) startSidecars() error {
-	processes := c.csiProcesses()
-	if !processes[0].Running() {
-		if err := c.stopCSI(); err != nil {
-			return err
-		}
-	}
-	for _, process := range processes {
-		if err := process.Start(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // awaitCSI starts the node's driver, if its node does not have one yet, and waits for the kubelet to
 // register it.
 func (n *Node) awaitCSI(ctx context.Context) error {
 	if err := n.CSIDriver().Start(); err != nil {
 		return err
 	}
-	err := Eventually(ctx, time.Minute, n.Name+" to know the CSI driver", func(ctx context.Context) (bool, error) {
-		out, err := n.ControlPlane.Kubectl(ctx, "get", "csinode", n.Name, "-o", "jsonpath={.spec.drivers[*].name}")
-		return strings.Contains(out, CSIDriverName), err
-	})
-	if err != nil {
+	if err := n.ControlPlane.awaitDriver(ctx, n.Name, CSIDriverName); err != nil {
 		return fmt.Errorf("%w; the end of the driver's log:\n%s", err, n.CSIDriver().LastLines())
 	}
 	return nil
@@ -143,32 +115,3 @@ func (n *Node) awaitCSI(ctx context.Context) error {
 
 // stopCSI stops the sidecars and the controller, in reverse order. The nodes' drivers end with their nodes.
 func (c *Cluster) stopCSI() error { return stopAll(c.csiProcesses()) }
-
-const csiResources = `
-apiVersion: storage.k8s.io/v1
-kind: CSIDriver
-metadata: {name: %[1]s}
-spec: {attachRequired: true, podInfoOnMount: false, fsGroupPolicy: ReadWriteOnceWithFSType, volumeLifecycleModes: [Persistent]}
----
-apiVersion: snapshot.storage.k8s.io/v1
-kind: VolumeSnapshotClass
-metadata:
-  name: %[2]s
-  annotations: {snapshot.storage.kubernetes.io/is-default-class: "true"}
-driver: %[1]s
-deletionPolicy: Delete
-`
-
-// csiClass is a StorageClass of the driver.
-func csiClass(name, parameters string, expand bool) string {
-	return fmt.Sprintf(`---
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: %s}
-provisioner: %s
-parameters: {%s}
-volumeBindingMode: WaitForFirstConsumer
-allowVolumeExpansion: %t
-reclaimPolicy: Delete
-`, name, CSIDriverName, parameters, expand)
-}

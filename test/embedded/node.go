@@ -87,6 +87,12 @@ func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
 	return Run(ctx, process.Args[0], process.Args[1:]...)
 }
 
+// Shell runs a command of bash's in the node's namespaces.
+func (n *Node) Shell(ctx context.Context, command string) (string, error) {
+	out, err := n.Exec(ctx, "bash", "-c", command)
+	return strings.TrimSpace(out), err
+}
+
 // Ctr runs containerd's ctr for the kubelet's containers and images.
 func (n *Node) Ctr(ctx context.Context, args ...string) (string, error) {
 	return n.Exec(ctx, append([]string{"ctr", "--address", n.socket(), "--namespace", "k8s.io"}, args...)...)
@@ -165,6 +171,14 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 		return fmt.Errorf("%w; the end of its kubelet's log:\n%s", err, n.Kubelet().LastLines())
 	}
 	return nil
+}
+
+// RestartKubelet stops it and starts it again, and waits until the node is ready.
+func (n *Node) RestartKubelet(ctx context.Context) error {
+	if err := n.Kubelet().Stop(); err != nil {
+		return err
+	}
+	return n.StartKubelet(ctx)
 }
 
 // Stop ends the node as a power cut would: no container is stopped in order. What was mounted in its

@@ -33,6 +33,9 @@ type VMNode struct {
 	Port    int
 }
 
+// vmKubeletRoot is the kubelet's folder, on the computer.
+const vmKubeletRoot = "/var/lib/kubelet"
+
 // vmVolumes is the folder of the default class's volumes, on the computer.
 const vmVolumes = "/var/lib/embedded/volumes"
 
@@ -111,7 +114,10 @@ func (n *VMNode) Start(ctx context.Context) error {
 	if err := n.Computer().Start(); err != nil {
 		return err
 	}
-	return n.AwaitReady(ctx)
+	if err := n.AwaitReady(ctx); err != nil {
+		return err
+	}
+	return n.startCSI(ctx)
 }
 
 // AwaitReady waits until the computer's kubelet answers, and says that it is ready.
@@ -151,6 +157,9 @@ func (n *VMNode) joinNetwork(ctx context.Context) error {
 
 // Stop ends the computer as a power cut would.
 func (n *VMNode) Stop(ctx context.Context) error {
+	if err := n.csi().stop(); err != nil {
+		return err
+	}
 	// What runs on the computer are processes of this machine too, of the kernel's.
 	for _, process := range descendants(n.Computer().PID()) {
 		_ = syscall.Kill(process, syscall.SIGKILL)
@@ -170,7 +179,7 @@ func (n *VMNode) Stop(ctx context.Context) error {
 
 // Reboot has the computer shut down in order and boot again, and waits until it is ready.
 func (n *VMNode) Reboot(ctx context.Context) error {
-	if _, err := n.Exec(ctx, "systemctl poweroff --no-block"); err != nil {
+	if _, err := n.Shell(ctx, "systemctl poweroff --no-block"); err != nil {
 		return err
 	}
 	err := Eventually(ctx, 10*time.Minute, VMNodeName+" to be off", func(context.Context) (bool, error) {
@@ -182,14 +191,36 @@ func (n *VMNode) Reboot(ctx context.Context) error {
 	return n.Start(ctx)
 }
 
-// Exec runs a command in the computer's own shell.
-func (n *VMNode) Exec(ctx context.Context, command string) (string, error) {
-	out, err := Run(ctx, "ssh", "-i", n.file("key"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
-		"-o", "LogLevel=ERROR", "-o", "ConnectTimeout=60", "root@"+n.Address, command)
+// RestartKubelet restarts it, and waits until the node is ready.
+func (n *VMNode) RestartKubelet(ctx context.Context) error {
+	if _, err := n.Shell(ctx, "systemctl restart kubelet.service"); err != nil {
+		return err
+	}
+	return n.AwaitReady(ctx)
+}
+
+// KubeletRoot is the kubelet's folder, on the computer.
+func (n *VMNode) KubeletRoot() string { return vmKubeletRoot }
+
+// Loops are the loop devices of the node's volumes: the computer has no others.
+func (n *VMNode) Loops(ctx context.Context) ([]string, error) {
+	out, err := n.Shell(ctx, "losetup --list --noheadings --output NAME")
+	return strings.Fields(out), err
+}
+
+// Shell runs a command in the computer's own shell.
+func (n *VMNode) Shell(ctx context.Context, command string) (string, error) {
+	out, err := Run(ctx, "ssh", append(n.sshArgs("-o", "ConnectTimeout=60"), command)...)
 	return strings.TrimSpace(out), err
 }
 
+// sshArgs are the arguments with which ssh reaches the computer, after these options.
+func (n *VMNode) sshArgs(options ...string) []string {
+	return append(append([]string{"-i", n.file("key"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+		"-o", "LogLevel=ERROR"}, options...), "root@"+n.Address)
+}
+
 // Ctr runs containerd's ctr for the kubelet's containers and images, on the computer.
-func (n *VMNode) Ctr(ctx context.Context, arguments string) (string, error) {
-	return n.Exec(ctx, "/opt/embedded/bin/ctr --namespace k8s.io "+arguments)
+func (n *VMNode) Ctr(ctx context.Context, args ...string) (string, error) {
+	return n.Shell(ctx, "/opt/embedded/bin/ctr --namespace k8s.io "+strings.Join(args, " "))
 }

@@ -16,7 +16,7 @@ import (
 
 // vmPrograms are the programs that it has beside Debian's, which include runc.
 var vmPrograms = []string{
-	"containerd", "containerd-shim-runc-v2", "ctr", "kubelet", "embedded",
+	"containerd", "containerd-shim-runc-v2", "ctr", "kubelet", "embedded", "embedded-csi-driver",
 	"bridge", "loopback", "host-local", "static", "portmap", "calico", "calico-ipam",
 }
 
@@ -134,6 +134,7 @@ func (n *VMNode) configure(folder string) error {
 		"cni/10-calico.conflist":   fmt.Sprintf(calicoConfig, VMNodeName, here+"/cni.kubeconfig", "/var/log/calico.log"),
 		"units/forward.service":    "[Service]\nExecStart=" + forward + " " + ports + "\nRestart=always\n",
 		"units/containerd.service": vmContainerd,
+		"units/csi-driver.service": vmCSI,
 		"units/kubelet.service":    fmt.Sprintf(vmKubelet, VMNodeName, n.Address, VMTaint, n.asNode().zone()),
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o644); err != nil {
@@ -181,7 +182,7 @@ TimeoutStartSec=infinity
 `
 
 const vmKubelet = `[Unit]
-Wants=containerd.service forward.service
+Wants=containerd.service forward.service csi-driver.service
 After=containerd.service forward.service
 [Service]
 ExecStart=/opt/embedded/bin/kubelet --config /opt/embedded/kubelet.yaml --kubeconfig /opt/embedded/kubelet.kubeconfig \

@@ -6,6 +6,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// Name is the driver's for the kubelet, the sidecars and StorageClasses.
+// Name is the driver's for the kubelet, the sidecars and StorageClasses, unless it is given another.
 const Name = "embedded.csi"
 
 // TopologyKey is the label that says on which node a volume is.
@@ -38,6 +39,8 @@ const version = "1.0.0"
 
 // Options say what a process serves.
 type Options struct {
+	// Name is that of a driver beside this one, in the same cluster; the constant of that name without it.
+	Name string
 	// Controller is set for the one process that serves the controller.
 	Controller bool
 	// Node is the name of the node that is served; none without it.
@@ -54,6 +57,7 @@ type Driver struct {
 
 // New makes the driver ready: the controller first ends what its predecessor had begun.
 func New(folder *store.Store, options Options) (*Driver, error) {
+	options.Name = cmp.Or(options.Name, Name)
 	d := &Driver{options: options, store: folder, locks: newLocks()}
 	if options.Controller {
 		if err := d.recover(); err != nil {

@@ -13,7 +13,7 @@ type identity struct {
 }
 
 func (i identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
-	return &csi.GetPluginInfoResponse{Name: Name, VendorVersion: version}, nil
+	return &csi.GetPluginInfoResponse{Name: i.d.options.Name, VendorVersion: version}, nil
 }
 
 func (i identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {

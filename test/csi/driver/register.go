@@ -13,19 +13,19 @@ import (
 // plugins_registry (k8s.io/kubelet/pkg/apis/pluginregistration/v1).
 type registrar struct {
 	registration.UnimplementedRegistrationServer
-	endpoint string
-	log      *slog.Logger
+	name, endpoint string
+	log            *slog.Logger
 }
 
 // Register offers the driver on the socket to the kubelet until the context ends.
 func (d *Driver) Register(ctx context.Context, kubelet, endpoint string) error {
 	server := grpc.NewServer()
-	registration.RegisterRegistrationServer(server, registrar{endpoint: endpoint, log: d.options.Log})
-	return serve(ctx, server, filepath.Join(kubelet, "plugins_registry", Name+"-reg.sock"))
+	registration.RegisterRegistrationServer(server, registrar{name: d.options.Name, endpoint: endpoint, log: d.options.Log})
+	return serve(ctx, server, filepath.Join(kubelet, "plugins_registry", d.options.Name+"-reg.sock"))
 }
 
 func (r registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: Name, Endpoint: r.endpoint, SupportedVersions: []string{version}}, nil
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.name, Endpoint: r.endpoint, SupportedVersions: []string{version}}, nil
 }
 
 func (r registrar) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {

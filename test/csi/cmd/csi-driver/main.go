@@ -28,6 +28,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("csi-driver", flag.ContinueOnError)
 	dir := flags.String("dir", "", "folder of the volumes, the same for all nodes")
+	name := flags.String("name", driver.Name, "name of the driver, of which a cluster can have several")
 	socket := flags.String("socket", "", "unix socket to answer on")
 	node := flags.String("node", "", "name of the node to serve")
 	controller := flags.Bool("controller", false, "serve the controller; one process only")
@@ -49,7 +50,7 @@ func run(ctx context.Context, args []string) error {
 	if *images {
 		return printImages(folder, *node)
 	}
-	options := driver.Options{Controller: *controller, Node: *node, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	options := driver.Options{Name: *name, Controller: *controller, Node: *node, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	served, err := driver.New(folder, options)
 	if err != nil {
 		return err
