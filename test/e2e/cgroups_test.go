@@ -25,7 +25,7 @@ var _ = Describe("A container that begins as a machine with runit does, on cgrou
 			Skip("the kernel's cgroup v2 has no controller for huge pages")
 		}
 		Expect(said).To(MatchRegexp(`^init: /init
-mounts: 1, shown: 0
+mounts: 1, shown: 1
 beside: 0::/machine/beside-\d+
 monit's: 0::/machine/machine/init/monits-\d+
 exec: 0::/GROUP/container/init

@@ -46,7 +46,9 @@ var _ = Describe("A machine beside a VM elsewhere", Label("machines"), Serial, f
 			said := both("cat /proc/sys/net/ipv4/tcp_keepalive_time")
 			Expect(said[0]).To(Equal("1234"))
 			Expect(said[1]).NotTo(Equal("1234"))
-			if version := m.run(ctx, "stat --file-system --format %T /sys/fs/cgroup"); version != "cgroup2fs" {
+			if version := m.run(ctx, "stat --file-system --format %T /sys/fs/cgroup"); version == "cgroup2fs" {
+				Expect(m.run(ctx, "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/cpu.max")).To(Equal(fmt.Sprintf("%d\n50000 100000", memory<<20)))
+			} else {
 				Expect(m.run(ctx, "cat /sys/fs/cgroup/memory/memory.limit_in_bytes")).To(Equal(fmt.Sprint(memory << 20)))
 				Expect(m.run(ctx, "echo $(($(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us) * 1000 / $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)))")).To(Equal("500"))
 			}

@@ -76,6 +76,16 @@ var _ = Describe("A machine's cgroups", func() {
 		Expect(w.knownFile("cgroup/machine/cgroup.subtree_control")).To(Equal("+memory\n"))
 	})
 
+	It("show the machine's own limits, also by the name of the cgroup with its processes", func() {
+		inTree("17\n", "memory\n")
+		w.know("cgroup/memory.max", "536870912\n")
+		becomes("init")
+		for _, group := range []string{"machine", "machine/init"} {
+			Expect(w.knownFile("cgroup/"+group+"/memory.max")).To(Equal("536870912\n"), group)
+			Expect(w.knows("cgroup/"+group+"/cpu.max")).To(BeFalse(), group)
+		}
+	})
+
 	It("are left to systemd to lay out", func() {
 		inTree("17\n", "memory\n")
 		becomes("lib/systemd")

@@ -15,7 +15,7 @@ become() {
   fi
   exec unshare --cgroup /bin/bash -euo pipefail -c "
     $(declare -p root cgroups)
-    $(declare -f say is_systemd take_cgroups open_up lay_out hand_out move_processes missing_controllers)
+    $(declare -f say is_systemd take_cgroups open_up lay_out hand_out limit_as move_processes missing_controllers)
     take_cgroups \"\$0\"
     exec \"\$0\"" "$1"
 }
@@ -62,8 +62,21 @@ open_up() {
 # /sys/fs/cgroup is to show "machine", in which there is nobody, instead of the top. What makes cgroups takes their
 # places from its own, by name: runc beside its own, and the monit of BOSH's stemcells below it, so that runc's would
 # come to be within "init", where there are processes. In "machine" the same names lead to places where nobody is.
+#
+# What looks for its limits there, at the top or by its own cgroup's name, is to find the machine's: they hold anyway.
 lay_out() {
-  mkdir -p "$1/init" "$1/machine" && hand_out "$1" && hand_out "$1/machine"
+  mkdir -p "$1/init" "$1/machine" && hand_out "$1" && hand_out "$1/machine" || return
+  mkdir -p "$1/machine/init"
+  limit_as "$1" "$1/machine"
+  limit_as "$1" "$1/machine/init"
+}
+
+# limit_as GROUP OTHER gives the other one the limits of the first.
+limit_as() {
+  local limit
+  for limit in memory.max cpu.max pids.max; do
+    [[ ! -e $1/$limit ]] || cat "$1/$limit" >"$2/$limit" || true
+  done
 }
 
 # hand_out GROUP lets cgroups below it have all of its controllers. What a runtime has begun to run in the container a
