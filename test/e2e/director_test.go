@@ -32,13 +32,13 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		Expect(unpacked(content)).To(HaveKey("bin/greet"))
 
 		By("the first update, of a machine without jobs")
-		m.update(ctx, d.spec("1", greeting, m.address))
+		m.update(ctx, d.greeterSpec("1", greeting, m.address))
 		first := m.run(ctx, "cat /var/vcap/sys/run/greeter/greeter.pid")
 		Expect(m.greeterLog(ctx)).To(Equal([]string{"pre-start 1",
 			"hello from /var/vcap/packages/greeting/bin/greet", "start 1", "post-start 1"}))
 
 		By("an update, which stops the job of before")
-		m.update(ctx, d.spec("2", greeting, m.address))
+		m.update(ctx, d.greeterSpec("2", greeting, m.address))
 		Expect(m.run(ctx, "cat /var/vcap/sys/run/greeter/greeter.pid")).NotTo(Equal(first))
 		_, err = m.try(ctx, "kill -0 "+first)
 		Expect(err).To(HaveOccurred())
@@ -51,7 +51,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		Expect(m.run(ctx, "getent hosts other.example")).To(HavePrefix("10.0.0.9"))
 
 		By("bosh stop")
-		m.stop(ctx, d.spec("2", greeting, m.address))
+		m.stop(ctx, d.greeterSpec("2", greeting, m.address))
 		m.reachesState(ctx, "stopped")
 		Expect(m.greeterLog(ctx)[10:]).To(Equal([]string{"drain 2", "stop 2"}))
 
@@ -67,7 +67,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 	It("tells the health monitor that it lives, and that a job has died", func(ctx context.Context) {
 		d := newDirected(ctx, stemcell)
 		m := d.instance(ctx)
-		m.update(ctx, d.spec("1", d.compile(ctx, m), m.address))
+		m.update(ctx, d.greeterSpec("1", d.compile(ctx, m), m.address))
 		id := strings.TrimPrefix(m.cid, "agent-")
 		alerts, stop, err := d.bus.Listen("hm.agent.alert." + id)
 		Expect(err).NotTo(HaveOccurred())
@@ -153,7 +153,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 	It("finds its way back to the bus after a reboot, and starts its jobs by itself", func(ctx context.Context) {
 		d := newDirected(ctx, stemcell)
 		m := d.instance(ctx)
-		m.update(ctx, d.spec("1", d.compile(ctx, m), m.address))
+		m.update(ctx, d.greeterSpec("1", d.compile(ctx, m), m.address))
 		d.must(ctx, "reboot_vm", m.cid)
 		m.awaitAgent(ctx)
 		m.reachesState(ctx, "running")

@@ -176,29 +176,46 @@ case $1 in
 esac
 `
 
-// spec is that of an instance with the job "greeter" in this version and the compiled package.
-func (d *directed) spec(version string, greeting compiled, address string) map[string]any {
+// greeterSpec is that of an instance with the job "greeter" in this version and the compiled package.
+func (d *directed) greeterSpec(version string, greeting compiled, address string) map[string]any {
 	GinkgoHelper()
 	note := func(what string) string {
 		return "#!/bin/bash\necho " + what + " " + version + " >>/var/vcap/sys/log/greeter/greeter.log\n"
 	}
-	id, digest := d.blob(archive(map[string]string{
-		"greeter/monit": "check process greeter\n  with pidfile /var/vcap/sys/run/greeter/greeter.pid\n" +
-			"  start program \"/var/vcap/jobs/greeter/bin/ctl start\"\n  stop program \"/var/vcap/jobs/greeter/bin/ctl stop\"\n  group vcap\n",
-		"greeter/bin/ctl":        strings.ReplaceAll(greeterCtl, "VERSION", version),
-		"greeter/bin/pre-start":  note("pre-start"),
-		"greeter/bin/post-start": note("post-start"),
-		"greeter/bin/drain":      note("drain") + "echo 0\n",
-		"greeter/bin/run":        "#!/bin/bash\necho an errand\necho of trouble >&2\nexit 3\n",
-	}))
+	return d.spec(instance{deployment: "directed", group: "greeters", id: "greeter-0", job: "greeter", address: address,
+		packages: map[string]compiled{"greeting": greeting},
+		files: map[string]string{
+			"greeter/monit": "check process greeter\n  with pidfile /var/vcap/sys/run/greeter/greeter.pid\n" +
+				"  start program \"/var/vcap/jobs/greeter/bin/ctl start\"\n  stop program \"/var/vcap/jobs/greeter/bin/ctl stop\"\n  group vcap\n",
+			"greeter/bin/ctl":        strings.ReplaceAll(greeterCtl, "VERSION", version),
+			"greeter/bin/pre-start":  note("pre-start"),
+			"greeter/bin/post-start": note("post-start"),
+			"greeter/bin/drain":      note("drain") + "echo 0\n",
+			"greeter/bin/run":        "#!/bin/bash\necho an errand\necho of trouble >&2\nexit 3\n",
+		}})
+}
+
+// instance is one of a deployment, with one job.
+type instance struct {
+	deployment, group, id, job, address string
+	packages                            map[string]compiled // that the job needs, by their names
+	files                               map[string]string   // of the job, as it is rendered
+}
+
+// spec is what the director tells the instance's agent.
+func (d *directed) spec(i instance) map[string]any {
+	GinkgoHelper()
+	blob, digest := d.blob(archive(i.files))
+	packages := map[string]any{}
+	for name, of := range i.packages {
+		packages[name] = map[string]any{"name": name, "version": "1.1", "blobstore_id": of.Blob, "sha1": of.Digest}
+	}
 	return map[string]any{
-		"deployment": "directed", "name": "greeters", "id": "greeter-0", "index": 0, "az": "z1", "configuration_hash": digest,
-		"job": map[string]any{"name": "greeters", "template": "greeter", "version": "1",
-			"templates": []map[string]any{{"name": "greeter", "version": "1"}}},
-		"packages": map[string]any{"greeting": map[string]any{"name": "greeting", "version": "1.1",
-			"blobstore_id": greeting.Blob, "sha1": greeting.Digest}},
-		"rendered_templates_archive": map[string]any{"blobstore_id": id, "sha1": digest},
-		"networks":                   manual(address),
+		"deployment": i.deployment, "name": i.group, "id": i.id, "index": 0, "az": "z1", "configuration_hash": digest,
+		"job":                        map[string]any{"name": i.group, "template": i.job, "version": "1", "templates": []map[string]any{{"name": i.job, "version": "1"}}},
+		"packages":                   packages,
+		"rendered_templates_archive": map[string]any{"blobstore_id": blob, "sha1": digest},
+		"networks":                   manual(i.address),
 		"properties":                 map[string]any{"logging": map[string]any{"max_log_file_size": "1M"}},
 	}
 }

@@ -24,53 +24,47 @@ func survivesReboots(s *subject) {
 		"its kubelet before its runtime":                            {kubeletFirst: true, runIsEmpty: true},
 	} {
 		It("is there before any job when its node boots, "+order, func(ctx context.Context) {
-			s.m.run(ctx, keeper)
-			s.m.awaitJob(ctx)
-			before, loops, mounts, number := s.m.identity(ctx), s.devices(ctx), s.mounts(ctx), s.number(ctx)
-			starts := s.starts(ctx)
-
-			Expect(s.embedded.Nodes[0].PowerOff(ctx)).To(Succeed())
-			occupy(ctx, number)
-			if reboot.runIsEmpty {
-				Expect(os.RemoveAll(filepath.Join(manifest.NodeDirectory, s.namespace))).To(Succeed())
-			}
-			Expect(s.embedded.Nodes[0].PowerOn(ctx, reboot.kubeletFirst)).To(Succeed())
-			s.restarted(ctx, s.m.cid, before.Restarts)
-			s.m.awaitAgent(ctx)
-			s.m.awaitJob(ctx)
-
+			number := s.number(ctx)
+			s.bootsAsItWas(ctx, func() {
+				Expect(s.embedded.Nodes[0].PowerOff(ctx)).To(Succeed())
+				occupy(ctx, number)
+				if reboot.runIsEmpty {
+					Expect(os.RemoveAll(filepath.Join(manifest.NodeDirectory, s.namespace))).To(Succeed())
+				}
+				Expect(s.embedded.Nodes[0].PowerOn(ctx, reboot.kubeletFirst)).To(Succeed())
+			})
 			Expect(s.number(ctx)).NotTo(Equal(number))
-			Expect(s.starts(ctx)).To(And(HaveLen(len(starts)+1), HaveEach("with")))
-			after := s.m.identity(ctx)
-			Expect([]string{after.UID, after.Address, after.Data}).To(Equal([]string{before.UID, before.Address, before.Data}))
-			Expect(s.devices(ctx)).To(HaveLen(len(loops)), "loop devices stack")
-			Expect(s.mounts(ctx)).To(Equal(mounts), "mounts stack")
-			s.m.tell(ctx, "stop")
-			s.intact(ctx)
-			s.m.tell(ctx, "start")
 		}, Label("extended", thisMachine), NodeTimeout(longTest))
 	}
-	if !onVMNode {
-		return
+	if onVMNode {
+		It("is there before any job when its node, which is a computer, loses its power and boots", func(ctx context.Context) {
+			s.bootsAsItWas(ctx, func() { Expect(s.powerCut(ctx)).To(Succeed()) })
+		}, NodeTimeout(longTest))
 	}
-	It("is there before any job when its node, which is a computer, loses its power and boots", func(ctx context.Context) {
-		s.m.run(ctx, keeper)
-		s.m.awaitJob(ctx)
-		s.m.run(ctx, "sync") // a power cut takes what no one has had written out, the job itself
-		before, loops, mounts, starts := s.m.identity(ctx), s.devices(ctx), s.mounts(ctx), s.starts(ctx)
-		Expect(s.powerCut(ctx)).To(Succeed())
-		s.restarted(ctx, s.m.cid, before.Restarts)
-		s.m.awaitAgent(ctx)
-		s.m.awaitJob(ctx)
-		Expect(s.starts(ctx)).To(And(HaveLen(len(starts)+1), HaveEach("with")))
-		after := s.m.identity(ctx)
-		Expect([]string{after.UID, after.Address, after.Data}).To(Equal([]string{before.UID, before.Address, before.Data}))
-		Expect(s.devices(ctx)).To(HaveLen(len(loops)), "loop devices stack")
-		Expect(s.mounts(ctx)).To(Equal(mounts), "mounts stack")
-		s.m.tell(ctx, "stop")
-		s.intact(ctx)
-		s.m.tell(ctx, "start")
-	}, NodeTimeout(longTest))
+}
+
+// bootsAsItWas has the machine run a job while its node boots, and expects the same machine afterwards, with the disk there
+// before the job and nothing stacked.
+func (s *subject) bootsAsItWas(ctx context.Context, boot func()) {
+	GinkgoHelper()
+	s.m.run(ctx, keeper)
+	s.m.awaitJob(ctx)
+	s.m.run(ctx, "sync") // a power cut takes what no one has had written out: here the job itself
+	before, loops, mounts, starts := s.m.identity(ctx), s.devices(ctx), s.mounts(ctx), s.starts(ctx)
+
+	boot()
+	s.restarted(ctx, s.m.cid, before.Restarts)
+	s.m.awaitAgent(ctx)
+	s.m.awaitJob(ctx)
+
+	Expect(s.starts(ctx)).To(And(HaveLen(len(starts)+1), HaveEach("with")))
+	after := s.m.identity(ctx)
+	Expect([]string{after.UID, after.Address, after.Data}).To(Equal([]string{before.UID, before.Address, before.Data}))
+	Expect(s.devices(ctx)).To(HaveLen(len(loops)), "loop devices stack")
+	Expect(s.mounts(ctx)).To(Equal(mounts), "mounts stack")
+	s.m.tell(ctx, "stop")
+	s.intact(ctx)
+	s.m.tell(ctx, "start")
 }
 
 // number is the major and minor number of the device that is the machine's persistent disk.

@@ -75,16 +75,8 @@ func (i exampleInstance) rendered(ctx context.Context) map[string]string {
 // exampleSpec is the spec of an instance with one job of the examples.
 func (e *example) exampleSpec(ctx context.Context, i exampleInstance) map[string]any {
 	GinkgoHelper()
-	blob, digest := e.blob(archive(i.rendered(ctx)))
-	return map[string]any{
-		"deployment": e.deployment, "name": i.group, "id": i.id, "index": 0, "az": "z1", "configuration_hash": digest,
-		"job": map[string]any{"name": i.job, "template": i.job, "version": "1", "templates": []map[string]any{{"name": i.job, "version": "1"}}},
-		"packages": map[string]any{e.pkg: map[string]any{"name": e.pkg, "version": "1.1",
-			"blobstore_id": e.compiled.Blob, "sha1": e.compiled.Digest}},
-		"rendered_templates_archive": map[string]any{"blobstore_id": blob, "sha1": digest},
-		"networks":                   manual(i.address),
-		"properties":                 map[string]any{"logging": map[string]any{"max_log_file_size": "1M"}},
-	}
+	return e.spec(instance{deployment: e.deployment, group: i.group, id: i.id, job: i.job, address: i.address,
+		packages: map[string]compiled{e.pkg: e.compiled}, files: i.rendered(ctx)})
 }
 
 // exampleInstances are how many instances each group of an example's manifest has.

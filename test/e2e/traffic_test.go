@@ -64,16 +64,8 @@ echo 0
 // routerSpec is that of an instance with the job "router".
 func (d *directed) routerSpec(address string) map[string]any {
 	GinkgoHelper()
-	id, digest := d.blob(archive(map[string]string{"router/monit": routerMonit, "router/bin/ctl": routerCtl, "router/bin/drain": routerDrain}))
-	return map[string]any{
-		"deployment": "directed", "name": "routers", "id": "router-0", "index": 0, "az": "z1", "configuration_hash": digest,
-		"job": map[string]any{"name": "routers", "template": "router", "version": "1",
-			"templates": []map[string]any{{"name": "router", "version": "1"}}},
-		"packages":                   map[string]any{},
-		"rendered_templates_archive": map[string]any{"blobstore_id": id, "sha1": digest},
-		"networks":                   manual(address),
-		"properties":                 map[string]any{"logging": map[string]any{"max_log_file_size": "1M"}},
-	}
+	return d.spec(instance{deployment: "directed", group: "routers", id: "router-0", job: "router", address: address,
+		files: map[string]string{"router/monit": routerMonit, "router/bin/ctl": routerCtl, "router/bin/drain": routerDrain}})
 }
 
 // router makes a VM of the pair, and gives it its job.
