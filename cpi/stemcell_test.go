@@ -16,13 +16,15 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi"
 	"bosh-kubernetes-cpi/stemcell"
 	"bosh-kubernetes-cpi/test/stemcells"
 )
+
+// noCluster is a kubeconfig for which nobody answers: none of these calls asks the cluster.
+const noCluster = `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+	"users": [{"name": "u", "user": {}}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "bosh"}}]}`
 
 type answer struct {
 	Result any
@@ -32,18 +34,16 @@ type answer struct {
 var _ = Describe("Stemcells on the wire", func() {
 	var (
 		registry *stemcells.Registry
-		cluster  *stemcellCluster
 		config   cpi.Config
 		log      *bytes.Buffer
 	)
 	BeforeEach(func() {
 		registry = stemcells.New(false)
 		DeferCleanup(registry.Close)
-		cluster = newStemcellCluster()
 		log = &bytes.Buffer{}
 		config = cpi.DefaultConfig()
 		config.Agent.Mbus = "nats://nats.test:4222"
-		config.Kubernetes.Kubeconfig = cluster.kubeconfig()
+		config.Kubernetes.Kubeconfig = noCluster
 		config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", Insecure: true}
 	})
 	call := func(ctx context.Context, method, more string, arguments ...any) answer {
@@ -90,47 +90,17 @@ var _ = Describe("Stemcells on the wire", func() {
 	It("lists the formats", func(ctx SpecContext) {
 		Expect(call(ctx, "info", "").Result).To(HaveKeyWithValue("stemcell_formats",
 			ConsistOf("kubernetes-light", "docker-light", "warden-tar", "general-tar")))
-		Expect(cluster.seen()).To(BeEmpty())
 	})
 
 	It("pushes the same stemcell once and answers the same CID", func(ctx SpecContext) {
 		first := heavy(ctx)
 		Expect(heavy(ctx)).To(Equal(first))
 		Expect(registry.Uploads()).To(HaveEach(1))
-		Expect(cluster.seen()).To(BeEmpty())
 		Expect(log.String()).To(ContainSubstring("pushing the stemcell's image"))
-	})
-
-	It("deletes a heavy stemcell's image with one question to the cluster", func(ctx SpecContext) {
-		cid := heavy(ctx)
-		Expect(call(ctx, "delete_stemcell", "", cid).Error).To(BeNil())
-		Expect(cluster.seen()).To(Equal([]string{"GET /api/v1/namespaces/bosh/pods"}))
-		Expect(registry.Requests()).To(ContainElement(HavePrefix("DELETE /v2/bosh/stemcells/manifests/sha256:")))
-		Expect(call(ctx, "delete_stemcell", "", cid).Error).To(BeNil())
-	})
-
-	It("keeps a heavy stemcell's image that a VM uses", func(ctx SpecContext) {
-		cid := heavy(ctx)
-		cluster.pods = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "agent-1",
-			Annotations: map[string]string{"bosh.cloudfoundry.org/stemcell": cid}}}}
-		got := call(ctx, "delete_stemcell", "", cid)
-		Expect(got.Error.Type).To(Equal("Bosh::Clouds::CloudError"))
-		Expect(got.Error.Message).To(ContainSubstring("in use by VM agent-1"))
-		Expect(registry.Requests()).NotTo(ContainElement(HavePrefix("DELETE")))
-	})
-
-	It("keeps a heavy stemcell's image that a VM uses whose stemcell was uploaded before architectures were noted", func(ctx SpecContext) {
-		cid := heavy(ctx)
-		before, _, noted := strings.Cut(cid, "#")
-		Expect(noted).To(BeTrue())
-		cluster.pods = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "agent-1",
-			Annotations: map[string]string{"bosh.cloudfoundry.org/stemcell": before}}}}
-		Expect(call(ctx, "delete_stemcell", "", cid).Error.Message).To(ContainSubstring("in use by VM agent-1"))
 	})
 
 	It("asks neither the cluster nor the registry to delete a light stemcell", func(ctx SpecContext) {
 		Expect(call(ctx, "delete_stemcell", "", registry.Host()+"/a@sha256:"+strings.Repeat("0", 64)).Error).To(BeNil())
-		Expect(cluster.seen()).To(BeEmpty())
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
@@ -166,7 +136,6 @@ var _ = Describe("Stemcells on the wire", func() {
 		Expect(got.Error.Type).To(Equal("Bosh::Clouds::" + kind))
 		Expect(got.Error.Message).To(And(HavePrefix("push the stemcell's image to "+config.Stemcell.Registry.Repository+": "), ContainSubstring(says)))
 		Expect(registry.Manifests()).To(BeZero())
-		Expect(cluster.seen()).To(BeEmpty())
 	},
 		Entry("full", func() { registry.FailWith(stemcells.RefuseAll(http.MethodPatch, 507, "X")) },
 			"NoDiskSpace", "is full: free space there (delete images, run its garbage collection) and repeat"),
@@ -204,60 +173,10 @@ var _ = Describe("Stemcells on the wire", func() {
 		Entry("too old", stemcells.Jammy.Image(), `,"vm":{"stemcell":{"api_version":1}}`, "the stemcell has api_version 1, and this CPI needs at least 2"),
 	)
 
-	createVM := func(ctx context.Context, cid string) answer {
-		return call(ctx, "create_vm", "", "a-1", cid, map[string]any{},
-			map[string]any{"default": map[string]any{"type": "dynamic"}}, []string{}, map[string]any{})
-	}
-	withPullSecret := func() {
-		config.Stemcell.Registry.PullSecret = stemcell.PullSecret{Name: "stemcells", Username: "nodes", Password: "read"}
-	}
-
-	It("lets the nodes pull with a Secret of the namespace, when asked", func(ctx SpecContext) {
-		withPullSecret()
-		cid := heavy(ctx)
-		createVM(ctx, cid) // the cluster refuses the Pod; what it was sent is enough
-		Expect(cluster.created.Spec.ImagePullSecrets).To(Equal([]corev1.LocalObjectReference{{Name: "stemcells"}}))
-		image, _, _ := strings.Cut(strings.TrimPrefix(cid, "heavy://"), "#")
-		Expect(cluster.created.Spec.Containers[0].Image).To(Equal(image))
-		secret := cluster.secrets["stemcells"]
-		Expect(secret.Type).To(Equal(corev1.SecretTypeDockerConfigJson))
-		Expect(string(secret.Data[corev1.DockerConfigJsonKey])).To(ContainSubstring(`"username":"nodes"`))
-
-		before := len(cluster.seen())
-		createVM(ctx, cid)
-		Expect(cluster.seen()[before:]).To(Equal([]string{"GET /api/v1/namespaces/bosh/secrets/stemcells", "POST /api/v1/namespaces/bosh/pods"}))
-	})
-
-	It("gives the Secret the credentials that are configured now", func(ctx SpecContext) {
-		withPullSecret()
-		cid := heavy(ctx)
-		createVM(ctx, cid)
-		config.Stemcell.Registry.PullSecret.Password = "sesame-2"
-		createVM(ctx, cid)
-		Expect(string(cluster.secrets["stemcells"].Data[corev1.DockerConfigJsonKey])).To(ContainSubstring(`"password":"sesame-2"`))
-		Expect(log.String()).NotTo(ContainSubstring("sesame"))
-	})
-
-	It("leaves a Secret alone that it did not make", func(ctx SpecContext) {
-		withPullSecret()
-		cluster.secrets["stemcells"] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "stemcells"}}
-		got := createVM(ctx, heavy(ctx))
-		Expect(got.Error.Message).To(ContainSubstring("stemcell.registry.pull_secret.name stemcells is the name of a Secret that the CPI did not make"))
-		Expect(cluster.created).To(BeNil())
-	})
-
-	It("makes no Secret for images of other registries", func(ctx SpecContext) {
-		withPullSecret()
-		createVM(ctx, "elsewhere.test/a:1")
-		Expect(cluster.created.Spec.ImagePullSecrets).To(BeEmpty())
-		Expect(cluster.seen()).To(Equal([]string{"POST /api/v1/namespaces/bosh/pods"}))
-	})
-
 	It("refuses a VM of a stemcell that is too old, before anything is made", func(ctx SpecContext) {
 		got := call(ctx, "create_vm", `,"vm":{"stemcell":{"api_version":1}}`, "a-1", "example.test/a:1", map[string]any{},
 			map[string]any{"default": map[string]any{"type": "dynamic"}}, []string{}, map[string]any{})
 		Expect(got.Error.Message).To(ContainSubstring("api_version 1"))
-		Expect(cluster.seen()).To(BeEmpty())
 	})
 })
 
