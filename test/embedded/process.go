@@ -3,6 +3,7 @@ package embedded
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -137,7 +138,10 @@ func (p Process) LastLines() string {
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
 }
 
-// Eventually asks until the condition holds, fails, or the time is over.
+// errEnded is the error of a condition that cannot come to hold: what it is about has ended.
+var errEnded = errors.New("has ended")
+
+// Eventually asks until the condition holds, cannot hold any more, or the time is over.
 func Eventually(ctx context.Context, limit time.Duration, what string, holds func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -148,6 +152,9 @@ func Eventually(ctx context.Context, limit time.Duration, what string, holds fun
 		done, err := holds(ctx)
 		if done && err == nil {
 			return nil
+		}
+		if errors.Is(err, errEnded) {
+			return fmt.Errorf("waited for %s: %w", what, err)
 		}
 		if err != nil {
 			last = err

@@ -124,7 +124,7 @@ func (n *VMNode) Start(ctx context.Context) error {
 func (n *VMNode) AwaitReady(ctx context.Context) error {
 	err := Eventually(ctx, 15*time.Minute, VMNodeName+" to be ready", func(ctx context.Context) (bool, error) {
 		if !n.Computer().Running() {
-			return false, fmt.Errorf("its kernel has ended")
+			return false, fmt.Errorf("its kernel %w", errEnded)
 		}
 		if _, err := n.ControlPlane.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+VMNodeName+"/proxy/healthz"); err != nil {
 			return false, err
