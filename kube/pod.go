@@ -87,6 +87,11 @@ func EphemeralEnded(pod *corev1.Pod, name string) *corev1.ContainerStateTerminat
 	return nil
 }
 
+// Cut reports that a container's program did not end by itself: it could not be started, was killed, or ended unseen. The
+// codes are those of shells and container runtimes: 126 to 128 for what cannot be started, a signal's number and 128, and 255
+// for what a runtime has lost sight of.
+func Cut(ended *corev1.ContainerStateTerminated) bool { return ended.ExitCode >= 126 }
+
 // EphemeralUnpulled reports that the image of the ephemeral container of this name cannot be had now.
 func EphemeralUnpulled(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {

@@ -60,16 +60,16 @@ func (c *Call) Follow(sentinels []Sentinel, pod *corev1.Pod, settled func(now *c
 	})
 }
 
-// ErrNeverStarts means that a kubelet ended between making a container and starting it. The next kubelet takes it
-// for one that was run.
-var ErrNeverStarts = errors.New("a restart of the kubelet lost it")
+// ErrLost means that an ephemeral container has told nothing of what it was to find. A kubelet ended between making it
+// and starting it, so that the next one takes it for one that was run, or while it was being made; or it was killed.
+var ErrLost = errors.New("what it was to find is lost")
 
 // Starts is the sentinel for an ephemeral container: it fails when the container never starts.
 func (c *Call) Starts(pod, container string) Sentinel {
 	return func(ctx context.Context) error {
 		return c.Pods.Await(ctx, kube.Selection{Name: pod}, nil, func(present []*corev1.Pod) (bool, error) {
 			if len(present) > 0 && kube.EphemeralUnstarted(present[0], container) {
-				return false, CloudError.Errorf("container %s of Pod %s was not started: %w", container, pod, ErrNeverStarts)
+				return false, CloudError.Errorf("container %s of Pod %s was not started: %w", container, pod, ErrLost)
 			}
 			return len(present) == 0, nil
 		})

@@ -130,7 +130,7 @@ func (s *Session) bringAttachment(claim *corev1.PersistentVolumeClaim, machine *
 		case releasing(left) && !kube.Finished(left):
 			// A detach_disk is, or was, at it: what its proof finds decides.
 			err := s.awaitProof(left)
-			if errors.Is(err, call.ErrNeverStarts) {
+			if errors.Is(err, call.ErrLost) {
 				return true, nil
 			}
 			return false, err

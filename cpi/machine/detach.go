@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -83,7 +84,7 @@ func (p hotPlug) take(vm string, attachment *corev1.Pod) error {
 			}
 		}
 		switch {
-		case errors.Is(err, call.ErrNeverStarts):
+		case errors.Is(err, call.ErrLost):
 			continue
 		case err != nil || free:
 			return err
@@ -214,7 +215,7 @@ func (p hotPlug) explainRelease(attachment *corev1.Pod, err error) error {
 }
 
 // proven reports that the container named proof has found the device free; without one there is nothing to
-// wait for. When it found the device in use, the error says by whom.
+// wait for. When it found the device in use, the error says by whom. One that did not end by itself found nothing: ErrLost.
 func proven(attachment *corev1.Pod, proof string) (bool, error) {
 	if proof == "" {
 		return true, nil
@@ -223,11 +224,16 @@ func proven(attachment *corev1.Pod, proof string) (bool, error) {
 	if ended == nil {
 		return false, nil
 	}
-	if ended.ExitCode != 0 {
+	switch {
+	case ended.ExitCode == 0:
+		return true, nil
+	case kube.Cut(ended):
+		return false, call.CloudError.Errorf("container %s of Pod %s did not end by itself: %s: %w", proof, attachment.Name,
+			cmp.Or(strings.TrimSpace(ended.Message), ended.Reason), call.ErrLost)
+	default:
 		return false, call.InUse(call.CloudError.Errorf("disk %s is still in use in VM %s, nothing was detached: %s",
 			attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM], strings.TrimSpace(ended.Message)))
 	}
-	return true, nil
 }
 
 // awaitProof waits until the containers that prove the device free have all ended.

@@ -3,6 +3,9 @@ package integration
 import (
 	"context"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -41,5 +44,31 @@ var _ = Describe("A proof that a restart of the kubelet lost", func() {
 		w.must(ctx, "attach_disk", vm, disk)
 		w.must(ctx, "detach_disk", vm, disk)
 		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
+	})
+})
+
+var _ = Describe("A proof that did not end by itself", func() {
+	DescribeTable("says nothing, and another is made", func(ctx context.Context, exitCode int) {
+		w, vm, disk := newWorldWithDisk(ctx)
+		w.must(ctx, "attach_disk", vm, disk)
+		Expect(w.annotate(ctx, disk+"-attachment", "test/cut", new(strconv.Itoa(exitCode)))).To(Succeed())
+		proxy.Reset(nil)
+		w.must(ctx, "detach_disk", vm, disk)
+		proofs := slices.DeleteFunc(proxy.Requests(), func(request string) bool { return !strings.HasSuffix(request, "/ephemeralcontainers") })
+		Expect(proofs).To(HaveLen(2))
+		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
+	},
+		Entry("when its container cannot be made, as while the kubelet ends", 128),
+		Entry("when it is killed", 137),
+		Entry("when the node does not know how it ended", 255),
+	)
+
+	It("does not free a disk that is in use, which the other finds", func(ctx context.Context) {
+		w, vm, disk := newWorldWithDisk(ctx)
+		w.must(ctx, "attach_disk", vm, disk)
+		Expect(w.annotate(ctx, disk+"-attachment", "test/cut", new("137"))).To(Succeed())
+		Expect(w.annotate(ctx, disk+"-attachment", "test/busy", new("process 7 (postgres) has it mounted"))).To(Succeed())
+		Expect(w.fails(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("process 7 (postgres) has it mounted"))
+		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
 	})
 })
