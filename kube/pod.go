@@ -92,6 +92,11 @@ func EphemeralEnded(pod *corev1.Pod, name string) *corev1.ContainerStateTerminat
 // for what a runtime has lost sight of.
 func Cut(ended *corev1.ContainerStateTerminated) bool { return ended.ExitCode >= 126 }
 
+// NeverRan reports that a container's program could not be started, see Cut.
+func NeverRan(ended *corev1.ContainerStateTerminated) bool {
+	return ended.ExitCode >= 126 && ended.ExitCode <= 128
+}
+
 // EphemeralUnpulled reports that the image of the ephemeral container of this name cannot be had now.
 func EphemeralUnpulled(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
