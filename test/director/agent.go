@@ -38,10 +38,11 @@ var agentClient = &http.Client{
 	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
 }
 
-// Call sends a request and returns its value; a long-running one is waited for.
+// Call sends a request and returns its value; a long-running one is waited for, with questions that become fewer: each costs
+// a slow machine time that it needs for the answer.
 func (a Agent) Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error) {
 	value, err := a.send(ctx, method, arguments)
-	for err == nil {
+	for pause := 100 * time.Millisecond; err == nil; pause = min(2*pause, 2*time.Second) {
 		var task struct {
 			ID    string `json:"agent_task_id"`
 			State string `json:"state"`
@@ -52,7 +53,7 @@ func (a Agent) Call(ctx context.Context, method string, arguments ...any) (json.
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("agent's %s: %w", method, ctx.Err())
-		case <-time.After(100 * time.Millisecond): // the agent has no other way to tell
+		case <-time.After(pause): // the agent has no other way to tell
 		}
 		value, err = a.send(ctx, "get_task", []any{task.ID})
 	}
