@@ -94,7 +94,7 @@ func Cut(ended *corev1.ContainerStateTerminated) bool { return ended.ExitCode >=
 
 // NeverRan reports that a container's program could not be started, see Cut.
 func NeverRan(ended *corev1.ContainerStateTerminated) bool {
-	return ended.ExitCode >= 126 && ended.ExitCode <= 128
+	return Cut(ended) && ended.ExitCode <= 128
 }
 
 // EphemeralUnpulled reports that the image of the ephemeral container of this name cannot be had now.

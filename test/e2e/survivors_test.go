@@ -27,13 +27,19 @@ var survivorJobs string
 // survivors are these jobs in a machine with a persistent disk: one for many scenarios.
 type survivors struct {
 	*world
-	bring func(ctx context.Context) *machine
-	m     *machine
-	disk  string
+	stemcell string // the variable that names its tarball
+	m        *machine
+	disk     string
 }
 
 // survivorsDisk is the size of the disk that they begin with, in MiB.
 const survivorsDisk = 320
+
+// bring makes a machine for them.
+func (s *survivors) bring(ctx context.Context) *machine {
+	GinkgoHelper()
+	return s.createMachineFrom(ctx, os.Getenv(s.stemcell), map[string]any{"memory": 1024})
+}
 
 // prepare brings them, on a disk that can be resized.
 func (s *survivors) prepare(ctx context.Context) {
@@ -148,12 +154,9 @@ func (s *survivors) stopped(ctx context.Context, deed func()) {
 var _ = Describe("A database, a container and a store of layers", Label("machines", "extended"), Serial, func() {
 	for kind, stemcell := range map[string]string{"runit": "E2E_STEMCELL", "systemd": withSystemd} {
 		Describe("in a machine with "+kind, Ordered, func() {
-			s := &survivors{}
+			s := &survivors{stemcell: stemcell}
 			BeforeAll(func(ctx context.Context) {
 				s.world = newWorld(ctx)
-				s.bring = func(ctx context.Context) *machine {
-					return s.createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{"memory": 1024})
-				}
 				s.prepare(ctx)
 				s.m.run(ctx, "sync") // a power cut takes what no one has had written out, as of a VM elsewhere: here the jobs' own files
 			}, NodeTimeout(longTest))

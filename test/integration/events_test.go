@@ -56,8 +56,7 @@ func (w world) withoutEventRight(ctx context.Context) {
 
 var _ = Describe("The Events of calls", func() {
 	It("are what kubectl describe shows of a machine: that it was made, its disks, and reboots", func(ctx context.Context) {
-		w, vm, disk := newWorldWithDisk(ctx)
-		w.must(ctx, "attach_disk", vm, disk)
+		w, vm, disk := newWorldWithAttachedDisk(ctx)
 		w.must(ctx, "detach_disk", vm, disk)
 		Expect(w.annotate(ctx, vm, "test/reboots", new("yes"))).To(Succeed())
 		w.must(ctx, "reboot_vm", vm)
@@ -88,8 +87,7 @@ var _ = Describe("The Events of calls", func() {
 	})
 
 	It("warn of a disk that could not be detached, with who uses it", func(ctx context.Context) {
-		w, vm, disk := newWorldWithDisk(ctx)
-		w.must(ctx, "attach_disk", vm, disk)
+		w, vm, disk := newWorldWithAttachedDisk(ctx)
 		Expect(w.annotate(ctx, disk+"-attachment", "test/busy", new("process 7 (postgres) has it mounted"))).To(Succeed())
 		message := w.fails(ctx, "detach_disk", vm, disk).Message
 		Expect(w.left(ctx)).To(ContainElement(And(
@@ -98,8 +96,7 @@ var _ = Describe("The Events of calls", func() {
 	})
 
 	It("warn of a disk that another machine has", func(ctx context.Context) {
-		w, vm, disk := newWorldWithDisk(ctx)
-		w.must(ctx, "attach_disk", vm, disk)
+		w, vm, disk := newWorldWithAttachedDisk(ctx)
 		w.fails(ctx, "attach_disk", w.createVM(ctx, "two"), disk)
 		w.fails(ctx, "delete_disk", disk)
 		Expect(w.left(ctx)).To(ContainElements(
@@ -217,8 +214,7 @@ var _ = Describe("The request for an Event", func() {
 	}
 
 	It("has a message of no more than Kubernetes takes", func(ctx context.Context) {
-		w, vm, disk := newWorldWithDisk(ctx)
-		w.must(ctx, "attach_disk", vm, disk)
+		w, vm, disk := newWorldWithAttachedDisk(ctx)
 		Expect(w.annotate(ctx, disk+"-attachment", "test/busy", new(strings.Repeat("ö", 1500)))).To(Succeed())
 		w.fails(ctx, "detach_disk", vm, disk)
 		Expect(w.left(ctx)).To(ContainElement(And(told("Warning", "DetachRefused", "ö…$"),

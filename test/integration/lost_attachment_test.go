@@ -26,8 +26,7 @@ var _ = Describe("A disk whose attachment the cluster takes away while its VM us
 		return orNil(cluster.CoreV1().Pods(w.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{}))
 	}
 	BeforeEach(func(ctx context.Context) {
-		w, vm, disk = newWorldWithDisk(ctx)
-		w.must(ctx, "attach_disk", vm, disk)
+		w, vm, disk = newWorldWithAttachedDisk(ctx)
 		w.takeAway(ctx, disk+"-attachment")
 	})
 
@@ -78,8 +77,7 @@ var _ = Describe("An attachment that was told to end", func() {
 		vm, disk string
 	)
 	BeforeEach(func(ctx context.Context) {
-		w, vm, disk = newWorldWithDisk(ctx)
-		w.must(ctx, "attach_disk", vm, disk)
+		w, vm, disk = newWorldWithAttachedDisk(ctx)
 		Expect(w.annotate(ctx, disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
 		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 	})

@@ -16,8 +16,7 @@ var _ = Describe("A Pod that runs once, and whose container could not be started
 		vm, disk string
 	)
 	BeforeEach(func(ctx context.Context) {
-		w, vm, disk = newWorldWithDisk(ctx)
-		w.must(ctx, "attach_disk", vm, disk)
+		w, vm, disk = newWorldWithAttachedDisk(ctx)
 		Expect(w.annotate(ctx, vm, "test/reboots", new("yes"))).To(Succeed())
 	})
 	// unstarted has the first so many Pods that are made from now on not start.

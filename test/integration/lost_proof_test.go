@@ -17,8 +17,7 @@ var _ = Describe("A proof that a restart of the kubelet lost", func() {
 		vm, disk string
 	)
 	BeforeEach(func(ctx context.Context) {
-		w, vm, disk = newWorldWithDisk(ctx)
-		w.must(ctx, "attach_disk", vm, disk)
+		w, vm, disk = newWorldWithAttachedDisk(ctx)
 		Expect(w.annotate(ctx, disk+"-attachment", "test/unstarted", new("release-1"))).To(Succeed())
 	})
 
@@ -49,8 +48,7 @@ var _ = Describe("A proof that a restart of the kubelet lost", func() {
 
 var _ = Describe("A proof that did not end by itself", func() {
 	DescribeTable("says nothing, and another is made", func(ctx context.Context, exitCode int) {
-		w, vm, disk := newWorldWithDisk(ctx)
-		w.must(ctx, "attach_disk", vm, disk)
+		w, vm, disk := newWorldWithAttachedDisk(ctx)
 		Expect(w.annotate(ctx, disk+"-attachment", "test/cut", new(strconv.Itoa(exitCode)))).To(Succeed())
 		proxy.Reset(nil)
 		w.must(ctx, "detach_disk", vm, disk)
@@ -64,8 +62,7 @@ var _ = Describe("A proof that did not end by itself", func() {
 	)
 
 	It("does not free a disk that is in use, which the other finds", func(ctx context.Context) {
-		w, vm, disk := newWorldWithDisk(ctx)
-		w.must(ctx, "attach_disk", vm, disk)
+		w, vm, disk := newWorldWithAttachedDisk(ctx)
 		Expect(w.annotate(ctx, disk+"-attachment", "test/cut", new("137"))).To(Succeed())
 		Expect(w.annotate(ctx, disk+"-attachment", "test/busy", new("process 7 (postgres) has it mounted"))).To(Succeed())
 		Expect(w.fails(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("process 7 (postgres) has it mounted"))

@@ -10,8 +10,7 @@ import (
 
 var _ = Describe("A disk whose detach_disk is refused again and again", func() {
 	It("can be detached all the same once it is free: proofs do not pile up in its attachment", func(ctx context.Context) {
-		w, vm, disk := newWorldWithDisk(ctx)
-		w.must(ctx, "attach_disk", vm, disk)
+		w, vm, disk := newWorldWithAttachedDisk(ctx)
 		pods := cluster.CoreV1().Pods(w.namespace)
 		Expect(w.annotate(ctx, disk+"-attachment", "test/busy", new("process 7 (postgres) has it mounted"))).To(Succeed())
 		for range 40 {

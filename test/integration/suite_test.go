@@ -192,6 +192,14 @@ func newWorldWithDisk(ctx context.Context) (w world, vm, disk string) {
 	return w, vm, w.createDisk(ctx)
 }
 
+// newWorldWithAttachedDisk is a world with a machine that has a disk.
+func newWorldWithAttachedDisk(ctx context.Context) (w world, vm, disk string) {
+	GinkgoHelper()
+	w, vm, disk = newWorldWithDisk(ctx)
+	w.must(ctx, "attach_disk", vm, disk)
+	return w, vm, disk
+}
+
 // with is the world's director with another section of that name in its configuration.
 func (w world) with(section string, content map[string]any) *director.Director {
 	GinkgoHelper()
