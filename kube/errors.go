@@ -62,6 +62,18 @@ func nameless(action string) error {
 	return &Error{Action: action, Kind: ErrNotFound, Err: errors.New("no object can have this name")}
 }
 
+// isFailedTest reports whether a JSON patch could not be applied: a test operation does not hold, or what an operation
+// removes does not exist. The API server answers 422 without naming an object or a field, unlike for an invalid object
+// (apiserver/pkg/endpoints/handlers/patch.go, jsonPatcher.applyJSPatch).
+func isFailedTest(err error) bool {
+	var answer apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &answer) {
+		return false
+	}
+	details := answer.Status().Details
+	return details == nil || details.Kind == "" && len(details.Causes) == 0
+}
+
 // translate is the one place where Kubernetes' errors become this package's.
 func translate(action string, err error) error {
 	if err == nil {

@@ -67,10 +67,11 @@ func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
-// Unschedulable returns the scheduler's reason for not placing the Pod, or "".
+// Unschedulable returns the scheduler's reason for not placing the Pod, or "". A Pod with a scheduling gate was not
+// looked at.
 func Unschedulable(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason != corev1.PodReasonSchedulingGated {
 			return c.Message
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 )
@@ -66,6 +67,11 @@ func (r requests[T, L]) delete(ctx context.Context, name string, how metav1.Dele
 func (r requests[T, L]) patch(ctx context.Context, name string, patch []byte, subresources ...string) (T, error) {
 	got := r.newT()
 	return got, r.about(r.client.Patch(r.patches), name).SubResource(subresources...).Body(patch).Do(ctx).Into(got)
+}
+
+func (r requests[T, L]) patchJSON(ctx context.Context, name string, patch []byte) (T, error) {
+	got := r.newT()
+	return got, r.about(r.client.Patch(types.JSONPatchType), name).Body(patch).Do(ctx).Into(got)
 }
 
 func (r requests[T, L]) list(ctx context.Context, which metav1.ListOptions) (L, error) {

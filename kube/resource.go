@@ -94,10 +94,23 @@ func (r *Resource[T, L]) Delete(ctx context.Context, doomed T) error {
 }
 
 // DeleteUnchanged asks for the deletion of the object only as it was read; one that has changed since
-// is ErrConflict.
+// is ErrConflict. The deletion itself changes the object: when its answer is lost, the repeated request
+// conflicts with the first one, so an object that is being deleted is not a conflict.
 func (r *Resource[T, L]) DeleteUnchanged(ctx context.Context, doomed T) error {
 	err := r.delete(ctx, doomed, metav1.Preconditions{UID: new(doomed.GetUID()), ResourceVersion: new(doomed.GetResourceVersion())})
 	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if !errors.Is(err, ErrConflict) {
+		return err
+	}
+	now, missing := r.Get(ctx, doomed.GetName())
+	switch {
+	case errors.Is(missing, ErrNotFound):
+		return nil
+	case missing != nil:
+		return missing
+	case now.GetUID() != doomed.GetUID() || now.GetDeletionTimestamp() != nil:
 		return nil
 	}
 	return err
@@ -128,6 +141,23 @@ func (r *Resource[T, L]) Patch(ctx context.Context, name string, patch []byte, s
 	got, err := retry(ctx, r.repetition, func(ctx context.Context) (T, error) {
 		return r.patch(ctx, name, patch, subresources...)
 	})
+	return got, r.translate(r.action("patch", name), err)
+}
+
+// PatchIf applies a JSON patch (RFC 6902) whose test operations are its preconditions. When one of them does not hold,
+// the error is ErrConflict and nothing has changed. That is also the answer when the patch was applied, its answer was
+// lost, and the repeated request no longer finds what it tests: read the object, then decide again.
+func (r *Resource[T, L]) PatchIf(ctx context.Context, name string, patch []byte) (T, error) {
+	if !isName(name) {
+		var none T
+		return none, nameless(r.action("patch", name))
+	}
+	got, err := retry(ctx, r.repetition, func(ctx context.Context) (T, error) {
+		return r.patchJSON(ctx, name, patch)
+	})
+	if isFailedTest(err) {
+		return got, &Error{Action: r.action("patch", name), Kind: ErrConflict, Err: err}
+	}
 	return got, r.translate(r.action("patch", name), err)
 }
 

@@ -63,6 +63,13 @@ func turns() wait.Backoff {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 30, Cap: 3 * time.Second}
 }
 
+// Turns returns a function that waits before the next attempt where another call, or the cluster, changes the same object: at
+// first shortly, then longer. It returns false when the context ended first.
+func Turns() func(context.Context) bool {
+	pause := turns()
+	return func(ctx context.Context) bool { return sleep(ctx, pause.Step()) }
+}
+
 // sleep waits, and reports whether it could: not when the context ended first.
 func sleep(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
