@@ -117,13 +117,16 @@ func (e *exchange) session(wanted asked) (*session, error) {
 	}
 	return &session{
 		Call: &call.Call{
-			ID: sync.OnceValue(uuid.NewString), Director: known.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
+			ID: sync.OnceValue(newID), Director: known.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
 		},
 		config:      config,
 		version:     wanted.version,
 		stemcellAPI: known.VM.Stemcell.APIVersion,
 	}, nil
 }
+
+// newID is what tells a call from every other; see manifest.AnnotationCall.
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // session is everything that the methods of one request may use.
 type session struct {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,7 +85,7 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Collect
 	now := time.Now().Add(server.Ahead)
 	session := &machine.Session{
 		Call: &call.Call{
-			Ctx: ctx, Client: cluster, Director: c.Director, Log: slog.New(slog.DiscardHandler), PodOptions: c.Config.Pods,
+			Ctx: ctx, Client: cluster, ID: sync.OnceValue(newID), Director: c.Director, Log: slog.New(slog.DiscardHandler), PodOptions: c.Config.Pods,
 		},
 		Options: machine.Options{Disk: c.Config.Disk},
 	}
@@ -145,6 +146,7 @@ type leftOver struct {
 // Remedies.
 const (
 	deleted       = "deleted"
+	released      = "released"
 	attachedAgain = "attached again"
 )
 
@@ -156,8 +158,13 @@ type findings struct {
 	found    []leftOver
 }
 
+// age is the time since the object was created, or since a call has last adopted it.
 func (f *findings) age(object metav1.Object) time.Duration {
-	return f.now.Sub(object.GetCreationTimestamp().Time)
+	since := object.GetCreationTimestamp().Time
+	if began := call.Began(object); began.After(since) {
+		since = began
+	}
+	return f.now.Sub(since)
 }
 
 func (f *findings) old(object metav1.Object) bool { return f.age(object) > f.patience }
@@ -215,14 +222,27 @@ func (s survey) ofDisks(f *findings) {
 		}
 	}
 	for _, claim := range s.used {
-		vm, attachment := s.pod(claim.Labels[manifest.LabelVM]), s.pod(manifest.AttachmentName(claim.Name))
-		switch lost, leaving := disk.Unheld(vm, attachment); {
-		case lost:
-			f.add("PersistentVolumeClaim", claim, "VM "+vm.Name+" uses the disk, but somebody has taken its attachment away", attachedAgain, nil)
-		case leaving:
-			f.add("PersistentVolumeClaim", claim, "somebody has told the attachment to end of the disk that VM "+vm.Name+
-				" uses: it stays until the disk is free", "", nil)
-		}
+		s.ofOwner(f, claim)
+	}
+}
+
+// ofOwner is about who has the disk: a record that names nobody who could use it, and an attachment that others have deleted.
+func (s survey) ofOwner(f *findings, claim *corev1.PersistentVolumeClaim) {
+	owner, ok := manifest.DiskOwnerOf(claim)
+	vm, attachment := s.machine(owner.VM), s.pod(manifest.AttachmentName(claim.Name))
+	lost, leaving := disk.Unheld(vm, attachment)
+	switch {
+	case vm == nil && attachment == nil && !ok:
+		f.add("PersistentVolumeClaim", claim, fmt.Sprintf("its owner record is damaged: VM %q, Pod %q", owner.VM, owner.Pod), released, nil)
+	case vm == nil && attachment == nil && owner.VM != "":
+		f.add("PersistentVolumeClaim", claim, "it is recorded as attached to VM "+owner.VM+", which does not exist", released, nil)
+	case vm != nil && !ok:
+		f.add("PersistentVolumeClaim", claim, "its owner record is damaged: it names VM "+vm.Name+", and no Pod", attachedAgain, nil)
+	case lost:
+		f.add("PersistentVolumeClaim", claim, "VM "+vm.Name+" uses the disk, but somebody has taken its attachment away", attachedAgain, nil)
+	case leaving:
+		f.add("PersistentVolumeClaim", claim, "somebody has told the attachment to end of the disk that VM "+vm.Name+
+			" uses: it stays until the disk is free", "", nil)
 	}
 }
 
@@ -251,6 +271,9 @@ func (s survey) needless(pod *corev1.Pod, old bool) string {
 		if !s.hasOwner(pod) {
 			return "its VM " + pod.Labels[manifest.LabelVM] + " is gone"
 		}
+		if old && manifest.Gated(pod) && !s.owns(pod) {
+			return "an attach_disk that was cut short has left it"
+		}
 	case manifest.RoleReboot:
 		if old {
 			return "a reboot_vm that was cut short has left it"
@@ -275,6 +298,11 @@ const neverNamed = "a create_vm that was cut short has left it: set_vm_metadata 
 
 // settle does what is to be done about the left-over, unless it has changed since it was seen.
 func settle(s *machine.Session, left leftOver) error {
+	if pvc, isDisk := left.object.(*corev1.PersistentVolumeClaim); isDisk && left.remedy == released {
+		owner, _ := manifest.DiskOwnerOf(pvc)
+		_, err := (&disk.Session{Call: s.Call}).Release(pvc.Name, owner)
+		return err
+	}
 	if left.remedy == attachedAgain {
 		_, err := s.Disks(left.object.GetLabels()[manifest.LabelVM])
 		return err

@@ -38,6 +38,7 @@ var _ = Describe("What is left over", func() {
 		vm, pod := machine("agent-a")
 		pod.Spec.NodeName = "node"
 		attachment := manifest.Attachment{Disk: "disk-1", VM: pod, Director: "d"}.Pod()
+		attachment.Spec.SchedulingGates = nil
 		Expect(collected(survey{
 			pods:     []*corev1.Pod{pod, attachment},
 			services: []*corev1.Service{vm.Services[0].Object(pod, "d")},
@@ -100,6 +101,7 @@ var _ = Describe("What is left over", func() {
 		_, vm := machine("agent-a")
 		used := manifest.Disk{Name: "disk-1", Director: "d"}.Claim()
 		used.Labels[manifest.LabelVM] = vm.Name
+		used.Annotations[manifest.AnnotationOwner] = "uid-of-the-attachment"
 		attachment := manifest.Attachment{Disk: "disk-1", VM: vm, Director: "d"}.Pod()
 		lost := survey{pods: []*corev1.Pod{vm}, used: []*corev1.PersistentVolumeClaim{used}}
 		Expect(collected(lost)).To(Equal(map[string]string{

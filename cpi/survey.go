@@ -22,7 +22,7 @@ type survey struct {
 	// templates are those of machines that are made again for each disk
 	templates []*corev1.PodTemplate
 	copies    []*corev1.PersistentVolumeClaim // for disks that update_disk copies, as long as they are not proven
-	used      []*corev1.PersistentVolumeClaim // disks that machines use
+	used      []*corev1.PersistentVolumeClaim // disks that have an owner
 	// unfinished are snapshots that no call has answered with
 	unfinished []*extension.VolumeSnapshot
 	// prefetching have nodes keep stemcells' images, where that is not wanted any more
@@ -49,11 +49,14 @@ func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, er
 	if err != nil {
 		return survey{}, err
 	}
-	inUse := which.Labels + "," + manifest.LabelVM + "," + manifest.LabelRole + "=" + manifest.RoleDisk
-	used, err := cluster.Claims.List(ctx, kube.Selection{Labels: inUse})
+	disks, err := cluster.Claims.List(ctx, kube.Selection{Labels: which.Labels + "," + manifest.LabelRole + "=" + manifest.RoleDisk})
 	if err != nil {
 		return survey{}, err
 	}
+	used := slices.DeleteFunc(disks.Items, func(pvc *corev1.PersistentVolumeClaim) bool {
+		owner, _ := manifest.DiskOwnerOf(pvc)
+		return owner == manifest.DiskOwner{}
+	})
 	unfinished, err := unfinishedSnapshots(ctx, cluster, which.Labels)
 	if err != nil {
 		return survey{}, err
@@ -67,7 +70,7 @@ func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, er
 		return survey{}, err
 	}
 	templates, err := cluster.Templates.List(ctx, which)
-	return survey{pods.Items, services.Items, budgets.Items, templates.Items, copies.Items, used.Items, unfinished, prefetching}, err
+	return survey{pods.Items, services.Items, budgets.Items, templates.Items, copies.Items, used, unfinished, prefetching}, err
 }
 
 // prefetching are none where the setting is on: which stemcells there are, the director alone knows. Nor are there any where the
@@ -122,6 +125,24 @@ func (s survey) machines() []*corev1.Pod {
 func (s survey) pod(name string) *corev1.Pod {
 	for _, pod := range s.pods {
 		if pod.Name == name {
+			return pod
+		}
+	}
+	return nil
+}
+
+// owns reports whether the Pod is the owner of its disk.
+func (s survey) owns(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(s.used, func(pvc *corev1.PersistentVolumeClaim) bool {
+		owner, _ := manifest.DiskOwnerOf(pvc)
+		return owner.Pod == pod.UID
+	})
+}
+
+// machine returns the Pod of this VM, or the one that would be created for it; nil if there is no such VM.
+func (s survey) machine(vm string) *corev1.Pod {
+	for _, pod := range s.machines() {
+		if pod.Name == vm {
 			return pod
 		}
 	}

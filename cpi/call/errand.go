@@ -29,7 +29,7 @@ func (c *Call) RunErrand(wanted *corev1.Pod, what string) error {
 
 // runErrand is one try of RunErrand, and returns the Pod as it was at its end.
 func (c *Call) runErrand(wanted *corev1.Pod, what string) (*corev1.Pod, error) {
-	errand, _, err := c.BringHelper(wanted, func(left *corev1.Pod) (bool, error) {
+	errand, _, err := c.EnsureHelper(wanted, func(left *corev1.Pod) (bool, error) {
 		return false, c.End(left)
 	})
 	if err != nil {

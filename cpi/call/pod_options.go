@@ -102,9 +102,3 @@ func (o PodOptions) Equip(helper *corev1.Pod) *corev1.Pod {
 	o.limit(manifest.Own(helper))
 	return helper
 }
-
-// BringHelper is Pods.Bring for a Pod that does something for a machine or a disk.
-func (c *Call) BringHelper(wanted *corev1.Pod, settle func(left *corev1.Pod) (keep bool, err error)) (*corev1.Pod, bool, error) {
-	wanted = c.PodOptions.Equip(wanted)
-	return c.Pods.Bring(c.Ctx, wanted, settle)
-}

@@ -49,38 +49,6 @@ func (c *Call) Template(vm string) (*corev1.PodTemplate, error) {
 	return template, err
 }
 
-// Adopt makes a Pod that another call has made this one's own, so that no failure of that other undoes it.
-func (c *Call) Adopt(pod *corev1.Pod) (*corev1.Pod, error) {
-	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: c.ID()})
-	if err != nil {
-		return nil, err
-	}
-	return c.Pods.Patch(c.Ctx, pod.Name, patch)
-}
-
-// EndOwn is End for a Pod that this call has made, or adopted. One that another call has adopted since stays, and
-// mine is false. What changes in between, as the kubelet's reports do, is looked at again.
-func (c *Call) EndOwn(pod *corev1.Pod) (mine bool, err error) {
-	for {
-		now, err := c.Pods.Get(c.Ctx, pod.Name)
-		switch {
-		case errors.Is(err, kube.ErrNotFound), err == nil && now.UID != pod.UID:
-			return true, nil
-		case err != nil:
-			return false, err
-		case now.Annotations[manifest.AnnotationCall] != c.ID():
-			return false, nil
-		}
-		err = c.Pods.DeleteUnchanged(c.Ctx, now)
-		if err == nil {
-			return true, c.AwaitGone(now)
-		}
-		if !errors.Is(err, kube.ErrConflict) {
-			return false, err
-		}
-	}
-}
-
 // AwaitGone waits until exactly this Pod is gone, unless its node falls silent.
 func (c *Call) AwaitGone(doomed *corev1.Pod) error {
 	return c.AwaitUnless(c.NodeFails(doomed.Spec.NodeName), kube.Selection{Name: doomed.Name}, nil, func(present []*corev1.Pod) (bool, error) {

@@ -17,62 +17,115 @@ import (
 
 // copyDisk makes a successor of the disk, with its data, and proves the copy. The disk itself stays as it
 // is until the director has named the successor, so that it is there whatever becomes of this call's
-// answer; see settleCopy.
+// answer; see SettleCopy.
 //
-// Each step finds what an earlier call has done: the disk is marked with its successor's name, the
-// successor's claim tells whether its data is proven, and the Pod between them goes on without the call.
-func (s *Session) copyDisk(claim *corev1.PersistentVolumeClaim, wanted manifest.Disk) error {
-	if err := s.copyable(claim, wanted); err != nil {
+// Each step finds what an earlier call has done: the disk's PVC names its successor, the successor's PVC shows whether its
+// data is proven, and the Pod between them goes on without the call. A repeated call adopts all of it.
+func (s *Session) copyDisk(pvc *corev1.PersistentVolumeClaim, wanted manifest.Disk) error {
+	if err := s.copyable(pvc, wanted); err != nil {
 		return err
 	}
-	begun := claim.Annotations[manifest.AnnotationCopiedTo] != wanted.Name
-	if begun {
-		if err := s.abandonCopy(claim); err != nil {
-			return err
-		}
-		if err := s.Annotate(claim.Name, manifest.AnnotationCopiedTo, &wanted.Name); err != nil {
-			return err
-		}
+	pvc, err := s.beginCopy(pvc, wanted.Name)
+	if err != nil {
+		return err
 	}
-	successor, err := s.bringSuccessor(claim, wanted)
-	if err == nil && successor.Labels[manifest.LabelCopy] == manifest.CopyUnproven {
-		err = s.fillSuccessor(claim, successor)
+	successor, err := s.ensureSuccessor(pvc, wanted)
+	if err == nil {
+		err = s.fill(pvc, successor)
 	}
 	if err != nil {
-		return errors.Join(err, s.undoOwnCopy(claim, wanted.Name, begun))
+		return errors.Join(err, s.undoOwnCopy(pvc, wanted.Name))
 	}
-	return s.endCopy(claim.Name)
+	return nil
 }
 
-// undoOwnCopy undoes what this call has begun, or gone on with, of a copy that failed. What a repeated call goes on
-// with now stays, and so does a copy that is proven: another call has answered its name. begun tells that the copy
-// was this call's from the start.
-func (s *Session) undoOwnCopy(claim *corev1.PersistentVolumeClaim, successor string, begun bool) error {
+// beginCopy names the successor on the disk's PVC. A copy to another one is abandoned.
+func (s *Session) beginCopy(pvc *corev1.PersistentVolumeClaim, successor string) (*corev1.PersistentVolumeClaim, error) {
+	for pvc.Annotations[manifest.AnnotationCopiedTo] != successor {
+		abandoned, err := s.abandonCopy(pvc)
+		if err != nil {
+			return pvc, err
+		}
+		pvc = abandoned
+		if err := s.FreeFor(pvc, ""); err != nil {
+			return pvc, err
+		}
+		patch, err := manifest.BeginCopy(pvc, successor)
+		if err != nil {
+			return pvc, err
+		}
+		begun, err := s.Claims.Patch(s.Ctx, pvc.Name, patch)
+		if err == nil {
+			return begun, nil
+		}
+		if !errors.Is(err, kube.ErrConflict) && !errors.Is(err, kube.ErrNotFound) {
+			return pvc, err
+		}
+		if pvc, err = s.Claim(pvc.Name); err != nil {
+			return pvc, err
+		}
+	}
+	return pvc, nil
+}
+
+// undoOwnCopy removes what this call has made, or adopted, of a copy that failed. What a repeated call has adopted
+// since stays, and so does a copy that is proven: another call has answered with it.
+func (s *Session) undoOwnCopy(pvc *corev1.PersistentVolumeClaim, successor string) error {
 	undo, cancel := s.detached()
 	defer cancel()
-	pod, err := undo.Pods.Get(undo.Ctx, manifest.AttachmentName(claim.Name))
-	switch {
-	case errors.Is(err, kube.ErrNotFound):
-		if !begun {
+	if gone, err := undo.endOwnCopy(pvc.Name); !gone || err != nil {
+		return err
+	}
+	for {
+		found, err := undo.Claim(successor)
+		switch {
+		case call.DiskNotFound.In(err): // it was never made, or another call has removed it
+		case err != nil:
+			return err
+		case !undo.Owns(found) || found.Labels[manifest.LabelCopy] != manifest.CopyUnproven:
+			return nil
+		default:
+			err = undo.Claims.DeleteUnchanged(undo.Ctx, found)
+			if errors.Is(err, kube.ErrConflict) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return undo.unmarkOwn(pvc.Name, successor)
+	}
+}
+
+// endOwnCopy ends the Pod of the disk's copy if it is this call's, and reports that there is none any more.
+func (s *Session) endOwnCopy(disk string) (gone bool, err error) {
+	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))
+	if errors.Is(err, kube.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil || !IsCopy(pod) {
+		return false, err
+	}
+	return s.EndOwn(pod, call.Never)
+}
+
+// unmarkOwn removes the name of a successor that is gone from the disk's PVC.
+func (s *Session) unmarkOwn(disk, successor string) error {
+	for {
+		pvc, err := s.Claim(disk)
+		if call.DiskNotFound.In(err) {
 			return nil
 		}
-	case err != nil:
-		return err
-	case !IsCopy(pod):
-		return nil
-	default:
-		if mine, err := undo.EndOwn(pod); !mine || err != nil {
+		if err != nil || pvc.Annotations[manifest.AnnotationCopiedTo] != successor {
+			return err
+		}
+		if owner, ok := manifest.DiskOwnerOf(pvc); !ok || owner.VM != "" {
+			return nil
+		}
+		if _, err = s.unmark(pvc); !errors.Is(err, kube.ErrConflict) {
 			return err
 		}
 	}
-	found, err := undo.Claim(successor)
-	if err == nil && found.Labels[manifest.LabelCopy] != manifest.CopyUnproven {
-		return nil
-	}
-	if err != nil && !call.DiskNotFound.In(err) {
-		return err
-	}
-	return undo.undoCopy(claim, successor)
 }
 
 // copyable refuses, before anything is changed, a disk that is attached or cannot be read, and a class that does not
@@ -92,7 +145,9 @@ func (s *Session) copyable(claim *corev1.PersistentVolumeClaim, wanted manifest.
 	case holder.DeletionTimestamp != nil:
 		return call.CloudError.Errorf("disk %s is still being released in VM %s", claim.Name, holder.Labels[manifest.LabelVM])
 	default:
-		return AttachedError(holder)
+		if err := s.unattached(claim); err != nil {
+			return err
+		}
 	}
 	if err := readable(claim); err != nil {
 		return err
@@ -111,24 +166,21 @@ func (s *Session) copyable(claim *corev1.PersistentVolumeClaim, wanted manifest.
 	return err
 }
 
-type claimPlan = kube.Plan[*corev1.PersistentVolumeClaim]
-
-// bringSuccessor makes the successor's claim, of the disk's own class when no other is asked for.
-func (s *Session) bringSuccessor(claim *corev1.PersistentVolumeClaim, wanted manifest.Disk) (*corev1.PersistentVolumeClaim, error) {
+// ensureSuccessor creates the successor's PVC, or adopts it. It has the disk's own class when no other is asked for.
+func (s *Session) ensureSuccessor(pvc *corev1.PersistentVolumeClaim, wanted manifest.Disk) (*corev1.PersistentVolumeClaim, error) {
 	wanted.Namespace = s.Namespace
 	wanted.Snapshot = "" // its content is the disk's
-	wanted.StorageClass = cmp.Or(wanted.StorageClass, claim.Spec.StorageClassName)
-	err := s.Claims.Converge(s.Ctx, wanted.Name, func(left *corev1.PersistentVolumeClaim, exists bool) (plan claimPlan, err error) {
-		if exists && left.Annotations[manifest.AnnotationCopyOf] != claim.Name {
-			return plan, call.CloudError.Errorf("claim %s is in the way: it is no copy of disk %s", wanted.Name, claim.Name)
+	wanted.StorageClass = cmp.Or(wanted.StorageClass, pvc.Spec.StorageClassName)
+	successor, _, err := call.EnsureOwned(s.Call, s.Claims, wanted.Successor(pvc), call.Adopted(func(existing *corev1.PersistentVolumeClaim) (bool, error) {
+		switch {
+		case existing.Annotations[manifest.AnnotationCopyOf] != pvc.Name:
+			return false, call.CloudError.Errorf("PVC %s exists, and is not a copy of disk %s", wanted.Name, pvc.Name)
+		case existing.DeletionTimestamp != nil:
+			return false, s.Claims.AwaitGone(s.Ctx, existing)
 		}
-		plan.Create = wanted.Successor(claim)
-		return plan, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return s.Claims.Get(s.Ctx, wanted.Name)
+		return true, nil
+	}))
+	return successor, err
 }
 
 // readable refuses a disk that has a volume, and data in it, that cannot be had now: it is no empty disk.
@@ -140,26 +192,99 @@ func readable(claim *corev1.PersistentVolumeClaim) error {
 		"Bring that volume back (kubectl describe pvc %s)", claim.Name, claim.Status.Phase, claim.Spec.VolumeName, claim.Name)
 }
 
-// fillSuccessor copies the data and marks the successor as proven. A disk that never had a volume has no data.
-func (s *Session) fillSuccessor(claim, successor *corev1.PersistentVolumeClaim) error {
-	if !kube.NeverBound(claim) {
-		machine, own, err := s.machineFor(claim)
-		if err != nil {
-			return err
-		}
-		wanted := manifest.Copy{Old: claim, New: successor, Machine: machine, Director: s.Director, Call: s.ID()}
-		if own {
-			wanted.Node = machine.Spec.NodeName
-		}
-		pod, err := s.bringCopy(wanted.Pod())
-		if err != nil {
-			return err
-		}
-		if err := s.awaitCopy(pod); err != nil {
-			return err
-		}
+// fill copies the data and marks the successor as proven, unless it is. A disk that never had a volume has no data.
+func (s *Session) fill(pvc, successor *corev1.PersistentVolumeClaim) error {
+	if successor.Labels[manifest.LabelCopy] != manifest.CopyUnproven {
+		return s.endCopy(pvc.Name)
 	}
-	return s.labelCopy(successor.Name, new(manifest.CopyProven))
+	if kube.NeverBound(pvc) {
+		return s.prove(pvc, successor)
+	}
+	pod, err := s.runCopy(pvc, successor)
+	if err != nil {
+		return err
+	}
+	if err := s.prove(pvc, successor); err != nil {
+		return err
+	}
+	if err := s.endCopy(pvc.Name); err != nil {
+		return err
+	}
+	return s.releaseCopy(pvc.Name, successor, pod)
+}
+
+// runCopy runs the Pod that copies the data, as the owner of the disk, until it has succeeded.
+func (s *Session) runCopy(pvc, successor *corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
+	machine, own, err := s.machineFor(pvc)
+	if err != nil {
+		return nil, err
+	}
+	wanted := manifest.Copy{Old: pvc, New: successor, Machine: machine, Director: s.Director}
+	if own {
+		wanted.Node = machine.Spec.NodeName
+	}
+	pod, err := s.ensureCopy(wanted.Pod())
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.assign(pvc, manifest.DiskOwner{Pod: pod.UID},
+		func(now *corev1.PersistentVolumeClaim) error { return s.copyPermitted(now, successor.Name) },
+		func(now *corev1.PersistentVolumeClaim) ([]byte, error) {
+			return manifest.AssignCopy(now, successor.Name, pod.UID)
+		})
+	if err != nil {
+		return nil, err
+	}
+	if pod, err = s.start(pod); err != nil {
+		return nil, err
+	}
+	return pod, s.awaitCopy(pod)
+}
+
+// copyPermitted refuses a disk that has become a VM's, or is copied to another successor, since the copy was begun.
+func (s *Session) copyPermitted(pvc *corev1.PersistentVolumeClaim, successor string) error {
+	if to := pvc.Annotations[manifest.AnnotationCopiedTo]; to != "" && to != successor {
+		return call.InUse(call.CloudError.Errorf("disk %s is being copied to disk %s by another update_disk", pvc.Name, to))
+	}
+	return s.FreeFor(pvc, "")
+}
+
+// prove marks the successor as proven, if it is the one that was filled.
+func (s *Session) prove(pvc, successor *corev1.PersistentVolumeClaim) error {
+	_, err := s.advanceCopy(successor, manifest.CopyUnproven, manifest.CopyProven)
+	if !errors.Is(err, kube.ErrConflict) && !call.DiskNotFound.In(err) {
+		return err
+	}
+	now, err := s.Claims.Get(s.Ctx, successor.Name)
+	switch {
+	case err == nil && now.UID == successor.UID && now.Labels[manifest.LabelCopy] != manifest.CopyUnproven:
+		return nil // by this request, the answer to which was lost, or by a repeated call
+	case err != nil && !errors.Is(err, kube.ErrNotFound):
+		return err
+	}
+	return s.supersededCopy(pvc.Name)
+}
+
+// releaseCopy makes the disk free. That its copy was its owner until then shows that nobody has written to it meanwhile.
+func (s *Session) releaseCopy(disk string, successor *corev1.PersistentVolumeClaim, pod *corev1.Pod) error {
+	patch, err := manifest.ReleaseDisk(manifest.DiskOwner{Pod: pod.UID})
+	if err != nil {
+		return err
+	}
+	_, err = s.Claims.PatchIf(s.Ctx, disk, patch)
+	if !errors.Is(err, kube.ErrConflict) && !errors.Is(err, kube.ErrNotFound) {
+		return err
+	}
+	// The answer to this request was lost, or a repeated call has released the disk; unless another call has abandoned the copy.
+	now, err := s.Claim(successor.Name)
+	if call.DiskNotFound.In(err) || err == nil && now.UID != successor.UID {
+		return s.supersededCopy(disk)
+	}
+	return err
+}
+
+func (s *Session) supersededCopy(disk string) error {
+	return call.CloudError.Errorf("the copy of disk %s was ended by someone else", disk)
 }
 
 // machineFor returns a VM whose image has what the copy needs: the one of the disk's own instance, or
@@ -185,23 +310,23 @@ func (s *Session) machineFor(claim *corev1.PersistentVolumeClaim) (machine *core
 	return machine, false, nil
 }
 
-// bringCopy makes the Pod, or returns the one that an earlier call has made. One that failed is replaced.
-func (s *Session) bringCopy(wanted *corev1.Pod) (*corev1.Pod, error) {
-	pod, made, err := s.BringHelper(wanted, func(left *corev1.Pod) (bool, error) {
+// ensureCopy creates the Pod, or adopts the one that an earlier call has made. One that failed is replaced.
+func (s *Session) ensureCopy(wanted *corev1.Pod) (*corev1.Pod, error) {
+	pod, _, err := s.EnsureHelper(wanted, func(left *corev1.Pod) (bool, error) {
 		switch {
 		case left.DeletionTimestamp != nil:
 			return false, s.AwaitGone(left)
 		case !IsCopy(left):
+			if superseded, err := s.EndSuperseded(left); superseded || err != nil {
+				return false, err
+			}
 			return false, AttachedError(left)
 		case failed(left) || !slices.Equal(left.OwnerReferences, wanted.OwnerReferences):
 			return false, s.End(left)
 		}
 		return true, nil
 	})
-	if err != nil || made {
-		return pod, err
-	}
-	return s.Adopt(pod)
+	return pod, err
 }
 
 func failed(pod *corev1.Pod) bool {
@@ -215,7 +340,7 @@ func (s *Session) awaitCopy(pod *corev1.Pod) error {
 	await := func(ctx context.Context, enough func(*corev1.Pod) bool) error {
 		return s.Pods.Await(ctx, kube.Selection{Name: pod.Name}, kube.At(pod), func(present []*corev1.Pod) (bool, error) {
 			if len(present) == 0 || present[0].UID != pod.UID || present[0].DeletionTimestamp != nil {
-				return false, call.CloudError.Errorf("the copy of disk %s was ended by someone else", disk)
+				return false, s.supersededCopy(disk)
 			}
 			*pod = *present[0]
 			over, well := manifest.Outcome(pod)

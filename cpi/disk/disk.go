@@ -1,7 +1,7 @@
 // Package disk serves the methods about persistent disks: a disk is a PersistentVolumeClaim.
 //
 // It knows neither machines nor networks. What it has to know of who uses a disk it reads from the disk's
-// attachment, a Pod whose name says which disk it is for, and from the claim itself; see holder.go.
+// attachment, a Pod whose name says which disk it is for, and from the claim itself; see owner.go.
 package disk
 
 import (
@@ -73,13 +73,17 @@ func isDisk(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Labels[manifest.LabelRole] == manifest.RoleDisk
 }
 
-// Has reports whether there is such a disk.
+// Has reports whether there is such a disk. A disk whose PVC somebody deletes while a VM has it exists as long as that VM
+// uses it: the director would otherwise offer to forget it.
 func (s *Session) Has(cid string) (bool, error) {
-	_, err := s.Claim(cid)
-	if call.DiskNotFound.In(err) {
+	pvc, err := s.Claims.Get(s.Ctx, cid)
+	if errors.Is(err, kube.ErrNotFound) {
 		return false, nil
 	}
-	return err == nil, err
+	if err != nil {
+		return false, err
+	}
+	return isDisk(pvc) && (pvc.DeletionTimestamp == nil || pvc.Labels[manifest.LabelVM] != ""), nil
 }
 
 // Delete removes a disk that no VM uses, and waits until its claim is gone. The claim is deleted only as it was when
@@ -99,7 +103,7 @@ func (s *Session) Delete(cid string) error {
 		if err := s.unattached(claim); err != nil {
 			return err
 		}
-		if err := s.SettleCopy(claim); err != nil {
+		if claim, err = s.SettleCopy(claim); err != nil {
 			return err
 		}
 		err = s.Claims.DeleteUnchanged(s.Ctx, claim)
@@ -122,15 +126,5 @@ func (s *Session) SetMetadata(cid string, metadata map[string]any) error {
 	if errors.Is(err, kube.ErrNotFound) || err == nil && claim.DeletionTimestamp != nil {
 		return call.NoDisk(cid)
 	}
-	return err
-}
-
-// Annotate sets an annotation of the disk's claim, or removes it when value is nil.
-func (s *Session) Annotate(cid, key string, value *string) error {
-	patch, err := manifest.SetAnnotation(key, value)
-	if err != nil {
-		return err
-	}
-	_, err = s.Claims.Patch(s.Ctx, cid, patch)
 	return err
 }

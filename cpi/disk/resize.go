@@ -97,18 +97,30 @@ func (s *Session) noteSize(claim *corev1.PersistentVolumeClaim, sizeMiB int64) e
 	}
 }
 
-// requestRoom makes the claim ask for this much. A larger request, which an expansion that failed or whose
-// call was killed has left, is taken back only where Kubernetes allows it: to more than the volume has.
+// requestRoom makes the claim ask for this much, unless a VM has got the disk since the call has looked. A larger request,
+// which an expansion that failed or whose call was killed has left, is taken back only where Kubernetes allows it: to more
+// than the volume has.
 func (s *Session) requestRoom(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
-	asked, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
-	if wanted.Cmp(asked) == 0 || wanted.Cmp(asked) < 0 && wanted.Cmp(has) <= 0 {
-		return claim, nil
+	for {
+		asked, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
+		if wanted.Cmp(asked) == 0 || wanted.Cmp(asked) < 0 && wanted.Cmp(has) <= 0 {
+			return claim, nil
+		}
+		patch, err := manifest.RequestStorage(claim, wanted)
+		if err != nil {
+			return nil, err
+		}
+		asking, err := s.Claims.Patch(s.Ctx, claim.Name, patch)
+		if !errors.Is(err, kube.ErrConflict) {
+			return asking, err
+		}
+		if claim, err = s.Claim(claim.Name); err != nil {
+			return nil, err
+		}
+		if err := s.unattached(claim); err != nil {
+			return nil, err
+		}
 	}
-	patch, err := manifest.RequestStorage(wanted)
-	if err != nil {
-		return nil, err
-	}
-	return s.Claims.Patch(s.Ctx, claim.Name, patch)
 }
 
 // expandable refuses a claim whose class cannot expand it.

@@ -42,7 +42,7 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 	if inPlace {
 		return cid, s.updateInPlace(claim, sizeMiB, wanted)
 	}
-	if err := s.takeOver(claim); err != nil {
+	if claim, err = s.takeOver(claim); err != nil {
 		return "", err
 	}
 	s.Detail("to disk " + successor)
@@ -107,7 +107,8 @@ func (s *Session) updateInPlace(claim *corev1.PersistentVolumeClaim, sizeMiB int
 	if err := s.unattached(claim); err != nil {
 		return err
 	}
-	if err := s.SettleCopy(claim); err != nil {
+	claim, err := s.SettleCopy(claim)
+	if err != nil {
 		return err
 	}
 	has, err := SizeOf(claim)

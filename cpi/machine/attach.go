@@ -40,7 +40,7 @@ func (s *Session) Attach(vm, cid string) (DiskHint, error) {
 	if err := s.attachable(claim, machine, attachments); err != nil {
 		return hint, err
 	}
-	if err := s.disks().SettleCopy(claim); err != nil {
+	if claim, err = s.disks().SettleCopy(claim); err != nil {
 		return hint, err
 	}
 	attachment, mine, err := s.bringAttached(claim, machine)
@@ -85,22 +85,19 @@ func migratable(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod, attach
 	return nil
 }
 
-// bringAttached attaches the disk, and leaves nothing behind when that fails. mine tells that it was not
-// attached before.
+// bringAttached attaches the disk, and leaves nothing behind when that fails. mine tells that this call has attached it, or
+// has adopted an attachment that was not ready.
 func (s *Session) bringAttached(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod) (attachment *corev1.Pod, mine bool, err error) {
-	attachment, mine, err = s.bringAttachment(claim, machine)
-	if err != nil {
+	claim, attachment, mine, err = s.ensureAttachment(claim, machine)
+	if attachment == nil {
 		return nil, false, err
-	}
-	if mine {
-		claim, err = s.disks().Assign(claim, machine.Name)
 	}
 	if err == nil && attachment.DeletionTimestamp == nil {
 		depends := append(s.NodeFails(machine.Spec.NodeName), s.disks().ProvisioningFails(claim)...)
 		err = s.awaitAttachment(attachment, append(depends, s.findsRoom(attachment)))
 	}
 	if err == nil {
-		err = s.disks().Use(claim, machine.Name)
+		err = s.disks().MarkFormatted(claim, machine.Name, attachment.UID)
 	}
 	if err != nil && mine {
 		err = errors.Join(err, s.undoAttachment(attachment))
@@ -108,38 +105,70 @@ func (s *Session) bringAttached(claim *corev1.PersistentVolumeClaim, machine *co
 	return attachment, mine, err
 }
 
-// bringAttachment makes the attachment, or returns the one that is there already for the same VM.
-// mine tells that this call made it.
-func (s *Session) bringAttachment(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod) (attachment *corev1.Pod, mine bool, err error) {
+// ensureAttachment creates the attachment Pod, or adopts the one that exists for the same VM, makes it the owner of the
+// disk, and lets it start. The Pod is returned as soon as there is one, with an error too.
+func (s *Session) ensureAttachment(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod) (
+	pvc *corev1.PersistentVolumeClaim, attachment *corev1.Pod, mine bool, err error) {
+
 	wanted, err := s.attachmentOf(claim, machine)
 	if err != nil {
-		return nil, false, err
+		return claim, nil, false, err
 	}
-	return s.BringHelper(wanted.Pod(), func(left *corev1.Pod) (bool, error) {
+	pod := s.PodOptions.Equip(wanted.Pod())
+	attachment, created, err := call.EnsureOwned(s.Call, s.Pods, pod, func(existing *corev1.Pod) (call.Verdict, error) {
+		keep, err := s.judgeAttachment(existing, machine)
 		switch {
-		case left.DeletionTimestamp != nil && left.Labels[manifest.LabelVM] == machine.Name && !released(left):
-			return s.stillHolds(left)
-		case left.DeletionTimestamp != nil:
-			err := s.AwaitGone(left)
-			return false, s.ExplainTimeout(left, err, fmt.Sprintf("disk %s stays with VM %s, which it is being detached from, "+
-				"until nothing there uses it", left.Labels[manifest.LabelDisk], left.Labels[manifest.LabelVM]))
-		case disk.IsCopy(left):
-			return false, disk.CopyingError(left)
-		case left.Labels[manifest.LabelVM] != machine.Name:
-			return false, disk.AttachedError(left)
-		case releasing(left) && !kube.Finished(left):
-			// A detach_disk is, or was, at it: what its proof finds decides.
-			err := s.awaitProof(left)
-			if errors.Is(err, call.ErrLost) {
-				return true, nil
-			}
-			return false, err
-		case released(left) || kube.Finished(left):
-			// A detach_disk that was cut short, or an eviction: finish the former before a new one.
-			return false, s.End(left)
+		case !keep || err != nil:
+			return call.Retry, err
+		case answered(existing):
+			return call.Share, nil
 		}
-		return true, nil
+		return call.Adopt, nil
 	})
+	if err != nil {
+		return claim, nil, false, err
+	}
+	mine = created || !kube.Ready(attachment)
+	claim, attachment, err = s.disks().Own(claim, machine.Name, attachment, func(now *corev1.PersistentVolumeClaim) error {
+		if err := s.disks().FreeFor(now, machine.Name); err != nil {
+			return err
+		}
+		return disk.Settled(now)
+	})
+	return claim, attachment, mine, err
+}
+
+// judgeAttachment reports whether the Pod that has the attachment's name attaches the disk to this VM. One that is on its
+// way out is waited for.
+func (s *Session) judgeAttachment(existing, machine *corev1.Pod) (keep bool, err error) {
+	vm := existing.Labels[manifest.LabelVM]
+	switch {
+	case existing.DeletionTimestamp != nil && vm == machine.Name && !released(existing):
+		return s.stillHolds(existing)
+	case existing.DeletionTimestamp != nil:
+		err := s.AwaitGone(existing)
+		return false, s.ExplainTimeout(existing, err, fmt.Sprintf("disk %s stays with VM %s, which it is being detached from, "+
+			"until nothing there uses it", existing.Labels[manifest.LabelDisk], vm))
+	case disk.IsCopy(existing), vm != machine.Name:
+		if superseded, err := s.disks().EndSuperseded(existing); superseded || err != nil {
+			return false, err
+		}
+		if disk.IsCopy(existing) {
+			return false, disk.CopyingError(existing)
+		}
+		return false, disk.AttachedError(existing)
+	case releasing(existing) && !kube.Finished(existing):
+		// A detach_disk is, or was, at it: what its proof finds decides.
+		err := s.awaitProof(existing)
+		if errors.Is(err, call.ErrLost) {
+			return true, nil
+		}
+		return false, err
+	case released(existing) || kube.Finished(existing):
+		// A detach_disk that was cut short, or an eviction: finish the former before a new one.
+		return false, s.End(existing)
+	}
+	return true, nil
 }
 
 // leavePatience is how long an attachment that was told to end may take when its device is free.
@@ -225,17 +254,29 @@ func failure(attachment *corev1.Pod) string {
 	return ""
 }
 
-// undoAttachment removes what a failed attach_disk made. On a node that does not answer it stays behind,
-// to be removed with its VM: the call's error says so already.
+// answered reports that a call may have answered with this attachment: it is ready, and the VM has the disk with that. No call
+// that fails removes it.
+func answered(attachment *corev1.Pod) bool {
+	return kube.Ready(attachment) && !manifest.Recreated(attachment)
+}
+
+// undoAttachment removes what a failed attach_disk made, unless another call has adopted it, or answered with it. On a node that does not answer
+// it stays behind, to be removed with its VM: the call's error says so already.
 func (s *Session) undoAttachment(attachment *corev1.Pod) error {
 	undo, cancel := s.detached()
 	defer cancel()
-	err := undo.End(attachment)
+	gone, err := undo.EndOwn(attachment, answered)
 	if errors.Is(err, call.ErrNodeSilent) {
 		return nil
 	}
-	if err != nil {
+	if !gone || err != nil {
 		return err
 	}
-	return undo.disks().Free(attachment.Labels[manifest.LabelDisk])
+	_, err = undo.disks().Release(attachment.Labels[manifest.LabelDisk], ownerBy(attachment))
+	return err
+}
+
+// ownerBy is the record of a disk that this Pod attaches.
+func ownerBy(attachment *corev1.Pod) manifest.DiskOwner {
+	return manifest.DiskOwner{VM: attachment.Labels[manifest.LabelVM], Pod: attachment.UID}
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/agentsettings"
+	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/manifest"
 )
@@ -35,7 +36,7 @@ func (p *placement) bring(vm manifest.VM, settings agentsettings.Files) (*corev1
 			return pod, err
 		}
 		s.Log.Info("the node that was chosen cannot have the VM's disks", "vm", pod.Name, "node", node, "reason", full)
-		if mine, err := s.EndOwn(pod); err != nil || !mine {
+		if gone, err := s.EndOwn(pod, call.Never); err != nil || !gone {
 			return pod, err
 		}
 		p.full = append(p.full, node+": "+full)

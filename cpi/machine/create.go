@@ -183,9 +183,16 @@ func (s *Session) bringSettings(vm manifest.VM, settings agentsettings.Files, po
 func (s *Session) undo(pod *corev1.Pod) error {
 	undo, cancel := s.detached()
 	defer cancel()
-	mine, err := undo.EndOwn(pod)
-	if !mine {
+	if origin := undo.strategyOf(pod).origin(pod); origin != nil {
+		mine, err := recreate{undo}.removeOwnTemplate(origin)
+		if !mine || err != nil {
+			return err
+		}
+		return undo.LeaveBudget(pod)
+	}
+	gone, err := undo.EndOwn(pod, call.Never)
+	if !gone || err != nil {
 		return err
 	}
-	return errors.Join(err, undo.removeRest(pod), undo.LeaveBudget(pod))
+	return errors.Join(undo.removeRest(pod), undo.LeaveBudget(pod))
 }

@@ -11,8 +11,8 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Delete removes the machine first, so that nothing uses its disks any more, and then their
-// attachments. The disks stay. The Secret is left to the garbage collector.
+// Delete removes the machine first, so that nothing uses its disks any more, then their
+// attachments, and then makes the disks free, which stay. The Secret is left to the garbage collector.
 //
 // On a node that does not answer the machine's deletion is asked for as well, and the call fails: the
 // machine is gone when the node has come back, or the operator has said that it is off.
@@ -26,7 +26,11 @@ func (s *Session) Delete(vm string) error {
 		return err
 	}
 	if len(found.Items) == 0 && origin == nil {
-		return call.NoVM(vm)
+		released, err := s.disks().ReleaseFrom(vm)
+		if err == nil && !released {
+			return call.NoVM(vm)
+		}
+		return err
 	}
 	s.aboutDoomed(found.Items, origin)
 	deletion := deletion{session: s, origin: origin, asked: map[types.UID]bool{}}
@@ -36,6 +40,9 @@ func (s *Session) Delete(vm string) error {
 		return len(present) == 0, deletion.proceed(present)
 	})
 	if len(left) == 0 {
+		if err == nil {
+			_, err = s.disks().ReleaseFrom(vm)
+		}
 		return err
 	}
 	stuck := left[0]

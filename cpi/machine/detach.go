@@ -35,7 +35,7 @@ func (s *Session) lostAttachment(vm, cid string) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	holder, err := s.disks().HolderOf(claim)
+	holder, err := s.disks().OwnerOf(claim)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,11 @@ func (s *Session) lostAttachment(vm, cid string) (*corev1.Pod, error) {
 	if !there {
 		return nil, call.NoVM(vm)
 	}
-	return nil, call.DiskNotAttached.Errorf("disk %s is not attached to VM %s", cid, vm)
+	return nil, notAttached(cid, vm)
+}
+
+func notAttached(cid, vm string) error {
+	return call.DiskNotAttached.Errorf("disk %s is not attached to VM %s", cid, vm)
 }
 
 // regained is the disk's attachment after it was brought back.
@@ -80,7 +84,7 @@ func (p hotPlug) take(vm string, attachment *corev1.Pod) error {
 		free, err := p.release(attachment)
 		if err == nil && !free {
 			if free, err = p.over(vm); free {
-				err = errors.Join(p.End(attachment), p.disks().Free(cid))
+				err = p.endReleased(attachment)
 			}
 		}
 		switch {
@@ -97,6 +101,15 @@ func (p hotPlug) take(vm string, attachment *corev1.Pod) error {
 			return err
 		}
 	}
+}
+
+// endReleased ends the attachment of a VM that uses nothing any more.
+func (p hotPlug) endReleased(attachment *corev1.Pod) error {
+	if err := p.End(attachment); err != nil {
+		return err
+	}
+	_, err := p.disks().Release(attachment.Labels[manifest.LabelDisk], ownerBy(attachment))
+	return err
 }
 
 // over reports that the machine uses nothing, because it has ended.
@@ -132,6 +145,9 @@ func (p hotPlug) release(attachment *corev1.Pod) (free bool, err error) {
 		return p.leave(attachment)
 	}
 	proof, err := p.beginProof(attachment)
+	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
+		return false, nil // somebody else has ended it meanwhile
+	}
 	if err != nil {
 		return false, err
 	}
@@ -141,7 +157,7 @@ func (p hotPlug) release(attachment *corev1.Pod) (free bool, err error) {
 // beginProof adds the container that proves the device free to the attachment's Pod, and returns its name.
 func (p hotPlug) beginProof(attachment *corev1.Pod) (string, error) {
 	release := manifest.Release(attachment)
-	patch, err := manifest.AddRelease(release)
+	patch, err := manifest.AddRelease(attachment, release)
 	if err != nil {
 		return "", err
 	}
@@ -160,7 +176,7 @@ func (p hotPlug) beginProof(attachment *corev1.Pod) (string, error) {
 // A proof whose image cannot be had, as where each start of a container asks the registry (AlwaysPullImages), is given
 // up: the attachment is deleted, and proves the disk free by leaving.
 func (p hotPlug) awaitRelease(attachment *corev1.Pod, proof string) (free bool, err error) {
-	unpulled, asked := false, false
+	unpulled, asked, again := false, false, false
 	depends := p.NodeFails(attachment.Spec.NodeName)
 	if proof != "" {
 		depends = append(depends, p.Starts(attachment.Name, proof))
@@ -176,7 +192,7 @@ func (p hotPlug) awaitRelease(attachment *corev1.Pod, proof string) (free bool, 
 			return false, err
 		}
 		asked = true
-		if err := p.disks().Free(attachment.Labels[manifest.LabelDisk]); err != nil {
+		if again, err = p.free(attachment); err != nil {
 			return false, err
 		}
 		return false, p.Pods.Delete(p.Ctx, attachment)
@@ -184,7 +200,14 @@ func (p hotPlug) awaitRelease(attachment *corev1.Pod, proof string) (free bool, 
 	if unpulled && err == nil {
 		return p.leave(attachment)
 	}
-	return asked, p.explainRelease(attachment, err)
+	return asked && !again, p.explainRelease(attachment, err)
+}
+
+// free releases the disk, which is proven to be free. again reports that the VM has it once more, by another attachment.
+func (p hotPlug) free(attachment *corev1.Pod) (again bool, err error) {
+	owner := ownerBy(attachment)
+	now, err := p.disks().Release(attachment.Labels[manifest.LabelDisk], owner)
+	return now.VM == owner.VM && now.Pod != owner.Pod, err
 }
 
 // leave has the attachment end when its device is free.
@@ -204,7 +227,9 @@ func (p hotPlug) awaitLeave(attachment *corev1.Pod) (left bool, err error) {
 		return now == nil, nil
 	})
 	if left && err == nil {
-		err = p.disks().Free(attachment.Labels[manifest.LabelDisk])
+		var again bool
+		again, err = p.free(attachment)
+		left = !again
 	}
 	return left, p.explainRelease(attachment, err)
 }

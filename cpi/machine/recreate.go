@@ -47,7 +47,7 @@ func (recreate) accept(claim *corev1.PersistentVolumeClaim, machine *corev1.Pod)
 // bring makes what such a machine is made from, and its Pod. When there is no Pod in the end, the
 // rest goes too.
 func (r recreate) bring(vm manifest.VM) (*corev1.Pod, error) {
-	template, err := r.bringTemplate(vm)
+	template, err := r.ensureTemplate(vm)
 	if err != nil {
 		return nil, err
 	}
@@ -55,27 +55,54 @@ func (r recreate) bring(vm manifest.VM) (*corev1.Pod, error) {
 	if err = r.bringStorage(vm, template); err == nil {
 		pod, err = r.bringMachine(template)
 	}
-	if err == nil && pod.Annotations[manifest.AnnotationCall] != r.ID() {
-		pod, err = r.Adopt(pod)
+	if err == nil && !r.Owns(pod) {
+		pod, err = r.adoptPod(pod)
 	}
 	if err == nil {
 		return pod, nil
 	}
 	undo, cancel := r.detached()
 	defer cancel()
-	return nil, errors.Join(err, recreate{undo}.removeTemplate(template))
+	_, undone := recreate{undo}.removeOwnTemplate(template)
+	return nil, errors.Join(err, undone)
 }
 
-// bringTemplate makes the machine's PodTemplate, in the place of the one of an earlier try with another
-// request.
-func (r recreate) bringTemplate(vm manifest.VM) (*corev1.PodTemplate, error) {
-	template, _, err := r.Templates.Bring(r.Ctx, vm.Template(), func(left *corev1.PodTemplate) (bool, error) {
-		if left.DeletionTimestamp == nil && left.Annotations[manifest.AnnotationDigest] == vm.Digest {
+// adoptPod makes the Pod this call's own, whatever others report of it meanwhile.
+func (r recreate) adoptPod(pod *corev1.Pod) (*corev1.Pod, error) {
+	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: r.ID()})
+	if err != nil {
+		return nil, err
+	}
+	return r.Pods.Patch(r.Ctx, pod.Name, patch)
+}
+
+// ensureTemplate creates the machine's PodTemplate, or adopts the one of an earlier try with the same request; one with
+// another request is replaced.
+func (r recreate) ensureTemplate(vm manifest.VM) (*corev1.PodTemplate, error) {
+	template, _, err := call.EnsureOwned(r.Call, r.Templates, vm.Template(), call.Adopted(func(existing *corev1.PodTemplate) (bool, error) {
+		if existing.DeletionTimestamp == nil && existing.Annotations[manifest.AnnotationDigest] == vm.Digest {
 			return true, nil
 		}
-		return false, r.removeTemplate(left)
-	})
+		return false, r.removeTemplate(existing)
+	}))
 	return template, err
+}
+
+// removeOwnTemplate removes what a create_vm that fails has made, unless a repeated one has adopted it. Without the
+// template no call creates the Pod again.
+func (r recreate) removeOwnTemplate(template *corev1.PodTemplate) (mine bool, err error) {
+	mine, err = call.DeleteOwn(r.Call, r.Templates, template, call.Never)
+	if !mine || err != nil {
+		return mine, err
+	}
+	pod, err := r.Pods.Get(r.Ctx, template.Name)
+	if errors.Is(err, kube.ErrNotFound) || err == nil && !kube.OwnedBy(pod, template.UID) {
+		return true, r.Templates.AwaitGone(r.Ctx, template)
+	}
+	if err != nil {
+		return true, err
+	}
+	return true, r.remove(pod)
 }
 
 // bringStorage makes the claim of the machine's own storage.
@@ -169,15 +196,19 @@ func (r recreate) give(disk *corev1.PersistentVolumeClaim, machine, attachment *
 	}
 	machine, err = r.bringUp(template)
 	if err == nil {
-		_, _, err := r.bringAttachment(disk, machine) // a detach_disk may have ended it meanwhile
+		_, _, _, err := r.ensureAttachment(disk, machine) // a detach_disk may have ended it meanwhile
 		return err
 	}
-	if mine {
-		undo, cancel := r.detachedFor(r.AttachTime)
-		defer cancel()
-		err = errors.Join(err, recreate{undo}.returnFrom(template.Name, attachment))
+	if !mine {
+		return err
 	}
-	return err
+	undo, cancel := r.detachedFor(r.AttachTime)
+	defer cancel()
+	now, unknown := undo.Pods.Get(undo.Ctx, attachment.Name)
+	if unknown == nil && now.UID == attachment.UID && !r.Owns(now) {
+		return err // a repeated call has adopted it
+	}
+	return errors.Join(err, recreate{undo}.returnFrom(template.Name, attachment))
 }
 
 // take makes the machine again without the disk, ends the attachment, and waits until the machine is up.
@@ -220,7 +251,8 @@ func (r recreate) withdraw(vm string, attachment *corev1.Pod) (*corev1.Pod, *cor
 	if err := r.End(attachment); err != nil {
 		return nil, nil, err
 	}
-	return machine, template, r.disks().Free(disk)
+	_, err = r.disks().Release(disk, ownerBy(attachment))
+	return machine, template, err
 }
 
 // reboot makes the machine again as it is.

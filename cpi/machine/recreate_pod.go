@@ -94,7 +94,7 @@ func (r recreate) attachAll(machine *corev1.Pod, attachments []*corev1.Pod) erro
 		if err != nil {
 			return err
 		}
-		if _, _, err := r.bringAttachment(claim, machine); err != nil {
+		if _, _, _, err := r.ensureAttachment(claim, machine); err != nil {
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ func lacking(machine *corev1.Pod, attachments []*corev1.Pod) []string {
 // bringUp makes the Pod of the template and waits until the machine is up, with the disks and the addresses
 // that it is to have.
 func (r recreate) bringUp(template *corev1.PodTemplate) (*corev1.Pod, error) {
-	for {
+	for wait := kube.Turns(); ; wait(r.Ctx) {
 		machine, err := r.bringMachine(template)
 		if err != nil {
 			return nil, err

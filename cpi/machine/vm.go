@@ -70,7 +70,7 @@ func disksOf(attachments []*corev1.Pod) []string {
 // withAttachments returns the machine's Pod and those of its disks. A machine that is made again for each
 // disk gets what it lacks of them.
 func (s *Session) withAttachments(vm string) (machine *corev1.Pod, attachments []*corev1.Pod, err error) {
-	for {
+	for wait := kube.Turns(); ; wait(s.Ctx) {
 		found, _, err := s.PodsOf(vm)
 		if err != nil {
 			return nil, nil, err

@@ -73,6 +73,7 @@ func (a Attachment) Pod() *corev1.Pod {
 	}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(attachmentGrace))
+	gate(pod)
 	if a.VM.Spec.NodeName != "" {
 		pod.Spec.Affinity = onNode(a.VM.Spec.NodeName)
 	} else {
@@ -156,11 +157,12 @@ func Release(attachment *corev1.Pod) corev1.EphemeralContainer {
 }
 
 // AddRelease is the strategic merge patch, for the subresource ephemeralcontainers, that adds the container
-// to the attachment's Pod.
-func AddRelease(release corev1.EphemeralContainer) ([]byte, error) {
-	return json.Marshal(map[string]any{"spec": map[string]any{
-		"ephemeralContainers": []corev1.EphemeralContainer{release},
-	}})
+// to exactly this attachment Pod.
+func AddRelease(attachment *corev1.Pod, release corev1.EphemeralContainer) ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": attachment.UID},
+		"spec":     map[string]any{"ephemeralContainers": []corev1.EphemeralContainer{release}},
+	})
 }
 
 // IsRelease reports whether the ephemeral container of this name proves the device free.

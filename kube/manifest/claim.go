@@ -79,38 +79,33 @@ func IsReserved(claim *corev1.PersistentVolumeClaim) bool {
 }
 
 // Relabel is the strategic merge patch that gives the disk's claim the labels and annotations that are asked
-// for; nil when it has them.
+// for; nil when it has them. It names nothing else, so that it changes nothing that another call has changed meanwhile.
 func (d Disk) Relabel(claim *corev1.PersistentVolumeClaim) ([]byte, error) {
-	labels, annotations := maps.Clone(claim.Labels), maps.Clone(claim.Annotations)
-	maps.Copy(labels, d.Labels)
-	maps.Copy(annotations, d.Annotations)
+	wanted := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{}}
+	for key, value := range d.Labels {
+		if has, ok := claim.Labels[key]; !ok || has != value {
+			wanted.Labels[key] = &value
+		}
+	}
+	annotations := maps.Clone(d.Annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
 	if d.SnapshotClass != "" {
 		annotations[AnnotationSnapshotClass] = d.SnapshotClass
 	}
 	if d.Reserve != IsReserved(claim) {
 		annotations[AnnotationReserve] = strconv.FormatBool(d.Reserve)
 	}
-	if maps.Equal(labels, claim.Labels) && maps.Equal(annotations, claim.Annotations) {
+	for key, value := range annotations {
+		if has, ok := claim.Annotations[key]; !ok || has != value {
+			wanted.Annotations[key] = value
+		}
+	}
+	if len(wanted.Labels) == 0 && len(wanted.Annotations) == 0 {
 		return nil, nil
 	}
-	described := Metadata{Labels: map[string]*string{}, Annotations: annotations}
-	for key, value := range d.Labels {
-		described.Labels[key] = &value
-	}
-	return described.Patch()
-}
-
-// Use is the strategic merge patch by which a disk's claim says which machine uses it, and, as it was attached, that
-// it has its filesystem; nil when it says so.
-func Use(claim *corev1.PersistentVolumeClaim, vm string) ([]byte, error) {
-	if claim.Labels[LabelVM] == vm && (IsDirectory(claim) || Formatted(claim)) {
-		return nil, nil
-	}
-	used := Metadata{Labels: map[string]*string{LabelVM: &vm}}
-	if !IsDirectory(claim) {
-		used.Annotations = map[string]string{AnnotationFormatted: "true"}
-	}
-	return used.Patch()
+	return wanted.Patch()
 }
 
 // Formatted reports that the disk had a filesystem once.
@@ -119,10 +114,11 @@ func Formatted(claim *corev1.PersistentVolumeClaim) bool {
 	return formatted
 }
 
-// RequestStorage is the strategic merge patch by which a claim asks for this much.
-func RequestStorage(amount resource.Quantity) ([]byte, error) {
+// RequestStorage is the strategic merge patch by which a claim asks for this much, if it is still as it was read.
+func RequestStorage(claim *corev1.PersistentVolumeClaim, amount resource.Quantity) ([]byte, error) {
 	return json.Marshal(map[string]any{
-		"spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": amount}}},
+		"metadata": map[string]any{"uid": claim.UID, "resourceVersion": claim.ResourceVersion},
+		"spec":     map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": amount}}},
 	})
 }
 

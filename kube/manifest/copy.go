@@ -41,7 +41,6 @@ type Copy struct {
 	Machine  *corev1.Pod // a VM from whose image the copy runs
 	Node     string      // where it has to run; anywhere that can run the image when empty
 	Director string
-	Call     string // see AnnotationCall
 }
 
 // Pod is the copy. It runs once. Its name is that of the old disk's attachment, so that there is never
@@ -49,7 +48,7 @@ type Copy struct {
 func (c Copy) Pod() *corev1.Pod {
 	meta := owned(AttachmentName(c.Old.Name), c.Old.Namespace, c.Director, RoleCopy)
 	meta.Labels[LabelDisk] = c.Old.Name
-	meta.Annotations = map[string]string{AnnotationCopiedTo: c.New.Name, AnnotationCall: c.Call}
+	meta.Annotations = map[string]string{AnnotationCopiedTo: c.New.Name}
 	meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: c.New.Name, UID: c.New.UID}}
 	pod := beside(c.Machine, meta, c.container())
 	if c.Node != "" {
@@ -57,6 +56,7 @@ func (c Copy) Pod() *corev1.Pod {
 	} else {
 		pod.Spec.Affinity = alike(c.Machine)
 	}
+	gate(pod)
 	use(pod, c.Old, "old")
 	use(pod, c.New, "volume")
 	return pod

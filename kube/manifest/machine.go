@@ -272,6 +272,13 @@ func (vm VM) Settings(files map[string][]byte, pod *corev1.Pod) *corev1.Secret {
 	}
 }
 
+// Adopt is the strategic merge patch by which a call makes what another has created its own, if it is still as it was read.
+func Adopt(object metav1.Object, call string) ([]byte, error) {
+	return metadataPatch(map[string]any{
+		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "annotations": map[string]string{AnnotationCall: call},
+	})
+}
+
 // AnnotatePod is the strategic merge patch that sets annotations of exactly this Pod, and of no successor.
 func AnnotatePod(pod *corev1.Pod, annotations map[string]string) ([]byte, error) {
 	return metadataPatch(map[string]any{"uid": pod.UID, "annotations": annotations})

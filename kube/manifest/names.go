@@ -22,8 +22,7 @@ const (
 const (
 	LabelDirector = Prefix + "director-uuid"
 	LabelRole     = Prefix + "role"
-	// LabelVM is on a machine's Pods, and on the claim of a disk as long as a machine uses it, whatever becomes of
-	// the disk's attachment.
+	// LabelVM is on a machine's Pods, and on the PVC of a disk while a VM has it: see DiskOwner.
 	LabelVM   = Prefix + "vm"
 	LabelDisk = Prefix + "disk"
 	// LabelGroup is on the machines of one instance group, and on their attachments. The annotation of
@@ -32,7 +31,7 @@ const (
 	// LabelAddress is on a machine with static addresses: see AddressLabel.
 	LabelAddress = Prefix + "address"
 	// LabelCopy is on a disk that update_disk makes to take another one's place, until it has: its value
-	// tells how far that is, CopyUnproven or CopyProven.
+	// tells how far that is: CopyUnproven, CopyProven or CopyAccepted.
 	LabelCopy = Prefix + "copy"
 	// LabelUnfinished is on a snapshot until the call that takes it answers.
 	LabelUnfinished = Prefix + "unfinished"
@@ -65,6 +64,8 @@ const (
 	CopyUnproven = "unproven"
 	// CopyProven has the data. The old disk stays until the director has named the new one.
 	CopyProven = "proven"
+	// CopyAccepted was named by the director: it is the disk from now on, and the old one is about to be deleted.
+	CopyAccepted = "accepted"
 )
 
 // Annotations of machines.
@@ -86,8 +87,9 @@ const (
 	AnnotationMetadata = Prefix + "metadata"
 )
 
-// AnnotationCall names, on a Pod that a call makes and waits for, the call that did so last. When that fails it
-// undoes only what is still its own: a repeated call that has found the Pod has taken it over.
+// AnnotationCall names, on what a call creates and removes again when it fails, the call that owns it: the one that
+// created it, or a repeated one that has adopted it since. Its value is a UUID of version 7, which begins with the
+// time of the call.
 const AnnotationCall = Prefix + "call"
 
 // Annotations of disks.
@@ -108,6 +110,8 @@ const (
 	AnnotationCopyOf = Prefix + "copy-of"
 	// AnnotationCopiedTo names, on the old disk, the one that is to take its place.
 	AnnotationCopiedTo = Prefix + "copied-to"
+	// AnnotationOwner is the UID of the Pod that may open a disk's volume: see DiskOwner.
+	AnnotationOwner = Prefix + "owner-uid"
 )
 
 // AttachBind is the value of AnnotationAttach.
@@ -133,7 +137,7 @@ var reserved = []string{
 	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelAddress, LabelCopy, LabelUnfinished, LabelPrefetch,
 	AnnotationDigest, AnnotationStemcell, AnnotationAddress, AnnotationBudget, AnnotationAddresses, AnnotationMetadata,
 	AnnotationSize, AnnotationFilesystem, AnnotationFormatted, AnnotationReserve, AnnotationSnapshotClass, AnnotationAttach,
-	AnnotationCopyOf, AnnotationCopiedTo, AnnotationKeep, AnnotationCall,
+	AnnotationCopyOf, AnnotationCopiedTo, AnnotationOwner, AnnotationKeep, AnnotationCall,
 }
 
 // Reserved reports whether the CPI itself works with the label or annotation of this name.

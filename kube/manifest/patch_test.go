@@ -116,7 +116,7 @@ var _ = Describe("A disk's claim", func() {
 	})
 
 	It("asks for more room", func() {
-		patch, err := manifest.RequestStorage(resource.MustParse("3Gi"))
+		patch, err := manifest.RequestStorage(disk.Claim(), resource.MustParse("3Gi"))
 		after := patched(disk.Claim(), patch, err)
 		Expect(after.Spec.Resources.Requests.Storage().String()).To(Equal("3Gi"))
 		Expect(after.Spec.VolumeMode).To(HaveValue(Equal(corev1.PersistentVolumeBlock)))
@@ -136,7 +136,7 @@ var _ = Describe("An attachment", func() {
 	It("gets each proof beside those that it had, and knows the last, wherever the API server puts it", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: running(machine())}.Pod()
 		for range 11 {
-			patch, err := manifest.AddRelease(manifest.Release(attachment))
+			patch, err := manifest.AddRelease(attachment, manifest.Release(attachment))
 			attachment = patched(attachment, patch, err)
 		}
 		Expect(attachment.Spec.EphemeralContainers).To(HaveLen(11))

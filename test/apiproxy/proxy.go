@@ -24,6 +24,7 @@ import (
 type Proxy struct {
 	Numbered
 	server *httptest.Server
+	strict bool
 
 	mutex   sync.Mutex
 	token   string // none: requests come with credentials of their own
@@ -32,10 +33,21 @@ type Proxy struct {
 	passed  int // requests that went on to a target
 }
 
-// New starts a proxy for the cluster of a kubeconfig file. It refuses requests that may be answered with what is not so any more.
+// New starts a proxy for the cluster of a kubeconfig file. It refuses requests that may be answered with outdated facts.
 func New(kubeconfig string) (*Proxy, error) {
 	p, err := newProxy(kubeconfig)
 	if err == nil {
+		p.server.Start()
+	}
+	return p, err
+}
+
+// NewStrict is New, and refuses requests of a CPI that change the record of a disk, or delete an object, whatever has become
+// of it since it was read.
+func NewStrict(kubeconfig string) (*Proxy, error) {
+	p, err := newProxy(kubeconfig)
+	if err == nil {
+		p.strict = true
 		p.server.Start()
 	}
 	return p, err
@@ -83,6 +95,10 @@ func newProxy(kubeconfig string) (*Proxy, error) {
 			http.Error(w, "whatever an API server remembers, however old, is nothing to go by", http.StatusBadRequest)
 			return
 		}
+		if why := unconditional(r); p.strict && why != "" {
+			http.Error(w, why, http.StatusBadRequest)
+			return
+		}
 		p.ServeHTTP(w, r)
 	}))
 	return p, nil
@@ -93,6 +109,13 @@ func (p *Proxy) As(token string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.token = token
+}
+
+// Token is that of the user as whom requests are passed on.
+func (p *Proxy) Token() string {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return p.token
 }
 
 // TakeTurns passes requests on to the API servers on these ports of loopback in turns, as a load balancer does.

@@ -144,7 +144,7 @@ func attemptsWithAttachments() []attempt {
 		onAttachment("without the CPI's container", "containers|images", own(func(c *corev1.Container) { c.Name = "more" })),
 		onAttachment("with a service account", "service-account", func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "bosh-cpi" }),
 		onAttachment("before all others on any node", "priority-class", func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "system-cluster-critical" }),
-		onAttachment("put on a node past the scheduler", "node-name", func(pod *corev1.Pod) { pod.Spec.NodeName = "node-b" }),
+		onAttachment("put on a node past the scheduler", "node-name", func(pod *corev1.Pod) { pod.Spec.NodeName, pod.Spec.SchedulingGates = "node-b", nil }),
 	}
 }
 

@@ -44,14 +44,15 @@ var _ = Describe("The number of requests", func() {
 		counts(ctx, 1+event, "create_disk", 64, map[string]any{}, vm)
 		disk := w.createDisk(ctx)
 		counts(ctx, 1, "has_disk", disk)
-		// The disk's claim says whose it is, and says it no more once the disk is proven free. After its first attachment it
-		// says that there is a filesystem.
-		counts(ctx, 4+1+1+event, "attach_disk", vm, disk)
+		// The attachment Pod starts once the disk's PVC records it as the owner: that takes two requests, so that no Pod that is
+		// created late opens the disk. After the first attachment the PVC records the filesystem.
+		counts(ctx, 4+2+1+event, "attach_disk", vm, disk)
 		counts(ctx, 1+1, "get_disks", vm)
 		counts(ctx, 1, "set_disk_metadata", disk, map[string]any{"job": "web"})
 		counts(ctx, 4+1+event, "detach_disk", vm, disk)
-		counts(ctx, 4+1+event, "attach_disk", vm, disk)
-		counts(ctx, 3+1+event, "delete_vm", vm)
+		counts(ctx, 4+2+event, "attach_disk", vm, disk)
+		// The records of the VM's disks are listed, and each is released.
+		counts(ctx, 3+1+2+event, "delete_vm", vm)
 	})
 
 	It("stays within the budget when a disk grows", func(ctx context.Context) {
@@ -90,7 +91,8 @@ var _ = Describe("The number of requests", func() {
 		counts(ctx, 3+keep+1+event, "create_vm", "own", stemcellCID, own, onDynamic(), []string{}, map[string]any{})
 		counts(ctx, 3+keep+2+event, "create_vm", "first", stemcellCID, shared, onDynamic(), []string{}, map[string]any{})
 		counts(ctx, 3+keep+2+event, "create_vm", "second", stemcellCID, shared, onDynamic(), []string{}, map[string]any{})
-		counts(ctx, 3+event, "delete_vm", "agent-own")
-		counts(ctx, 3+event, "delete_vm", "agent-first")
+		const records = 1 // whether it has disks
+		counts(ctx, 3+records+event, "delete_vm", "agent-own")
+		counts(ctx, 3+records+event, "delete_vm", "agent-first")
 	})
 })

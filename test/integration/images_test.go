@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -81,7 +82,11 @@ func annotateNewPod(r *http.Request, annotations map[string]string) {
 	var pod corev1.Pod
 	_, _, err = scheme.Codecs.UniversalDeserializer().Decode(raw, nil, &pod)
 	Expect(err).NotTo(HaveOccurred())
-	pod.APIVersion, pod.Kind, pod.Annotations = "v1", "Pod", annotations
+	pod.APIVersion, pod.Kind = "v1", "Pod"
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	maps.Copy(pod.Annotations, annotations)
 	raw, err = json.Marshal(pod)
 	Expect(err).NotTo(HaveOccurred())
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))

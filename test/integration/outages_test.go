@@ -171,7 +171,7 @@ type player struct {
 
 func newPlayer(ctx context.Context, played scenario) *player {
 	GinkgoHelper()
-	proxy, err := apiproxy.New(plane.Kubeconfig("admin"))
+	proxy, err := apiproxy.NewStrict(plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(proxy.Close)
 	p := &player{scenario: played, stage: newStageBehind(ctx, proxy, played)}

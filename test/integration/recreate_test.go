@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/test/director"
@@ -255,5 +256,40 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 			And(ContainSubstring("PodTemplate "+w.namespace+"/agent-two"), ContainSubstring("set_vm_metadata was never called"))))
 		w.collect(ctx, director.UUID, "-confirm")
 		Eventually(w.objects).WithContext(ctx).Should(ConsistOf(clean))
+	})
+
+	It("is recreated with longer and longer pauses, when its node rejects each of its Pods at once", func(ctx context.Context) {
+		rejecting, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stream, err := cluster.CoreV1().Pods(w.namespace).Watch(rejecting, metav1.ListOptions{FieldSelector: "metadata.name=" + vm})
+		Expect(err).NotTo(HaveOccurred())
+		go func() {
+			for event := range stream.ResultChan() {
+				if now, isPod := event.Object.(*corev1.Pod); isPod && event.Type != watch.Deleted && now.Status.Phase != corev1.PodFailed {
+					_, _ = cluster.CoreV1().Pods(w.namespace).Patch(rejecting, vm, types.MergePatchType,
+						[]byte(`{"metadata":{"uid":"`+string(now.UID)+`"},"status":{"phase":"Failed","reason":"OutOfcpu"}}`), metav1.PatchOptions{}, "status")
+				}
+			}
+		}()
+		w.Director = w.withTimeouts(map[string]any{"other": "3s"})
+		proxy.Reset(nil)
+		w.fails(ctx, "get_disks", vm)
+		Expect(tries("pods")).To(And(BeNumerically(">", 1), BeNumerically("<", 20)))
+	})
+
+	It("keeps the PodTemplate that a repeated create_vm has adopted, when the first one fails late", func(ctx context.Context) {
+		create := []any{"two", stemcellCID, w.vm, onDynamic(), []string{}, map[string]any{}}
+		creates, allow := held(func(_ int, r *http.Request) bool {
+			return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods")
+		})
+		late := begin(ctx, w.withTimeouts(map[string]any{"create_vm": "3s"}), "create_vm", create...)
+		Eventually(creates).WithContext(ctx).Should(BeClosed(), "the first call has made the PodTemplate")
+		w.directly(ctx, "create_vm", create...)
+		allow()
+		Expect((<-late).Error).NotTo(BeNil())
+		template, err := cluster.CoreV1().PodTemplates(w.namespace).Get(ctx, "agent-two", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(template.DeletionTimestamp).To(BeNil())
+		Expect(w.must(ctx, "has_vm", "agent-two").Result).To(MatchJSON("true"))
 	})
 })

@@ -99,7 +99,7 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 }, func(shared []byte) {
 	connect(string(shared))
 	var err error
-	proxy, err = apiproxy.New(plane.Kubeconfig("admin"))
+	proxy, err = apiproxy.NewStrict(plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(proxy.Close)
 	DeferCleanup(reportRights)

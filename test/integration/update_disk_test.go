@@ -310,7 +310,7 @@ var _ = Describe("update_disk", func() {
 			Expect(w.fails(ctx, "detach_disk", vm, disk).Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
 			for _, each := range w.disks(ctx) {
 				if each != disk {
-					Expect(w.fails(ctx, "attach_disk", vm, each).Message).To(ContainSubstring("is no disk yet"))
+					Expect(w.fails(ctx, "attach_disk", vm, each).Message).To(ContainSubstring("is an incomplete copy of disk"))
 				}
 			}
 			w.endCopy(ctx, disk, "0")
