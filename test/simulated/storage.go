@@ -17,8 +17,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// StorageResources are manifests of two StorageClasses, standard and growing, and of the kind VolumeSnapshot: volumes are made
-// of nothing for each claim, grow, and have snapshots that are ready at once.
+// StorageResources are manifests of three StorageClasses, standard, growing and immediate, and of the kind VolumeSnapshot: volumes
+// are made of nothing for each claim, grow, and have snapshots that are ready at once. Those of immediate grow, too, are there
+// without a consumer, and can be reached from any node.
 const StorageResources = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -34,6 +35,13 @@ kind: StorageClass
 metadata: {name: growing}
 provisioner: integration.test/nothing
 volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: immediate}
+provisioner: integration.test/nothing
+volumeBindingMode: Immediate
 allowVolumeExpansion: true
 ---
 apiVersion: apiextensions.k8s.io/v1
@@ -107,7 +115,7 @@ func snapshotStatus(snapshot any) map[string]any {
 func serveClaim(ctx context.Context, cluster kubernetes.Interface, claim *corev1.PersistentVolumeClaim) error {
 	wanted, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
 	switch {
-	case claim.Status.Phase == corev1.ClaimPending && claim.Annotations["volume.kubernetes.io/selected-node"] != "":
+	case claim.Status.Phase == corev1.ClaimPending && (selectedNode(claim) != "" || hasClass(claim, immediate)):
 		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, volumeFor(claim), metav1.CreateOptions{})
 	case claim.Status.Phase == corev1.ClaimBound && wanted.Cmp(has) > 0:
 		patch, err := json.Marshal(map[string]any{"status": expansion(claim, wanted)})
@@ -139,7 +147,17 @@ func expansion(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) ma
 	return map[string]any{"capacity": size, "allocatedResources": size, "allocatedResourceStatuses": nil, "conditions": nil}
 }
 
-// volumeFor is a volume that can be reached from the node that the scheduler chose; from any, when the claim's
+const immediate = "immediate"
+
+func hasClass(claim *corev1.PersistentVolumeClaim, name string) bool {
+	return claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName == name
+}
+
+func selectedNode(claim *corev1.PersistentVolumeClaim) string {
+	return claim.Annotations["volume.kubernetes.io/selected-node"]
+}
+
+// volumeFor is a volume that can be reached from the node that the scheduler chose; from any, when none was chosen, or the claim's
 // annotation test/driver names its driver. No CSI driver has made that of a claim with the annotation test/local.
 func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	driver := claim.Annotations["test/driver"]
@@ -148,10 +166,10 @@ func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	}}
 	reachable := &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{
-			Key: "test/name", Operator: corev1.NodeSelectorOpIn, Values: []string{claim.Annotations["volume.kubernetes.io/selected-node"]},
+			Key: "test/name", Operator: corev1.NodeSelectorOpIn, Values: []string{selectedNode(claim)},
 		}},
 	}}}}
-	if driver != "" {
+	if driver != "" || selectedNode(claim) == "" {
 		reachable = nil
 	}
 	if claim.Annotations["test/local"] != "" {
