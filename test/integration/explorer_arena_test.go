@@ -25,8 +25,9 @@ type arena struct {
 	world // its calls are never held
 	sides []side
 
-	disk, successor, snapshot string // what the moves are about
-	kept                      []string
+	disk, successor, snapshot string   // what the moves are about
+	kept                      []string // disks that no call may delete
+	deleted                   bool     // the director wants neither the disk nor its copy any more
 	bystander                 string
 	others                    []string // what is in the namespace before a setting begins
 }
@@ -80,7 +81,7 @@ func (a *arena) settle(ctx context.Context) {
 			Expect(a.annotate(ctx, vm, "test/reboots", new("yes"))).To(Succeed())
 		}
 	}
-	a.disk, a.successor, a.snapshot, a.kept = "", "", "", nil
+	a.disk, a.successor, a.snapshot, a.kept, a.deleted = "", "", "", nil, false
 	a.others, a.bystander = a.inNamespace(ctx), a.ofBystander(a.now(ctx))
 }
 
@@ -158,13 +159,12 @@ func (a *arena) violations(now state) (found []string) {
 		}
 	}
 	for _, disk := range a.kept {
-		pvc := now.pvcs[disk]
-		switch {
-		case pvc == nil || pvc.DeletionTimestamp != nil:
-			found = append(found, fmt.Sprintf("disk %s is lost: the director knows it", disk))
-		case pvc.Labels[manifest.LabelCopy] == manifest.CopyUnproven:
-			found = append(found, fmt.Sprintf("disk %s is incomplete: the director knows it", disk))
+		if !now.complete(disk) {
+			found = append(found, fmt.Sprintf("disk %s is gone or incomplete: the director knows it", disk))
 		}
+	}
+	if a.disk != "" && !a.deleted && !now.complete(a.disk) && !now.complete(a.successor) {
+		found = append(found, "the data is lost: neither the disk nor its copy is there")
 	}
 	if is := a.ofBystander(now); is != a.bystander {
 		found = append(found, "the bystander has changed: "+is+", before: "+a.bystander)

@@ -23,13 +23,18 @@ type move struct {
 	call func(a *arena) []any // method and arguments
 	// holds returns why an answer contradicts the cluster in this state, or "". The call's error is among the answers.
 	holds func(a *arena, now state, answer director.Response) string
-	// forgets are the disks that no call has to keep, once the director has made this call.
-	forgets func(a *arena, answer director.Response) []string
+	// forgets are the disks that no call has to keep: those that there are when the director makes this call, and, if it
+	// succeeds, those that there are by then.
+	forgets func(a *arena) []string
+	// deletes tells that the director wants neither the disk nor its copy any more.
+	deletes bool
 	// harmless is a call beside which every other one ends as if it were alone.
 	harmless bool
 	// runs makes the call if it is not one of the director's.
 	runs func(ctx context.Context, a *arena) director.Response
 }
+
+func (m move) is(other move) bool { return m.name == other.name }
 
 // A setting is what the moves of a pair are about, before the first of them.
 type setting struct {
@@ -37,6 +42,8 @@ type setting struct {
 	begin func(ctx context.Context, a *arena)
 	// first are the moves that are held, and second those that cross them: the same ones if there are none.
 	first, second []move
+	// three are the moves of which any three cross each other.
+	three []move
 	// slow has what the first call creates wait: that call's time ends, and it undoes what it made. What crosses it goes on.
 	slow bool
 	// watched is what others do when the first call begins to watch.
@@ -69,7 +76,8 @@ func settings() []setting {
 		listingDisks(vmOne), deletingVM(vmOne), creatingVM(vmFresh, true), describingDisk(), lookingForDisk(), collecting(),
 	}
 	return []setting{
-		{name: "a detached disk", begin: newDisk, first: ofDisk},
+		{name: "a detached disk", begin: newDisk, first: ofDisk,
+			three: []move{attaching(vmOne), attaching(vmTwo), detaching(vmOne), copying(toBlock), deletingDisk()}},
 		{name: "an attached disk", begin: attached, first: []move{
 			attaching(vmOne), attaching(vmTwo), detaching(vmOne), deletingDisk(), resizing(), copying(toBlock), snapshotting(),
 			listingDisks(vmOne), deletingVM(vmOne), rebooting(vmOne), lookingForDisk(), collecting(),
@@ -115,12 +123,7 @@ func when(so bool, answer director.Response, why string, about ...any) string {
 	return fmt.Sprintf(why, about...)
 }
 
-func abandonsSuccessor(a *arena, answer director.Response) []string {
-	if answer.Error == nil && a.successor != "" {
-		return []string{a.successor}
-	}
-	return nil
-}
+func abandonsSuccessor(a *arena) []string { return []string{a.successor} }
 
 func attaching(vm string) move {
 	return move{
@@ -138,7 +141,7 @@ func attachingSuccessor(vm string) move {
 		holds: func(a *arena, now state, answer director.Response) string {
 			return when(now.owner(a.successor) == vm, answer, "the successor is not recorded as %s's", vm)
 		},
-		forgets: func(a *arena, _ director.Response) []string { return []string{a.disk} },
+		forgets: func(a *arena) []string { return []string{a.disk} },
 	}
 }
 
@@ -157,9 +160,7 @@ func deletingDisk() move {
 		holds: func(a *arena, now state, answer director.Response) string {
 			return when(!now.hasDisk(a.disk), answer, "the disk exists")
 		},
-		forgets: func(a *arena, answer director.Response) []string {
-			return append(abandonsSuccessor(a, answer), a.disk)
-		},
+		forgets: func(a *arena) []string { return []string{a.disk, a.successor} }, deletes: true,
 	}
 }
 
@@ -169,7 +170,7 @@ func deletingSuccessor() move {
 		holds: func(a *arena, now state, answer director.Response) string {
 			return when(!now.hasDisk(a.successor), answer, "the successor exists")
 		},
-		forgets: func(a *arena, _ director.Response) []string { return []string{a.disk, a.successor} },
+		forgets: func(a *arena) []string { return []string{a.disk, a.successor} }, deletes: true,
 	}
 }
 
@@ -350,6 +351,12 @@ func (s state) owner(disk string) string {
 func (s state) hasDisk(disk string) bool {
 	pvc := s.pvcs[disk]
 	return pvc != nil && (pvc.DeletionTimestamp == nil || pvc.Labels[manifest.LabelVM] != "")
+}
+
+// complete reports that the disk exists, with its data.
+func (s state) complete(disk string) bool {
+	pvc := s.pvcs[disk]
+	return pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyUnproven
 }
 
 // disksOf are the disks that the VM has, in order.

@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,7 +59,7 @@ func clusterEvents() []clusterEvent {
 		{"the attachment is deleted", func(ctx context.Context, a *arena) { a.deletePod(ctx, a.disk+"-attachment") }},
 		{"the VM's Pod is deleted", func(ctx context.Context, a *arena) { a.deletePod(ctx, vmOne) }},
 		{"the disk's PVC is deleted", func(ctx context.Context, a *arena) {
-			a.kept = nil
+			a.kept, a.deleted = nil, true
 			_ = cluster.CoreV1().PersistentVolumeClaims(a.namespace).Delete(ctx, a.disk, metav1.DeleteOptions{})
 		}},
 	}
@@ -77,10 +80,16 @@ type interleaving struct {
 	n       int // the request of A at which it is held
 	hold    hold
 	event   clusterEvent
+	// c is a third call, or nil: it runs while B is held before its request m.
+	c *move
+	m int
 }
 
 func (x interleaving) String() string {
 	text := fmt.Sprintf("%s: %s, held at request %d (%s), crossed by %s", x.setting.name, x.a.name, x.n, x.hold, x.b.name)
+	if x.c != nil {
+		text += fmt.Sprintf(", held at request %d, crossed by %s", x.m, x.c.name)
+	}
 	if x.event.name != "" {
 		text += ", then " + x.event.name
 	}
@@ -127,7 +136,7 @@ func explore(ctx context.Context, in setting, first []move) {
 	defer func() { done() }()
 	try := func(x interleaving) (short bool) {
 		if a == nil {
-			a, done = newArena(ctx, 2)
+			a, done = newArena(ctx, 3)
 		}
 		started := time.Now()
 		var reached bool
@@ -150,6 +159,7 @@ func explore(ctx context.Context, in setting, first []move) {
 		for _, b := range in.seconds() {
 			tried := run.Interleavings
 			exploreFrom(in, a, b, try)
+			exploreThree(in, a, b, try)
 			if run.Interleavings > tried {
 				run.Pairs++
 			}
@@ -183,6 +193,30 @@ func exploreFrom(in setting, a, b move, try func(interleaving) (short bool)) {
 		}
 	}
 }
+
+// exploreThree tries a pair with each third call, A and B held at requests that are drawn.
+func exploreThree(in setting, a, b move, try func(interleaving) (short bool)) {
+	if !slices.ContainsFunc(in.three, a.is) || !slices.ContainsFunc(in.three, b.is) {
+		return
+	}
+	for _, c := range in.three {
+		for drawn := range threeHolds {
+			seed := fnv.New64a()
+			_, _ = fmt.Fprint(seed, in.name, a.name, b.name, c.name, drawn)
+			chance := rand.New(rand.NewPCG(seed.Sum64(), 0)) //nolint:gosec // chance, not a secret
+			x := interleaving{setting: in, a: a, b: b, c: &c, n: 1 + chance.IntN(mostHolds), m: 1 + chance.IntN(mostHolds), hold: heldBefore}
+			if x.wanted() {
+				try(x)
+			}
+		}
+	}
+}
+
+// Each three calls are tried in as many ways, held at one of as many requests.
+const (
+	threeHolds = 3
+	mostHolds  = 6
+)
 
 // gate holds the nth request of a call, watches and Events aside: those are only held before they are sent.
 type gate struct {
@@ -261,7 +295,7 @@ func (a *arena) interleave(ctx context.Context, x interleaving) (reached bool) {
 	undisturbed := x.event.name == "" // by others than A and B
 	if reached {
 		a.sides[1].proxy.Reset(a.quick(ctx, x.setting))
-		second := a.start(ctx, a.sides[1].Director, x.b)
+		second := a.second(ctx, x)
 		var answer director.Response
 		select {
 		case answer = <-second:
@@ -308,6 +342,29 @@ func (a *arena) interleave(ctx context.Context, x interleaving) (reached bool) {
 		Expect(left).To(BeEmpty(), func() string { return "what the inverse calls and garbage collection leave\n" + a.describe(now) })
 	}
 	return reached
+}
+
+// second starts the second call. If there is a third one, that runs first, while the second one is held.
+func (a *arena) second(ctx context.Context, x interleaving) chan director.Response {
+	if x.c == nil {
+		return a.start(ctx, a.sides[1].Director, x.b)
+	}
+	held, fault := newGate(x.m, heldBefore)
+	defer close(held.open)
+	a.sides[1].proxy.Reset(fault)
+	second := a.start(ctx, a.sides[1].Director, x.b)
+	select {
+	case <-held.reached:
+	case answer := <-second:
+		second <- answer
+	}
+	third := a.start(ctx, a.sides[2].Director, *x.c)
+	select {
+	case answer := <-third:
+		a.answered(*x.c, answer)
+	case <-time.After(waitForHeld):
+	}
+	return second
 }
 
 // late is the director of the first call: impatient in a slow setting.
@@ -392,6 +449,7 @@ func (a *arena) asAlone(x interleaving, before, now state, answer director.Respo
 // start makes a call, and hands over its response.
 func (a *arena) start(ctx context.Context, by *director.Director, made move) chan director.Response {
 	arguments := made.call(a)
+	a.forget(made)
 	method, _ := arguments[0].(string)
 	ended := make(chan director.Response, 1)
 	go func() {
@@ -419,19 +477,17 @@ func (a *arena) answered(made move, answer director.Response) {
 			a.kept = append(a.kept, successor)
 		}
 	}
-	if made.forgets == nil {
-		return
+	if answer.Error == nil {
+		a.forget(made)
 	}
-	forgotten := map[string]bool{}
-	for _, disk := range made.forgets(a, answer) {
-		forgotten[disk] = true
-	}
-	kept := a.kept
-	a.kept = nil
-	for _, disk := range kept {
-		if !forgotten[disk] {
-			a.kept = append(a.kept, disk)
-		}
+}
+
+// forget notes which disks no call has to keep any more.
+func (a *arena) forget(made move) {
+	a.deleted = a.deleted || made.deletes
+	if made.forgets != nil {
+		forgotten := made.forgets(a)
+		a.kept = slices.DeleteFunc(a.kept, func(disk string) bool { return slices.Contains(forgotten, disk) })
 	}
 }
 

@@ -3,17 +3,23 @@ package integration
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"bosh-kubernetes-cpi/test/apiproxy"
 	"bosh-kubernetes-cpi/test/director"
 	"bosh-kubernetes-cpi/test/history"
 )
@@ -41,6 +47,8 @@ var _ = Describe("Calls that cross each other, some of them twice, some of them 
 		if len(impossible) > 0 {
 			Fail("these calls cannot have had these outcomes, in any order:\n" + strings.Join(impossible, "\n"))
 		}
+		AddReportEntry(fmt.Sprintf("%d attachments deleted by others", chronicle.taken.Load()))
+		Expect(chronicle.taken.Load()).To(BeNumerically(">", 0))
 		Expect(len(chronicle.calls)).To(BeNumerically(">=", calls))
 		Expect(told).To(And(ContainSubstring("attach_disk well"), ContainSubstring("detach_disk well"), ContainSubstring("lost")), "nothing worked, or nothing was killed")
 	})
@@ -68,6 +76,7 @@ type chronicle struct {
 	machines []string // their agents' names
 	calls    []history.Call
 	made     int
+	taken    atomic.Int64 // attachments that others have deleted
 }
 
 func newChronicle(ctx context.Context) *chronicle {
@@ -96,8 +105,61 @@ func (c *chronicle) nextMachine() string {
 	return fmt.Sprintf("m%d", c.made)
 }
 
+// Of a thousand requests, as many are disturbed so.
+const (
+	lostAnswers  = 10 // the API server serves the request, and the connection breaks
+	pausedCalls  = 10 // the call stands still before the request
+	longestPause = 3 * time.Second
+)
+
+// atRandom is the fault model of the explorer, drawn at random: answers are lost, and calls stand still.
+func atRandom(seed uint64) apiproxy.Fault {
+	var mutex sync.Mutex
+	chance := rand.New(rand.NewPCG(seed, math.MaxUint64)) //nolint:gosec // chance, not a secret
+	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
+		mutex.Lock()
+		drawn, pause := chance.IntN(1000), time.Duration(chance.Int64N(int64(longestPause)))
+		mutex.Unlock()
+		switch {
+		case drawn < lostAnswers && r.URL.Query().Get("watch") == "":
+			next.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		case drawn < lostAnswers+pausedCalls:
+			select {
+			case <-r.Context().Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+		next.ServeHTTP(w, r)
+	}
+}
+
+// takeAttachments deletes the attachment of a disk now and then, as others do, until the context ends.
+func (c *chronicle) takeAttachments(ctx context.Context, seed uint64) {
+	chance := rand.New(rand.NewPCG(seed, math.MaxUint64-1)) //nolint:gosec // chance, not a secret
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Duration(chance.Int64N(int64(2 * time.Second)))):
+		}
+		c.mutex.Lock()
+		disk := c.disks[chance.IntN(len(c.disks))]
+		c.mutex.Unlock()
+		if cluster.CoreV1().Pods(c.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{}) == nil {
+			c.taken.Add(1)
+		}
+	}
+}
+
 // run has several workers make as many calls together.
 func (c *chronicle) run(ctx context.Context, seed uint64, calls int) {
+	c.proxy.Reset(atRandom(seed))
+	defer c.proxy.Reset(nil)
+	taking, stop := context.WithCancel(ctx)
+	defer stop()
+	go c.takeAttachments(taking, seed)
 	var workers sync.WaitGroup
 	for i := range historyWorkers {
 		workers.Go(func() {

@@ -171,7 +171,22 @@ func (w world) restore(ctx context.Context, path string) {
 		Expect(len(later)).To(BeNumerically("<", len(waiting)), "owners that are not recorded: %v", later)
 		waiting = later
 	}
+	w.restoreOwners(ctx, there)
 	w.awaitRestored(ctx)
+}
+
+// restoreOwners records the Pods that have the disks by the UIDs that they have now.
+func (w world) restoreOwners(ctx context.Context, uids map[types.UID]types.UID) {
+	GinkgoHelper()
+	disks, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	for _, disk := range disks.Items {
+		if owner := disk.Annotations[manifest.AnnotationOwner]; owner != "" {
+			patch := `{"metadata":{"annotations":{"` + manifest.AnnotationOwner + `":"` + string(uids[types.UID(owner)]) + `"}}}`
+			_, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).Patch(ctx, disk.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			Expect(err).NotTo(HaveOccurred())
+		}
+	}
 }
 
 // put makes the object of the document, and returns its UID.
