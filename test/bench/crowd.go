@@ -124,6 +124,7 @@ func (c crowd) bound(vm, disk string, used bool) ([]stored, error) {
 	claim.UID, claim.Spec.VolumeName = newUID(), "volume-"+disk
 	if !used {
 		delete(claim.Labels, manifest.LabelVM)
+		delete(claim.Annotations, manifest.AnnotationOwner)
 	}
 	volume.UID, volume.Name = newUID(), claim.Spec.VolumeName
 	volume.Spec.ClaimRef.UID, volume.Spec.ClaimRef.ResourceVersion, volume.Spec.CSI.VolumeHandle = claim.UID, "", disk

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 
@@ -12,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/test/director"
@@ -259,20 +259,24 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 	})
 
 	It("is recreated with longer and longer pauses, when its node rejects each of its Pods at once", func(ctx context.Context) {
-		rejecting, cancel := context.WithCancel(ctx)
-		defer cancel()
-		stream, err := cluster.CoreV1().Pods(w.namespace).Watch(rejecting, metav1.ListOptions{FieldSelector: "metadata.name=" + vm})
-		Expect(err).NotTo(HaveOccurred())
-		go func() {
-			for event := range stream.ResultChan() {
-				if now, isPod := event.Object.(*corev1.Pod); isPod && event.Type != watch.Deleted && now.Status.Phase != corev1.PodFailed {
-					_, _ = cluster.CoreV1().Pods(w.namespace).Patch(rejecting, vm, types.MergePatchType,
-						[]byte(`{"metadata":{"uid":"`+string(now.UID)+`"},"status":{"phase":"Failed","reason":"OutOfcpu"}}`), metav1.PatchOptions{}, "status")
-				}
+		rejects := func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") {
+				next.ServeHTTP(rw, r)
+				return
 			}
-		}()
+			annotateNewPod(r, map[string]string{"test/hold": "the node has rejected it"})
+			answer := httptest.NewRecorder()
+			next.ServeHTTP(answer, r)
+			if answer.Code == http.StatusCreated {
+				w.end(ctx, vm)
+			}
+			maps.Copy(rw.Header(), answer.Header())
+			rw.WriteHeader(answer.Code)
+			_, _ = rw.Write(answer.Body.Bytes())
+		}
+		w.end(ctx, vm)
 		w.Director = w.withTimeouts(map[string]any{"other": "3s"})
-		proxy.Reset(nil)
+		proxy.Reset(rejects)
 		w.fails(ctx, "get_disks", vm)
 		Expect(tries("pods")).To(And(BeNumerically(">", 1), BeNumerically("<", 20)))
 	})
@@ -284,9 +288,10 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		})
 		late := begin(ctx, w.withTimeouts(map[string]any{"create_vm": "3s"}), "create_vm", create...)
 		Eventually(creates).WithContext(ctx).Should(BeClosed(), "the first call has made the PodTemplate")
-		w.directly(ctx, "create_vm", create...)
-		allow()
+		direct := w
+		direct.directly(ctx, "create_vm", create...)
 		Expect((<-late).Error).NotTo(BeNil())
+		allow()
 		template, err := cluster.CoreV1().PodTemplates(w.namespace).Get(ctx, "agent-two", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(template.DeletionTimestamp).To(BeNil())
