@@ -256,6 +256,22 @@ var _ = Describe("The shim's configuration", func() {
 		Entry("with a kubeconfig that is none", garbage, "garbage"),
 	)
 
+	DescribeTable("without a usable kubeconfig, and with namespaces, keeps only the Pods of those namespaces from starting", func(change func(*call)) {
+		c := newCall("STATUS", "1.1.0", "pod")
+		c.Shim["namespaces"] = []string{namespace}
+		change(&c)
+		Expect(c.run().Status).To(BeZero(), "STATUS of the shim makes the whole node NotReady when it fails")
+		Expect(c.noted()).To(ConsistOf(HaveField("Command", "STATUS")))
+
+		c.Command = "ADD"
+		Expect(c.run().failure().Code).To(BeEquivalentTo(7))
+		c.Args = "K8S_POD_NAMESPACE=other;K8S_POD_NAME=pod"
+		Expect(c.run().ips()).To(Equal([]string{"10.9.9.9/24"}))
+	},
+		Entry("because it does not exist", func(c *call) { c.Kubeconfig = "/does/not/exist" }),
+		Entry("because it is malformed", garbage),
+	)
+
 	It("and CNI_ARGS have to be well-formed for ADD", func() {
 		c := newCall("ADD", "1.0.0", "pod")
 		c.Args = "K8S_POD_NAME"

@@ -122,8 +122,8 @@ func (s *shim) forward(command string, args *skel.CmdArgs) error {
 	return err
 }
 
-// status says whether ADD can be served, as far as this node is concerned. It does not ask the API
-// server: while that is away no Pod is started anyway, and its absence must not make nodes unready.
+// status reports whether ADD can be served, as far as this node is concerned. It sends no request to the API
+// server: without that no Pod is started anyway, and an outage must not make nodes NotReady.
 func (s *shim) status(args *skel.CmdArgs) error {
 	entry, err := s.read(args.StdinData)
 	if err != nil {
@@ -145,8 +145,12 @@ func (s *shim) ready(entry object, args *skel.CmdArgs) (delegate, error) {
 	if err != nil {
 		return delegate{}, err
 	}
-	if _, err := config.client(""); err != nil {
-		return delegate{}, err
+	// An error makes the whole node NotReady. Where namespaces are listed, the Pods of others need no kubeconfig; those
+	// of the listed ones get the reason as the error of their ADD.
+	if len(config.Namespaces) == 0 {
+		if _, err := config.client(""); err != nil {
+			return delegate{}, err
+		}
 	}
 	return s.delegate(entry, args.Path, args.Args)
 }
