@@ -145,7 +145,7 @@ func (s *subject) refused(err error) finding {
 			"where it is about images, give a stemcell's image with -image"},
 		{"maximum", "raise the LimitRange of the namespace, or lower pods.helper_limits"},
 		{"minimum", "lower the LimitRange's minimum in the namespace, or raise pods.helper_limits"},
-		{"cannot create resource", "give the right: kubectl apply -f " + rightsOfCalls},
+		{"cannot create resource", "give the right: " + strings.ReplaceAll(inNamespace(rightsOfCalls), "NAMESPACE", s.client.Namespace)},
 		{"does not support dry run", "ask who runs that webhook whether it refuses such an object: it cannot be tried"},
 		{"not found", "make the namespace: kubectl create namespace " + s.client.Namespace},
 		{"denied the request", "have the admission webhook that the message names admit what the CPI makes, or except the namespace"},

@@ -39,7 +39,7 @@ var (
 		{"storage.k8s.io", "csinodes", "get", true},
 		{"", "persistentvolumes", "get", true},
 		{"", "nodes", "list watch", true},
-	}, "kubectl apply --namespace NAMESPACE -f " + rightsOfCalls + ", with the namespace's name in its last line"}
+	}, inNamespace(rightsOfCalls)}
 
 	snapshots = rights{[]rule{
 		{"snapshot.storage.k8s.io", "volumesnapshots", changes, false},
@@ -56,8 +56,14 @@ var (
 	networks = rights{[]rule{
 		{"crd.projectcalico.org", "ippools", "get list create delete", true},
 		{"crd.projectcalico.org", "ipreservations", "get create delete", true},
-	}, "only for networks with `managed: true`, on clusters with Calico: kubectl apply -f " + rightsOfNetworks}
+	}, "only for networks with `managed: true`, on clusters with Calico: " + inNamespace(rightsOfNetworks)}
 )
+
+// inNamespace is the command that applies a file with rights for namespace bosh to NAMESPACE: names of cluster-wide objects end in it,
+// so that no director takes the rights of another one's.
+func inNamespace(file string) string {
+	return `sed -E 's/([- ])bosh$/\1NAMESPACE/' ` + file + " | kubectl apply --namespace NAMESPACE -f -"
+}
 
 func (r rights) all() (all []kube.Right) {
 	for _, rule := range r.rules {

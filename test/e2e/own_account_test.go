@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
+	"regexp"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -22,14 +22,12 @@ func (w *world) giveRights(ctx context.Context) {
 	GinkgoHelper()
 	raw, err := os.ReadFile("../../docs/rbac.yaml")
 	Expect(err).NotTo(HaveOccurred())
-	rights := strings.ReplaceAll(string(raw), "namespace: bosh\n", "namespace: "+w.namespace+"\n")
-	rights = strings.ReplaceAll(rights, "kind: ClusterRoleBinding\nmetadata:\n  name: bosh-cpi", "kind: ClusterRoleBinding\nmetadata:\n  name: "+w.namespace)
-	// By the server: another process of these tests may make the same cluster role.
-	kubectl := []string{"--kubeconfig", w.kubeconfig, "--namespace", w.namespace, "apply", "--server-side", "--force-conflicts", "-f", "-"}
+	rights := regexp.MustCompile(`(?m)([- ])bosh$`).ReplaceAllString(string(raw), "${1}"+w.namespace)
+	kubectl := []string{"--kubeconfig", w.kubeconfig, "--namespace", w.namespace, "apply", "-f", "-"}
 	out, err := embedded.RunInput(ctx, rights, "kubectl", kubectl...)
 	Expect(err).NotTo(HaveOccurred(), out)
 	DeferCleanup(func(ctx context.Context) {
-		_, err := w.embedded.ControlPlane.Kubectl(ctx, "delete", "clusterrolebinding", w.namespace)
+		_, err := w.embedded.ControlPlane.Kubectl(ctx, "delete", "clusterrole,clusterrolebinding", "bosh-cpi-"+w.namespace)
 		Expect(err).NotTo(HaveOccurred())
 	})
 }

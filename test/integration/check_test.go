@@ -154,9 +154,9 @@ var _ = Describe("A check of the cluster", func() {
 		})
 		_, err = cluster.RbacV1().Roles(w.namespace).Update(ctx, role, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(cluster.RbacV1().ClusterRoleBindings().Delete(ctx, "bosh-cpi-"+w.namespace+"-networks", metav1.DeleteOptions{})).To(Succeed())
+		Expect(cluster.RbacV1().ClusterRoleBindings().Delete(ctx, "bosh-cpi-networks-"+w.namespace, metav1.DeleteOptions{})).To(Succeed())
 		Eventually(func() map[string]preflight.Result { return checked(ctx, w.Director).results }).WithContext(ctx).Should(And(
-			HaveKeyWithValue("rights", are(preflight.Fails, "missing: secrets (get, create, patch, delete)", "kubectl apply --namespace "+w.namespace+" -f docs/rbac.yaml")),
+			HaveKeyWithValue("rights", are(preflight.Fails, "missing: secrets (get, create, patch, delete)", `sed -E 's/([- ])bosh$/\1`+w.namespace+"/' docs/rbac.yaml | kubectl apply --namespace "+w.namespace+" -f -")),
 			HaveKeyWithValue("rights-snapshots", are(preflight.Fails, "missing: volumesnapshots (get, list, watch, create, patch, delete)", "enable_snapshots")),
 			HaveKeyWithValue("rights-events", are(preflight.Fails, "missing: events (create)", "events.enabled: false")),
 			HaveKeyWithValue("rights-networks", are(preflight.Fails, "ippools", "docs/rbac-networks.yaml")),

@@ -2,7 +2,10 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -10,8 +13,8 @@ import (
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -39,23 +42,29 @@ func serviceAccount(ctx context.Context, namespace string) string {
 // awaitRights waits until the API server knows that the namespace's service account has these rights.
 func awaitRights(ctx context.Context, namespace string, rights ...authorizationv1.ResourceAttributes) {
 	GinkgoHelper()
-	user := "system:serviceaccount:" + namespace + ":bosh-cpi"
 	for _, right := range rights {
-		Eventually(func() (bool, error) {
-			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &right}}
-			answer, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-			return err == nil && answer.Status.Allowed, err
-		}).WithContext(ctx).Should(BeTrue(), "%v", right)
+		Eventually(func() (bool, error) { return may(ctx, namespace, right) }).WithContext(ctx).Should(BeTrue(), "%v", right)
 	}
 }
 
-// grant applies documents with rights to the namespace. Each has its own service account, and so its own bindings in the
-// cluster; the ClusterRoles are for all.
+// may reports whether the namespace's service account has this right.
+func may(ctx context.Context, namespace string, right authorizationv1.ResourceAttributes) (bool, error) {
+	return userMay(ctx, "system:serviceaccount:"+namespace+":bosh-cpi", right)
+}
+
+func userMay(ctx context.Context, user string, right authorizationv1.ResourceAttributes) (bool, error) {
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &right}}
+	answer, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	return err == nil && answer.Status.Allowed, err
+}
+
+// named are the places of docs/rbac*.yaml that hold the namespace, as the command at the head of docs/rbac.yaml finds them.
+var named = regexp.MustCompile(`(?m)([- ])bosh$`)
+
+// grant applies documents with rights to the namespace.
 func grant(ctx context.Context, namespace, raw string) {
 	GinkgoHelper()
-	content := strings.ReplaceAll(raw, "namespace: bosh\n", "namespace: "+namespace+"\n")
-	content = strings.ReplaceAll(content, "kind: ClusterRoleBinding\nmetadata:\n  name: bosh-cpi", "kind: ClusterRoleBinding\nmetadata:\n  name: bosh-cpi-"+namespace)
-	Expect(content).To(ContainSubstring("name: bosh-cpi-" + namespace))
+	content := named.ReplaceAllString(raw, "${1}"+namespace)
 	for document := range strings.SplitSeq(content, "\n---\n") {
 		var object unstructured.Unstructured
 		Expect(yaml.Unmarshal([]byte(document), &object.Object)).To(Succeed())
@@ -67,11 +76,49 @@ func grant(ctx context.Context, namespace, raw string) {
 		} else {
 			_, err = ofKind.Namespace(namespace).Create(ctx, &object, metav1.CreateOptions{})
 		}
-		if kind.Kind != "ClusterRole" || !apierrors.IsAlreadyExists(err) {
-			Expect(err).NotTo(HaveOccurred())
-		}
+		Expect(err).NotTo(HaveOccurred())
 	}
 }
+
+var _ = Describe("The rights of a second director in the cluster", func() {
+	// command is the one by which the head of docs/rbac.yaml has an administrator apply such a file.
+	command := func(file, namespace string) string {
+		GinkgoHelper()
+		found := regexp.MustCompile(`(?m)^#   (sed -E .* docs/rbac\.yaml) \| kubectl apply --namespace cf -f -$`).FindStringSubmatch(document("docs/rbac.yaml"))
+		Expect(found).NotTo(BeEmpty())
+		return strings.ReplaceAll(strings.ReplaceAll(found[1], "docs/rbac.yaml", file), "cf", namespace) + " | kubectl --namespace " + namespace + " "
+	}
+	run := func(ctx context.Context, command string) {
+		GinkgoHelper()
+		shell := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", command)
+		shell.Dir, shell.Env = "../..", append(os.Environ(), "KUBECONFIG="+plane.Kubeconfig("admin"))
+		out, err := shell.CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(out))
+	}
+
+	DescribeTable("that are given by hand leave the first one's alone, and go without them", func(ctx context.Context, file string, right authorizationv1.ResourceAttributes) {
+		var namespaces []string
+		for _, name := range []string{"first", "second"} {
+			worlds++
+			name = fmt.Sprintf("%s-%d-%d", name, GinkgoParallelProcess(), worlds)
+			_, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			namespaces = append(namespaces, name)
+			run(ctx, command(file, name)+"apply -f -")
+		}
+		for _, namespace := range namespaces {
+			awaitRights(ctx, namespace, right)
+		}
+		run(ctx, command(file, namespaces[1])+"delete -f -")
+		Eventually(func() (bool, error) { return may(ctx, namespaces[1], right) }).WithContext(ctx).Should(BeFalse())
+		Expect(may(ctx, namespaces[0], right)).To(BeTrue())
+		run(ctx, command(file, namespaces[0])+"delete -f -")
+	},
+		Entry("rbac.yaml", "docs/rbac.yaml", authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}),
+		Entry("rbac-networks.yaml", "docs/rbac-networks.yaml", authorizationv1.ResourceAttributes{Verb: "list", Group: "crd.projectcalico.org", Resource: "ippools"}),
+		Entry("rbac-check.yaml", "docs/rbac-check.yaml", authorizationv1.ResourceAttributes{Verb: "list", Group: "storage.k8s.io", Resource: "volumeattachments"}),
+	)
+})
 
 const rightsUsed = "rights used"
 
