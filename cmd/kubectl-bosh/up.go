@@ -63,7 +63,7 @@ through a proxy of its own.
 Run again, it goes by what is in the folder, which you may change, and runs create-env again.`,
 		Example: `  kubectl bosh up --bosh-deployment bosh-deployment --release bosh-kubernetes-cpi.tgz --stemcell stemcell.tgz --dry-run
   kubectl bosh up --dir kubernetes`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return options.run(command, connection)
 		},
@@ -87,6 +87,15 @@ Run again, it goes by what is in the folder, which you may change, and runs crea
 	flags.BoolVar(&options.dryRun, "dry-run", false, "Write the files, and change nothing in the cluster")
 	flags.BoolVar(&options.noCheck, "no-check", false, "Run create-env although something that the CPI needs is not there")
 	return command
+}
+
+// flagsOnly is cobra.NoArgs without the argument in its error: it may be the secret value of a variable.
+func flagsOnly(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%d arguments do not belong to a flag: each variable needs a --var of its own, as NAME=VALUE without spaces, "+
+			"or in quotes", len(args))
+	}
+	return nil
 }
 
 // run brings the director up.

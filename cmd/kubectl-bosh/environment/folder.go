@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -25,6 +26,9 @@ const (
 	credentialsFile     = "creds.yml"
 	opsFolder           = "ops"
 )
+
+// place is where in a file a YAML parser's error is.
+var place = regexp.MustCompile(`: line \d+`)
 
 // Folder is where an environment's files are.
 type Folder struct{ Path string }
@@ -81,7 +85,7 @@ func (f Folder) read(name string, into any) (found bool, err error) {
 		return false, err
 	}
 	if err := yaml.Unmarshal(content, into); err != nil {
-		return false, fmt.Errorf("%s: %w", f.in(name), err)
+		return false, fmt.Errorf("cannot parse %s%s", f.in(name), place.FindString(err.Error())) // the rest may quote a secret
 	}
 	return true, nil
 }
@@ -115,7 +119,10 @@ func (f Folder) write(name string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	// Beside its place first: a file that was cut short would be taken for the operator's.
+	// Under another name first: a file that was cut short would be taken for the operator's. A former run's file keeps its mode.
+	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
 		return err
 	}

@@ -114,14 +114,16 @@ func (o Options) vars() (Vars, error) {
 			given[name] = sum
 		}
 	}
-	for _, each := range o.Vars {
+	// Values may be secret: no error repeats one, nor the parser's, which quotes it.
+	for i, each := range o.Vars {
 		name, text, found := strings.Cut(each, "=")
 		if !found || name == "" {
-			return nil, fmt.Errorf("--var %q is not NAME=VALUE", each)
+			return nil, fmt.Errorf("--var number %d is not NAME=VALUE", i+1)
 		}
 		var value any
-		if err := yaml.Unmarshal([]byte(text), &value); err != nil {
-			return nil, fmt.Errorf("--var %s: the value is no YAML: %w", name, err)
+		if yaml.Unmarshal([]byte(text), &value) != nil {
+			return nil, fmt.Errorf("--var %s: the value is not valid YAML; a plain text with special characters needs quotes of its own, as in "+
+				"--var \"%s='VALUE'\"", name, name)
 		}
 		given[name] = value
 	}

@@ -143,7 +143,7 @@ func (p *Plan) decideAgain(folder Folder) error {
 		return err
 	}
 	for _, name := range p.changed {
-		p.decide(name, fmt.Sprintf("%v, as it is given now", p.Vars[name]))
+		p.decide(name, "as it is given now") // without its value, which may be secret
 	}
 	return nil
 }
