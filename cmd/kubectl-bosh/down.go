@@ -55,15 +55,11 @@ func (o *downOptions) run(command *cobra.Command, connection *connection) error 
 	if given := connection.given(); given != "" && given != settings.Namespace {
 		return fmt.Errorf("the director of %s is in namespace %s, and not in %s", folder.Path, settings.Namespace, given)
 	}
-	client, config, err := connection.openIn(settings.Namespace)
+	s, _, err := newSession(command, connection, o.runOptions, folder, settings.Namespace)
 	if err != nil {
 		return err
 	}
-	there, err := cluster.Open(client, config)
-	if err != nil {
-		return err
-	}
-	s := &session{command: command, options: o.runOptions, folder: folder, settings: settings, cluster: there, config: config}
+	s.settings, s.replaceServer = settings, unlessItWorks
 	director, err := folder.Director()
 	if err != nil {
 		return err
@@ -76,7 +72,7 @@ func (o *downOptions) run(command *cobra.Command, connection *connection) error 
 		return fmt.Errorf("namespace %s has what is not the director's own: %s; delete its deployments first (bosh delete-deployment), "+
 			"or leave that behind with --force", settings.Namespace, strings.Join(others, ", "))
 	}
-	if err := o.confirm(command, "Delete the director "+settings.Director+" in namespace "+settings.Namespace+", with its disk?"); err != nil {
+	if err := o.confirm(command, "Delete the director "+settings.Director+" "+s.in()+", with its disk?"); err != nil {
 		return err
 	}
 	return s.takeAway(ctx, director)

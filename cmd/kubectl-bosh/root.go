@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,6 +52,29 @@ func (c *connection) openIn(namespace string) (*kube.Client, *rest.Config, error
 func (c *connection) namespace() (string, error) {
 	namespace, _, err := c.source().Namespace()
 	return namespace, err
+}
+
+// context is the name of the kubeconfig's context; "" without one.
+func (c *connection) context() string {
+	config, err := c.source().RawConfig()
+	if err != nil {
+		return c.overrides.CurrentContext
+	}
+	return cmp.Or(c.overrides.CurrentContext, config.CurrentContext)
+}
+
+// reach are the flags that lead to the cluster, as they were given.
+func (c *connection) reach() []string {
+	var flags []string
+	for _, each := range []struct{ flag, value string }{
+		{"--kubeconfig", c.rules.ExplicitPath}, {"--context", c.overrides.CurrentContext},
+		{"--cluster", c.overrides.Context.Cluster}, {"--user", c.overrides.Context.AuthInfo}, {"--server", c.overrides.ClusterInfo.Server},
+	} {
+		if each.value != "" {
+			flags = append(flags, each.flag, each.value)
+		}
+	}
+	return flags
 }
 
 // given is the namespace of the flags; "" without one.

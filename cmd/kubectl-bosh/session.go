@@ -21,7 +21,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// session is one run of `up` or `down`, once the operator has agreed to it.
+// session is one run of `up` or `down` on the cluster of the folder.
 type session struct {
 	command  *cobra.Command
 	options  runOptions
@@ -29,35 +29,40 @@ type session struct {
 	settings environment.Settings
 	cluster  *cluster.Cluster
 	config   *rest.Config // the operator's
+	identity cluster.Identity
+
+	// replaceServer lets the kubeconfig of this machine's CPI name another API server than before.
+	replaceServer replacement
+}
+
+// newSession returns one for the namespace of the cluster that the connection leads to, and the folder's record of the cluster. It
+// fails if that is another cluster than the folder's.
+func newSession(command *cobra.Command, connection *connection, options runOptions, folder environment.Folder, namespace string,
+) (*session, *cluster.Identity, error) {
+	client, config, err := connection.openIn(namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	there, err := cluster.Open(client, config, connection.context())
+	if err != nil {
+		return nil, nil, err
+	}
+	identity, err := there.Identify(command.Context())
+	if err != nil {
+		return nil, nil, err
+	}
+	record, err := folder.Recognize(identity)
+	return &session{command: command, options: options, folder: folder, cluster: there, config: config, identity: identity}, record, err
+}
+
+// in names the namespace and its cluster for a question.
+func (s *session) in() string {
+	return "in namespace " + s.settings.Namespace + " of the cluster " + s.identity.String()
 }
 
 // say tells of a step.
 func (s *session) say(what, said string) {
 	fmt.Fprintf(s.command.OutOrStdout(), "%s: %s\n", what, said)
-}
-
-// writeCredentials writes the kubeconfig of this machine's CPI, with a new token, and the director's where it has one; api is
-// the API server's URL as Pods reach it.
-func (s *session) writeCredentials(ctx context.Context, api string) error {
-	token, ends, err := s.cluster.Token(ctx, environment.Account, tokenLife)
-	if err != nil {
-		return err
-	}
-	if err := s.folder.WriteKubeconfig(s.config, s.settings.Namespace, token); err != nil {
-		return err
-	}
-	s.say(s.folder.Kubeconfig(), "a new token of "+environment.Account+", until "+ends.Local().Format(time.DateTime))
-	if s.settings.Credentials != environment.Kubeconfig {
-		return nil
-	}
-	if api == "" {
-		return errors.New("where Pods reach the API server was not found: the director's kubeconfig cannot be written")
-	}
-	token, authority, err := s.cluster.SecretToken(ctx, environment.TokenSecret)
-	if err != nil {
-		return err
-	}
-	return s.folder.WriteDirectorsKubeconfig(api, authority, s.settings.Namespace, token)
 }
 
 // check looks whether the CPI can work, with its own rights, and tells what it cannot work without.

@@ -84,6 +84,8 @@ Run again, it goes by what is in the folder, which you may change, and runs crea
 	flags.StringVar(&options.Address, "address", "", "The director's address, of that range or of the cluster's Service range")
 	flags.StringVar(&options.Credentials, "credentials", "", "in-cluster (the default) or kubeconfig: by what the director works there")
 	options.addFlags(flags)
+	flags.BoolVar(&options.ReplaceServer, "replace-server", false,
+		"Have create-env's CPI use the API server's name of your kubeconfig from now on; the director's VM is recreated")
 	flags.BoolVar(&options.dryRun, "dry-run", false, "Write the files, and change nothing in the cluster")
 	flags.BoolVar(&options.noCheck, "no-check", false, "Run create-env although something that the CPI needs is not there")
 	return command
@@ -106,42 +108,42 @@ func (o *upOptions) run(command *cobra.Command, connection *connection) error {
 	if err != nil {
 		return err
 	}
-	client, config, err := connection.openIn(namespace)
+	session, record, err := newSession(command, connection, o.runOptions, folder, namespace)
 	if err != nil {
 		return err
 	}
-	there, err := cluster.Open(client, config)
-	if err != nil {
-		return err
-	}
-	found, err := there.Look(ctx)
+	o.Cluster, o.Reach = record, connection.reach()
+	found, err := session.cluster.Look(ctx)
 	if err != nil {
 		return err
 	}
 	printFacts(out, "Found", found.Facts)
-	plan, err := environment.Decide(ctx, folder, o.Options, found, there)
+	plan, err := environment.Decide(ctx, folder, o.Options, found, session.cluster)
 	if err != nil {
 		return err
 	}
 	printFacts(out, "Decided", plan.Decisions)
-	written, err := folder.Write(plan, config)
+	written, err := folder.Write(plan, session.config)
 	if err != nil {
 		return err
 	}
+	session.settings = plan.Settings
+	if o.ReplaceServer {
+		session.replaceServer = always
+	}
 	printFacts(out, "Files in "+folder.Path, written)
-	printLines(out, "By hand", folder.ByHand(o.bosh, plan.Settings))
+	printLines(out, "By hand", folder.ByHand(o.bosh, plan))
 	if o.dryRun {
 		fmt.Fprintln(out, "Nothing was changed in the cluster (--dry-run).")
 		return nil
 	}
-	if err := o.confirm(command, "Make or change the director "+plan.Director+" in namespace "+plan.Namespace+"?"); err != nil {
+	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+session.in()+"?"); err != nil {
 		return err
 	}
-	session := &session{command: command, options: o.runOptions, folder: folder, settings: plan.Settings, cluster: there, config: config}
 	if err := o.bring(ctx, session, found); err != nil {
 		return err
 	}
-	printLines(out, "Go on", folder.Afterwards(plan.Settings, plan.Vars))
+	printLines(out, "Go on", folder.Afterwards(plan))
 	return nil
 }
 

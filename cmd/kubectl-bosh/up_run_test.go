@@ -101,7 +101,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 	It("make a namespace with exactly the documented rights and credentials, run the BOSH CLI by a proxy, and take all away again", func(ctx SpecContext) {
 		session := g.up()
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`Make or change the director kubernetes in namespace ` + g.namespace + `\? \[yN\]: `))
+		Expect(session.Out).To(gbytes.Say(`Create or update the director kubernetes in namespace ` + g.namespace + ` of the cluster .*\? \[yN\]: `))
 		Expect(session.Out).To(gbytes.Say(`Namespace ` + g.namespace + `: made\n`))
 		Expect(session.Out).To(gbytes.Say(`check: the CPI can work in the namespace`))
 		Expect(session.Out).To(gbytes.Say(`bosh alias-env kubernetes -e 10\.246\.0\.60 `))

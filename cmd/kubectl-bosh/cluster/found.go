@@ -48,12 +48,13 @@ type Cluster struct {
 	Client *kube.Client
 
 	config  *rest.Config
+	context string
 	objects dynamic.Interface
 	groups  discovery.ServerGroupsInterface
 }
 
-// Open returns the cluster of the client, whose connection has these settings.
-func Open(client *kube.Client, config *rest.Config) (*Cluster, error) {
+// Open returns the cluster of the client, whose connection has these settings, of this context of the kubeconfig.
+func Open(client *kube.Client, config *rest.Config, kubeContext string) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server's priority and fairness does the throttling
 	objects, err := dynamic.NewForConfig(config)
@@ -61,7 +62,7 @@ func Open(client *kube.Client, config *rest.Config) (*Cluster, error) {
 		return nil, err
 	}
 	groups, err := discovery.NewDiscoveryClientForConfig(config)
-	return &Cluster{Client: client, config: config, objects: objects, groups: groups}, err
+	return &Cluster{Client: client, config: config, context: kubeContext, objects: objects, groups: groups}, err
 }
 
 // Look asks the cluster for all that there is to find. It fails only where the API server does not answer, or does not
@@ -72,7 +73,7 @@ func (c *Cluster) Look(ctx context.Context) (*Found, error) {
 	if f.Server, err = c.Client.Server(ctx); err != nil {
 		return nil, err
 	}
-	f.say("API server", f.Server.URL+", "+f.Server.Version)
+	f.say("API server", Identity{Server: f.Server.URL, Context: c.context}.String()+", "+f.Server.Version)
 	for _, each := range []struct {
 		what string
 		look func(context.Context, *Found) (string, error)

@@ -24,30 +24,39 @@ func (f Folder) Bosh(program, verb string, settings Settings) []string {
 }
 
 // ByHand are the commands that do what `kubectl bosh up` does, with the folder's files.
-func (f Folder) ByHand(program string, settings Settings) []string {
+func (f Folder) ByHand(program string, plan *Plan) []string {
+	in := " --namespace " + plan.Namespace + plan.reach()
 	commands := []string{
-		"kubectl apply -f " + quoted(f.in(rightsFile)),
-		"kubectl create token " + Account + " --namespace " + settings.Namespace + " --duration 24h >" + quoted(f.in(tokenFile)),
+		"kubectl apply -f " + quoted(f.in(rightsFile)) + plan.reach(),
+		"kubectl create token " + Account + in + " --duration 24h >" + quoted(f.in(tokenFile)),
 	}
-	if settings.Credentials == Kubeconfig {
+	if plan.Credentials == Kubeconfig {
 		commands = append(commands, "kubectl config --kubeconfig "+quoted(f.in(directorsFile))+" set-credentials "+Account+
-			" --token \"$(kubectl get secret "+TokenSecret+" --namespace "+settings.Namespace+" -o 'jsonpath={.data.token}' | base64 --decode)\"")
+			" --token \"$(kubectl get secret "+TokenSecret+in+" -o 'jsonpath={.data.token}' | base64 --decode)\"")
 	}
-	proxy := "kubectl bosh proxy --direct --namespace " + settings.Namespace
-	return append(commands, proxy+" -- \\\n    "+Quote(f.Bosh(program, "create-env", settings)))
+	return append(commands, "kubectl bosh proxy --direct"+in+" -- \\\n    "+Quote(f.Bosh(program, "create-env", plan.Settings)))
+}
+
+// reach are the flags that lead a command to the cluster, after a space.
+func (p *Plan) reach() string {
+	if len(p.options.Reach) == 0 {
+		return ""
+	}
+	return " " + Quote(p.options.Reach)
 }
 
 // Afterwards are the commands by which an operator goes on.
-func (f Folder) Afterwards(settings Settings, vars Vars) []string {
-	config := []string{"bosh", "-e", settings.Director, "update-cloud-config", f.in(cloudConfigFile), "--vars-file", f.in(cloudConfigVarsFile)}
-	if settings.Network == Service {
+func (f Folder) Afterwards(plan *Plan) []string {
+	config := []string{"bosh", "-e", plan.Director, "update-cloud-config", f.in(cloudConfigFile), "--vars-file", f.in(cloudConfigVarsFile)}
+	if plan.Network == Service {
 		config = append(config, "--ops-file", f.in(opsFolder+"/"+dynamicNetwork))
 	}
-	store, address := quoted(f.in(credentialsFile)), vars.Text("internal_ip")
+	store, address := quoted(f.in(credentialsFile)), plan.Vars.Text("internal_ip")
 	return []string{
-		"kubectl bosh proxy --namespace " + settings.Namespace + " --port 1080 # in another terminal, where there is no route to " + address,
+		"kubectl bosh proxy --namespace " + plan.Namespace + plan.reach() + " --port 1080" +
+			" # in another terminal, where there is no route to " + address,
 		"export BOSH_ALL_PROXY=socks5://127.0.0.1:1080",
-		"bosh alias-env " + settings.Director + " -e " + address + " --ca-cert <(bosh interpolate " + store + " --path /director_ssl/ca)",
+		"bosh alias-env " + plan.Director + " -e " + address + " --ca-cert <(bosh interpolate " + store + " --path /director_ssl/ca)",
 		"export BOSH_CLIENT=admin BOSH_CLIENT_SECRET=$(bosh interpolate " + store + " --path /admin_password)",
 		Quote(config),
 	}

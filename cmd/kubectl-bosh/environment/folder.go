@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 )
 
 // Names of the files in the folder.
@@ -41,6 +43,9 @@ type Settings struct {
 	Credentials string   `json:"credentials"`
 	Manifest    string   `json:"manifest"`
 	OpsFiles    []string `json:"ops_files"` // those without a leading slash are the folder's
+
+	// Cluster is the one that the director is in; nil in a folder that an older version of this program has written.
+	Cluster *cluster.Identity `json:"cluster,omitempty"`
 }
 
 // Vars are the values of the manifest's variables.
@@ -88,6 +93,35 @@ func (f Folder) read(name string, into any) (found bool, err error) {
 		return false, fmt.Errorf("cannot parse %s%s", f.in(name), place.FindString(err.Error())) // the rest may quote a secret
 	}
 	return true, nil
+}
+
+// Recognize returns the folder's record of its cluster, complete; an error if the cluster that is reached now is another one.
+func (f Folder) Recognize(now cluster.Identity) (*cluster.Identity, error) {
+	recorded, err := f.recorded()
+	if err != nil || recorded == nil {
+		return &now, err
+	}
+	if why := recorded.Mismatch(now); why != "" {
+		return nil, fmt.Errorf("the director of %s is in another cluster: %s was written for %s, and your kubeconfig leads to %s; %s "+
+			"(--context and --kubeconfig choose the cluster, --dir chooses another folder)", f.Path, f.in(settingsFile), recorded, now, why)
+	}
+	if recorded.UID == "" {
+		recorded.UID = now.UID
+	}
+	return recorded, nil
+}
+
+// recorded is the cluster that the folder was written for; nil without a folder.
+func (f Folder) recorded() (*cluster.Identity, error) {
+	settings, _, err := f.Settings()
+	if err != nil || settings.Cluster != nil {
+		return settings.Cluster, err
+	}
+	server, err := f.RecordedServer()
+	if err != nil || server == nil {
+		return nil, err
+	}
+	return &cluster.Identity{Server: server.Server, Authorities: cluster.Fingerprints(server.CertificateAuthorityData)}, nil
 }
 
 // keep writes the file unless there is one, and says what it has done. One that is there and not the same is the

@@ -1,6 +1,9 @@
 package environment
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"net/http"
 	neturl "net/url"
 	"path/filepath"
@@ -10,14 +13,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// WriteKubeconfig writes the one of this machine's CPI: the API server as the operator reaches it, and a token of the service
-// account. The token is in a file of its own: create-env makes the machine anew when anything in the manifest has changed,
-// and the kubeconfig's content is part of that.
-func (f Folder) WriteKubeconfig(config *rest.Config, namespace, token string) error {
-	server, err := serverOf(config)
-	if err != nil {
-		return err
-	}
+// clusterName is what the folder's kubeconfigs call the cluster.
+const clusterName = "kubernetes"
+
+// WriteKubeconfig writes the one of this machine's CPI: the API server as this machine reaches it, and a token of the service
+// account. The token is in a file of its own: create-env recreates the VM when anything in the manifest has changed, and
+// the kubeconfig's content is part of that.
+func (f Folder) WriteKubeconfig(server *api.Cluster, namespace, token string) error {
 	path, err := filepath.Abs(f.in(tokenFile))
 	if err != nil {
 		return err
@@ -41,18 +43,54 @@ func (f Folder) prepareKubeconfigs(p *Plan, config *rest.Config) error {
 	if there, err := exists(f.in(kubeconfigFile)); err != nil || there {
 		return err
 	}
-	if err := f.WriteKubeconfig(config, p.Namespace, ""); err != nil || p.Credentials != Kubeconfig {
+	server, err := ServerOf(config)
+	if err != nil {
 		return err
 	}
-	server, err := serverOf(config)
-	if err != nil {
+	if err := f.WriteKubeconfig(server, p.Namespace, ""); err != nil || p.Credentials != Kubeconfig {
 		return err
 	}
 	return f.WriteDirectorsKubeconfig(p.found.API, server.CertificateAuthorityData, p.Namespace, "")
 }
 
-// serverOf is the API server as a kubeconfig names it.
-func serverOf(config *rest.Config) (*api.Cluster, error) {
+// RecordedServer is the API server of the kubeconfig of this machine's CPI; nil without one.
+func (f Folder) RecordedServer() (*api.Cluster, error) {
+	config, err := f.loadKubeconfig()
+	if err != nil || config.Clusters[clusterName] == nil {
+		return nil, err
+	}
+	server := config.Clusters[clusterName]
+	server.LocationOfOrigin, server.Extensions = "", nil
+	return server, nil
+}
+
+// formerly is the path that the token had when the kubeconfig was written, if it is another one now.
+func (f Folder) formerly() (string, error) {
+	config, err := f.loadKubeconfig()
+	if err != nil || config.AuthInfos[Account] == nil {
+		return "", err
+	}
+	path, err := filepath.Abs(f.in(tokenFile))
+	if recorded := config.AuthInfos[Account].TokenFile; err == nil && recorded != path {
+		return recorded, nil
+	}
+	return "", err
+}
+
+// loadKubeconfig returns an empty one where there is none yet.
+func (f Folder) loadKubeconfig() (*api.Config, error) {
+	config, err := clientcmd.LoadFromFile(f.in(kubeconfigFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return api.NewConfig(), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.in(kubeconfigFile), err)
+	}
+	return config, nil
+}
+
+// ServerOf is the API server as a kubeconfig names it.
+func ServerOf(config *rest.Config) (*api.Cluster, error) {
 	config = rest.CopyConfig(config)
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, err
@@ -75,14 +113,18 @@ func serverOf(config *rest.Config) (*api.Cluster, error) {
 	return server, err
 }
 
-func (f Folder) kubeconfig(name string, server *api.Cluster, namespace string, as api.AuthInfo) error {
-	const cluster = "kubernetes"
-	content, err := clientcmd.Write(api.Config{
-		Clusters:       map[string]*api.Cluster{cluster: server},
+// NewKubeconfig is one with a single context.
+func NewKubeconfig(server *api.Cluster, namespace string, as api.AuthInfo) api.Config {
+	return api.Config{
+		Clusters:       map[string]*api.Cluster{clusterName: server},
 		AuthInfos:      map[string]*api.AuthInfo{Account: &as},
-		Contexts:       map[string]*api.Context{Account: {Cluster: cluster, AuthInfo: Account, Namespace: namespace}},
+		Contexts:       map[string]*api.Context{Account: {Cluster: clusterName, AuthInfo: Account, Namespace: namespace}},
 		CurrentContext: Account,
-	})
+	}
+}
+
+func (f Folder) kubeconfig(name string, server *api.Cluster, namespace string, as api.AuthInfo) error {
+	content, err := clientcmd.Write(NewKubeconfig(server, namespace, as))
 	if err != nil {
 		return err
 	}

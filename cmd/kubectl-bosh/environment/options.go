@@ -8,12 +8,15 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 )
 
 // Options are what the operator says. What is empty is found out, or is as it was.
 type Options struct {
 	Director  string // its name
 	Namespace string
+	Cluster   *cluster.Identity // as the folder is to record it
 
 	Deployment string // a folder with bosh-deployment
 	Manifest   string // instead of its bosh.yml
@@ -27,6 +30,11 @@ type Options struct {
 	Range       string
 	Address     string
 	Credentials string // InCluster or Kubeconfig
+
+	ReplaceServer bool // in the kubeconfig of this machine's CPI
+
+	// Reach are the flags of kubectl and of this program that lead to the cluster, as the operator has given them.
+	Reach []string
 }
 
 // How a director has its address.

@@ -51,6 +51,7 @@ func Decide(ctx context.Context, folder Folder, options Options, found *cluster.
 	if p.Vars, err = folder.Vars(); err != nil {
 		return nil, err
 	}
+	p.Cluster = options.Cluster
 	if p.again {
 		err = p.decideAgain(folder)
 	} else {
@@ -144,6 +145,26 @@ func (p *Plan) decideAgain(folder Folder) error {
 	}
 	for _, name := range p.changed {
 		p.decide(name, "as it is given now") // without its value, which may be secret
+	}
+	return p.decideKubeconfig(folder)
+}
+
+// decideKubeconfig says what of the kubeconfig's content makes create-env recreate the director's VM.
+func (p *Plan) decideKubeconfig(folder Folder) error {
+	director, err := folder.Director()
+	if err != nil || director == "" {
+		return err
+	}
+	const recreates = "; create-env recreates the director's VM, because the manifest holds the kubeconfig"
+	former, err := folder.formerly()
+	if err != nil {
+		return err
+	}
+	if former != "" {
+		p.decide(kubeconfigFile, "the folder was in "+filepath.Dir(former)+" before"+recreates)
+	}
+	if p.options.ReplaceServer {
+		p.decide(kubeconfigFile, "the API server of your kubeconfig, as --replace-server says"+recreates)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"path"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/rest"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
@@ -42,9 +43,8 @@ func (f Folder) writeSettings(p *Plan) error {
 	if err != nil {
 		return err
 	}
-	if !found || !before.same(p.Settings) {
-		const comment = "What `kubectl bosh up` has decided. It is yours to change: the next run goes by it."
-		if err := f.put(settingsFile, comment, p.Settings); err != nil {
+	if !found || !equality.Semantic.DeepEqual(before, p.Settings) {
+		if err := f.WriteSettings(p.Settings); err != nil {
 			return err
 		}
 	}
@@ -54,9 +54,9 @@ func (f Folder) writeSettings(p *Plan) error {
 	return f.put(varsFile, "Variables for the manifest. They are yours to change: the next run of `kubectl bosh up` goes by them.", p.Vars)
 }
 
-func (s Settings) same(other Settings) bool {
-	return s.Director == other.Director && s.Namespace == other.Namespace && s.Network == other.Network &&
-		s.Credentials == other.Credentials && s.Manifest == other.Manifest && strings.Join(s.OpsFiles, "\n") == strings.Join(other.OpsFiles, "\n")
+// WriteSettings writes what was decided, but for the variables.
+func (f Folder) WriteSettings(settings Settings) error {
+	return f.put(settingsFile, "What `kubectl bosh up` has decided. It is yours to change: the next run goes by it.", settings)
 }
 
 type file struct {
