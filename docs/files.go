@@ -7,3 +7,8 @@ import _ "embed"
 //
 //go:embed rbac.yaml
 var Rights string
+
+// RightsOfUp is rbac-kubectl-bosh-up.yaml: what somebody needs to run `kubectl bosh up` where the CPI has its rights already.
+//
+//go:embed rbac-kubectl-bosh-up.yaml
+var RightsOfUp string

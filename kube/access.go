@@ -12,7 +12,8 @@ type Right struct {
 	Group    string // "" is the core's
 	Resource string // with its subresource: pods/ephemeralcontainers
 	Verb     string
-	Cluster  bool // the objects belong to the cluster, and not to a namespace
+	Name     string // of the one object; "" for all of the kind
+	Cluster  bool   // the objects belong to the cluster, and not to a namespace
 }
 
 func (r Right) String() string { return r.Verb + " " + r.Resource }
@@ -34,6 +35,7 @@ func (r *Reviewer) May(ctx context.Context, right Right) (bool, error) {
 	resource, subresource, _ := strings.Cut(right.Resource, "/")
 	asked := &authorizationv1.ResourceAttributes{
 		Verb: right.Verb, Group: right.Group, Resource: resource, Subresource: subresource, Namespace: r.namespace,
+		Name: right.Name,
 	}
 	if right.Cluster {
 		asked.Namespace = ""

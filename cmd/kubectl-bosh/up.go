@@ -31,8 +31,9 @@ const tokenLife = 24 * time.Hour
 type upOptions struct {
 	environment.Options
 	runOptions
-	dryRun  bool
-	noCheck bool
+	dryRun      bool
+	noCheck     bool
+	printRights bool
 }
 
 // runOptions are the flags of `up` and `down`.
@@ -86,6 +87,8 @@ Run again, it goes by what is in the folder, which you may change, and runs crea
 	options.addFlags(flags)
 	flags.BoolVar(&options.ReplaceServer, "replace-server", false,
 		"Have create-env's CPI use the API server's name of your kubeconfig from now on; the director's VM is recreated")
+	flags.BoolVar(&options.printRights, "print-rights", false,
+		"Print what an administrator applies so that you can run this without being one, and do nothing else")
 	flags.BoolVar(&options.dryRun, "dry-run", false, "Write the files, and change nothing in the cluster")
 	flags.BoolVar(&options.noCheck, "no-check", false, "Run create-env although something that the CPI needs is not there")
 	return command
@@ -103,6 +106,9 @@ func flagsOnly(_ *cobra.Command, args []string) error {
 // run brings the director up.
 func (o *upOptions) run(command *cobra.Command, connection *connection) error {
 	ctx, out := command.Context(), command.OutOrStdout()
+	if o.printRights {
+		return o.rights(command, connection)
+	}
 	folder := environment.Folder{Path: cmp.Or(o.dir, o.Director, usualName)}
 	namespace, err := o.settle(folder, connection)
 	if err != nil {
@@ -157,15 +163,42 @@ func (o *upOptions) settle(folder environment.Folder, connection *connection) (n
 		return before.Namespace, nil
 	}
 	o.Director = cmp.Or(o.Director, usualName)
-	if o.Namespace == "" {
-		if o.Namespace, err = connection.namespace(); err != nil {
-			return "", err
-		}
-		if o.Namespace == metav1.NamespaceDefault {
-			o.Namespace = usualNamespace
-		}
+	o.Namespace, err = newNamespace(connection)
+	return o.Namespace, err
+}
+
+// newNamespace is where a director is put that has no folder yet: the namespace of the flags or of the context, unless that is the default.
+func newNamespace(connection *connection) (string, error) {
+	namespace, err := connection.namespace()
+	if connection.given() == "" && namespace == metav1.NamespaceDefault {
+		namespace = usualNamespace
 	}
-	return o.Namespace, nil
+	return namespace, err
+}
+
+// rights prints what an administrator applies for whoever runs up. No folder counts: there is none yet where this is needed first.
+func (o *upOptions) rights(command *cobra.Command, connection *connection) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	namespace, err := newNamespace(connection)
+	if err != nil {
+		return err
+	}
+	client, config, err := connection.openIn(namespace)
+	if err != nil {
+		return err
+	}
+	there, err := cluster.Open(client, config, connection.context())
+	if err != nil {
+		return err
+	}
+	user, err := there.User(command.Context())
+	if err != nil {
+		return fmt.Errorf("cannot find out for which user to print rights: %w", err)
+	}
+	_, err = fmt.Fprint(command.OutOrStdout(), environment.RightsOfOperator(user, namespace, o.Credentials))
+	return err
 }
 
 // bring makes what the director needs, and the director.
@@ -179,9 +212,12 @@ func (o *upOptions) bring(ctx context.Context, s *session, found *cluster.Found)
 	}
 	for _, object := range objects {
 		outcome, err := s.cluster.Bring(ctx, object)
+		if cluster.IsForbidden(err) {
+			return fmt.Errorf("%s: %w; an administrator can apply what `kubectl bosh up --print-rights --namespace %s` prints",
+				cluster.Title(object), err, s.settings.Namespace)
+		}
 		if err != nil {
-			return fmt.Errorf("%s: %w (an administrator can give the rights: kubectl apply -f %s/rights.yaml)",
-				cluster.Title(object), err, s.folder.Path)
+			return fmt.Errorf("%s: %w", cluster.Title(object), err)
 		}
 		s.say(cluster.Title(object), outcome)
 	}

@@ -203,7 +203,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 		session := g.up("--address", "10.246.0.77")
 		Expect(session).To(gexec.Exit(1))
 		Expect(session.Err).To(gbytes.Say(`^error: Namespace ` + g.namespace + `: namespaces "` + g.namespace + `" is forbidden: User ` +
-			`"system:serviceaccount:` + w.namespace + `:guest" cannot get resource .*an administrator can give the rights: kubectl apply -f kubernetes/rights\.yaml`))
+			`"system:serviceaccount:` + w.namespace + `:guest" cannot get resource .*; an administrator can apply what .kubectl bosh up --print-rights --namespace ` + g.namespace + `. prints`))
 		Expect(filepath.Join(g.folder, "calls")).NotTo(BeAnExistingFile())
 	})
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -161,12 +162,16 @@ func (c *Cluster) lookAtAPI(ctx context.Context, f *Found) (string, error) {
 
 // lookAtDNS looks for the cluster's name servers, which have the same label everywhere.
 func (c *Cluster) lookAtDNS(ctx context.Context, f *Found) (string, error) {
-	services, err := c.services(ctx, "kube-system", "")
+	const usual = "kube-dns"
+	services, err := c.services(ctx, systemNamespace, "")
+	if errors.Is(err, kube.ErrRefused) { // who may not list them all may see the one that most clusters have
+		services, err = c.services(ctx, systemNamespace, usual)
+	}
 	if err != nil {
 		return "", err
 	}
 	for _, service := range services {
-		if service.Labels["k8s-app"] == "kube-dns" || service.Name == "kube-dns" {
+		if service.Labels["k8s-app"] == usual || service.Name == usual {
 			f.DNS = service.Spec.ClusterIP
 			return f.DNS + ", Service kube-system/" + service.Name, nil
 		}

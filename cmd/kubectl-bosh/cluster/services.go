@@ -56,16 +56,27 @@ func (f *Found) addRanges(cidrs []string) {
 	}
 }
 
-// tryService says why no Service can have this address. Nothing is stored.
+// tryService says why no Service can have this address. Nothing is stored. It asks in the director's namespace, and in another one
+// where that does not exist yet, or does not take a Service at all.
 func (c *Cluster) tryService(ctx context.Context, address string) error {
-	client, err := kube.NewFor(c.config, metav1.NamespaceDefault, patience)
-	if err != nil {
+	try := func(client *kube.Client) error {
+		_, err := client.Services.Try(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "bosh-director-probe"},
+			Spec:       corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Port: 25555}}},
+		})
 		return err
 	}
-	_, err = client.Services.Try(ctx, &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "bosh-director-probe"},
-		Spec:       corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Port: 25555}}},
-	})
+	err := try(c.Client)
+	if err == nil || apierrors.IsInvalid(err) {
+		return err
+	}
+	elsewhere, failed := kube.NewFor(c.config, metav1.NamespaceDefault, patience)
+	if failed != nil {
+		return failed
+	}
+	if other := try(elsewhere); other == nil || apierrors.IsInvalid(other) {
+		return other
+	}
 	return err
 }
 
@@ -97,7 +108,7 @@ func (c *Cluster) FreeServiceAddress(ctx context.Context, f *Found) (string, err
 		if why = c.tryService(ctx, address.String()); why == nil {
 			return address.String(), nil
 		}
-		if !errors.Is(why, kube.ErrRefused) {
+		if !apierrors.IsInvalid(why) {
 			break
 		}
 	}

@@ -77,11 +77,7 @@ func (p *Plan) files() ([]file, error) {
 		}
 		files = append(files, file{name, content})
 	}
-	rights, err := p.rights()
-	if err != nil {
-		return nil, err
-	}
-	files = append(files, file{rightsFile, rights})
+	files = append(files, file{rightsFile, []byte(p.rights())})
 	if p.again {
 		return files, nil
 	}
