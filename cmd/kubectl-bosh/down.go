@@ -75,7 +75,7 @@ func (o *downOptions) run(command *cobra.Command, connection *connection) error 
 	if err := o.confirm(command, "Delete the director "+settings.Director+" "+s.in()+", with its disk?"); err != nil {
 		return err
 	}
-	return s.takeAway(ctx, director)
+	return s.takeAway(ctx, director, others)
 }
 
 // others are VMs and disks of the namespace that create-env has not made.
@@ -101,10 +101,13 @@ func (s *session) others(ctx context.Context, director string) ([]string, error)
 }
 
 // takeAway deletes the environment, and what was made beside it.
-func (s *session) takeAway(ctx context.Context, director string) error {
+func (s *session) takeAway(ctx context.Context, director string, others []string) error {
 	if director == "" {
 		s.say("delete-env", "there is no state.json in "+s.folder.Path+", and so nothing that create-env has made")
 	} else if err := s.deleteEnv(ctx, director); err != nil {
+		return err
+	}
+	if err := s.restorePodSecurity(ctx, others); err != nil {
 		return err
 	}
 	objects, err := s.folder.Objects()

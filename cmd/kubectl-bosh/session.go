@@ -31,6 +31,8 @@ type session struct {
 	config   *rest.Config // the operator's
 	identity cluster.Identity
 
+	relabeled bool // the namespace allows VM Pods only since this run
+
 	// replaceServer lets the kubeconfig of this machine's CPI name another API server than before.
 	replaceServer replacement
 }
@@ -73,6 +75,11 @@ func (s *session) check(ctx context.Context) error {
 	}
 	if err := awaitRights(ctx, client); err != nil {
 		return err
+	}
+	if s.relabeled {
+		if err := awaitPodSecurity(ctx, client); err != nil {
+			return err
+		}
 	}
 	results := preflight.Look(ctx, cpi.DefaultConfig(), client, "")
 	const all = "kubectl bosh check --namespace "

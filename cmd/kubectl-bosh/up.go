@@ -87,6 +87,8 @@ Run again, it goes by what is in the folder, which you may change, and runs crea
 	options.addFlags(flags)
 	flags.BoolVar(&options.ReplaceServer, "replace-server", false,
 		"Have create-env's CPI use the API server's name of your kubeconfig from now on; the director's VM is recreated")
+	flags.BoolVar(&options.AllowPrivileged, "allow-privileged-namespace", false,
+		"Set the namespace's label "+cluster.PodSecurity+" to "+cluster.Privileged+" if it exists with another value, until down")
 	flags.BoolVar(&options.printRights, "print-rights", false,
 		"Print what an administrator applies so that you can run this without being one, and do nothing else")
 	flags.BoolVar(&options.dryRun, "dry-run", false, "Write the files, and change nothing in the cluster")
@@ -143,6 +145,11 @@ func (o *upOptions) run(command *cobra.Command, connection *connection) error {
 		fmt.Fprintln(out, "Nothing was changed in the cluster (--dry-run).")
 		return nil
 	}
+	if found.Namespace.RefusesVMs() && !o.AllowPrivileged {
+		return fmt.Errorf("namespace %s refuses VM Pods, which are privileged: it has the label %s=%s; to change that until "+
+			"`kubectl bosh down` restores it, run: %s", plan.Namespace, cluster.PodSecurity, found.Namespace.PodSecurity,
+			environment.Quote(o.again(command, connection, folder, "--allow-privileged-namespace")))
+	}
 	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+session.in()+"?"); err != nil {
 		return err
 	}
@@ -176,6 +183,18 @@ func newNamespace(connection *connection) (string, error) {
 	return namespace, err
 }
 
+// again is the command that runs up once more on the folder, with this flag. What the folder has recorded is not in it, and so
+// no variable's value, which may be secret.
+func (o *upOptions) again(command *cobra.Command, connection *connection, folder environment.Folder, flag string) []string {
+	again := append([]string{"kubectl", "bosh", "up", "--dir", folder.Path}, connection.reach()...)
+	for _, name := range []string{"bosh", "no-proxy", "no-check", "replace-server"} {
+		if given := command.Flags().Lookup(name); given.Changed {
+			again = append(again, "--"+name+"="+given.Value.String())
+		}
+	}
+	return append(again, flag)
+}
+
 // rights prints what an administrator applies for whoever runs up. No folder counts: there is none yet where this is needed first.
 func (o *upOptions) rights(command *cobra.Command, connection *connection) error {
 	if err := o.Validate(); err != nil {
@@ -205,6 +224,11 @@ func (o *upOptions) rights(command *cobra.Command, connection *connection) error
 func (o *upOptions) bring(ctx context.Context, s *session, found *cluster.Found) error {
 	if err := s.findBosh(); err != nil {
 		return err
+	}
+	if o.AllowPrivileged && found.Namespace.Exists && found.Namespace.PodSecurity != cluster.Privileged {
+		if err := s.allowPrivileged(ctx, found.Namespace.PodSecurity); err != nil {
+			return err
+		}
 	}
 	objects, err := s.folder.Objects()
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 // Found is what a cluster is like. What could not be found out is empty, and Facts say why.
 type Found struct {
 	Server       kube.Server
+	Namespace    Namespace
 	StorageClass string // the default one
 	Plugin       Plugin
 	Kept         []Range        // of addresses that no Pod gets that does not ask
@@ -79,6 +80,7 @@ func (c *Cluster) Look(ctx context.Context) (*Found, error) {
 		what string
 		look func(context.Context, *Found) (string, error)
 	}{
+		{"namespace", c.lookAtNamespace},
 		{"rights", c.lookAtRights},
 		{"storage class", c.lookAtStorage},
 		{"network plugin", c.lookAtPlugin},

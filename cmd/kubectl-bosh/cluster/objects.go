@@ -21,12 +21,6 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// PodSecurity is the label by which a namespace allows Pods of a kind: Privileged, as machines are.
-const (
-	PodSecurity = "pod-security.kubernetes.io/enforce"
-	Privileged  = "privileged"
-)
-
 // manager is in the label of what this program has made: it removes nothing else.
 const manager = "kubectl-bosh"
 
@@ -67,7 +61,11 @@ func (c *Cluster) Bring(ctx context.Context, wanted *unstructured.Unstructured) 
 	if err != nil {
 		return "", err
 	}
+	isNamespace := wanted.GetKind() == "Namespace"
 	there, err := among.Get(ctx, wanted.GetName(), metav1.GetOptions{})
+	if err == nil && isNamespace {
+		wanted = withoutPodSecurity(wanted) // what Pods an existing namespace allows, SetPodSecurity alone changes
+	}
 	switch {
 	case apierrors.IsNotFound(err):
 		mine := wanted.DeepCopy()
@@ -77,6 +75,9 @@ func (c *Cluster) Bring(ctx context.Context, wanted *unstructured.Unstructured) 
 		}
 		labels[manifest.LabelManagedBy] = manager
 		mine.SetLabels(labels)
+		if isNamespace {
+			permit(mine)
+		}
 		_, err := among.Create(ctx, mine, metav1.CreateOptions{FieldManager: manager})
 		return "made", err
 	case err != nil:

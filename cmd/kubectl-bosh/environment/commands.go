@@ -26,10 +26,11 @@ func (f Folder) Bosh(program, verb string, settings Settings) []string {
 // ByHand are the commands that do what `kubectl bosh up` does, with the folder's files.
 func (f Folder) ByHand(program string, plan *Plan) []string {
 	in := " --namespace " + plan.Namespace + plan.reach()
-	commands := []string{
-		"kubectl apply -f " + quoted(f.in(rightsFile)) + plan.reach(),
-		"kubectl create token " + Account + in + " --duration 24h >" + quoted(f.in(tokenFile)),
+	commands := []string{"kubectl apply -f " + quoted(f.in(rightsFile)) + plan.reach()}
+	if plan.NamespaceLabel != "" {
+		commands = append(commands, plan.NamespaceLabel+plan.reach())
 	}
+	commands = append(commands, "kubectl create token "+Account+in+" --duration 24h >"+quoted(f.in(tokenFile)))
 	if plan.Credentials == Kubeconfig {
 		commands = append(commands, "kubectl config --kubeconfig "+quoted(f.in(directorsFile))+" set-credentials "+Account+
 			" --token \"$(kubectl get secret "+TokenSecret+in+" -o 'jsonpath={.data.token}' | base64 --decode)\"")

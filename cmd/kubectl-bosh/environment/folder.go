@@ -44,6 +44,9 @@ type Settings struct {
 	Manifest    string   `json:"manifest"`
 	OpsFiles    []string `json:"ops_files"` // those without a leading slash are the folder's
 
+	// FormerPodSecurity is the value of the namespace's label for Pod Security before `up` changed it, "" for no label; nil if `up` has not.
+	FormerPodSecurity *string `json:"former_pod_security,omitempty"`
+
 	// Cluster is the one that the director is in; nil in a folder that an older version of this program has written.
 	Cluster *cluster.Identity `json:"cluster,omitempty"`
 }

@@ -31,7 +31,8 @@ type Options struct {
 	Address     string
 	Credentials string // InCluster or Kubeconfig
 
-	ReplaceServer bool // in the kubeconfig of this machine's CPI
+	ReplaceServer   bool // in the kubeconfig of this machine's CPI
+	AllowPrivileged bool // Pods, in a namespace that exists
 
 	// Reach are the flags of kubectl and of this program that lead to the cluster, as the operator has given them.
 	Reach []string

@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ type Plan struct {
 	Settings
 	Vars      Vars
 	Decisions []cluster.Fact
+	// NamespaceLabel is the command by which the namespace comes to allow VM Pods; "" where it stays as it is.
+	NamespaceLabel string
 
 	found   *cluster.Found
 	options Options
@@ -52,6 +55,7 @@ func Decide(ctx context.Context, folder Folder, options Options, found *cluster.
 		return nil, err
 	}
 	p.Cluster = options.Cluster
+	p.decideNamespace()
 	if p.again {
 		err = p.decideAgain(folder)
 	} else {
@@ -63,6 +67,28 @@ func Decide(ctx context.Context, folder Folder, options Options, found *cluster.
 func (p *Plan) decide(what, said string) {
 	p.Decisions = append(p.Decisions, cluster.Fact{What: what, Said: said})
 }
+
+// decideNamespace says what becomes of the namespace. That it refuses VM Pods is changed by nothing but a flag.
+func (p *Plan) decideNamespace() {
+	existing := p.found.Namespace
+	switch {
+	case !existing.Known:
+	case !existing.Exists:
+		p.NamespaceLabel = "kubectl label namespace " + p.namespace() + " " + privilegedLabel
+		p.decide("namespace", "created with "+privilegedLabel+", since VM Pods are privileged")
+	case p.options.AllowPrivileged && existing.PodSecurity != cluster.Privileged:
+		p.NamespaceLabel = "kubectl label --overwrite namespace " + p.namespace() + " " + privilegedLabel
+		p.decide("namespace", "gets "+privilegedLabel+" in place of "+cmp.Or(existing.PodSecurity, "no such label")+
+			", as --allow-privileged-namespace says; down restores that")
+	case existing.RefusesVMs():
+		p.decide("namespace", "refuses VM Pods by its label; nothing is done unless --allow-privileged-namespace is given")
+	}
+}
+
+const privilegedLabel = cluster.PodSecurity + "=" + cluster.Privileged
+
+// namespace is the director's, which is settled before the plan is.
+func (p *Plan) namespace() string { return cmp.Or(p.Namespace, p.options.Namespace) }
 
 func (p *Plan) decideFirst(ctx context.Context, free Addresses) error {
 	o := p.options

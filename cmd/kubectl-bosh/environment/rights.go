@@ -23,10 +23,11 @@ const (
 const separator = "---\n"
 
 // rights are the objects of docs/rbac.yaml for the plan's namespace, with the namespace itself, and with a Secret for the
-// director's token where it is to have one.
+// director's token where it is to have one. The namespace comes without the label for Pod Security: applying the file does not
+// change what Pods an existing namespace allows.
 func (p *Plan) rights() string {
 	return fmt.Sprintf("# What the director's CPI may do: docs/rbac.yaml, for namespace %[1]s.\n"+
-		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %[1]s\n  labels:\n    "+cluster.PodSecurity+": "+cluster.Privileged+"\n", p.Namespace) + separator + ofCPI(p.Namespace, p.Credentials)
+		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %[1]s\n", p.Namespace) + separator + ofCPI(p.Namespace, p.Credentials)
 }
 
 // ofCPI are the rights of the CPI in a namespace.
