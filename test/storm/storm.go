@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -238,8 +239,8 @@ func (d *disk) settle(ctx context.Context) bool {
 		if err != nil {
 			return false
 		}
-		if string(there.Result) == "false" {
-			d.vm = ""
+		if string(there.Result) == "false" && !d.remove(ctx) {
+			return false
 		}
 	}
 	if d.vm == "" && !d.make(ctx) {
@@ -302,10 +303,13 @@ func (d *disk) abandon(ctx context.Context) {
 	d.remove(ctx)
 }
 
-func (d *disk) remove(ctx context.Context) {
-	if _, err := d.call(ctx, "delete_vm", d.vm); err == nil {
+// remove deletes the machine, which a director does with one that is gone, too: that releases its disks.
+func (d *disk) remove(ctx context.Context) (removed bool) {
+	_, err := d.call(ctx, "delete_vm", d.vm)
+	if removed = err == nil || strings.Contains(err.Error(), "Bosh::Clouds::VMNotFound"); removed {
 		d.vm = ""
 	}
+	return removed
 }
 
 func (d *disk) ask(ctx context.Context) {
