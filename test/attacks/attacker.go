@@ -1,0 +1,473 @@
+package attacks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// Attacker is somebody with the token of the CPI's service account, in a namespace in which the CPI has a VM, a disk that is
+// attached to it, and more, and somebody else has objects, too. Nothing of it runs.
+type Attacker struct {
+	Namespace string
+	Client    kubernetes.Interface // with the token
+	Objects   dynamic.Interface    // with the token
+
+	vm, holder *corev1.Pod // the CPI's VM Pod, and the attachment Pod of its disk, as they are in the cluster
+}
+
+const (
+	image = "registry.example.com/stemcells/jammy@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
+	proxy = "proxy.example.com/proxy:1" // of a webhook
+	other = "others"                    // the name of what is somebody else's
+	disk  = "disk-one"
+	class = "standard" // that the shipped limits list
+
+	plainClass = "attacks-plain" // a RuntimeClass that is not a sandbox
+)
+
+// Rights are the documents with the rights of the CPI's service account, below the repository's root.
+var Rights = []string{"docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml"}
+
+// kinds are those that the CPI makes, and in the cluster as a whole.
+var kinds = map[string]schema.GroupVersionResource{
+	"pods":                   {Version: "v1", Resource: "pods"},
+	"podtemplates":           {Version: "v1", Resource: "podtemplates"},
+	"secrets":                {Version: "v1", Resource: "secrets"},
+	"services":               {Version: "v1", Resource: "services"},
+	"persistentvolumeclaims": {Version: "v1", Resource: "persistentvolumeclaims"},
+	"poddisruptionbudgets":   {Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
+	"daemonsets":             {Group: "apps", Version: "v1", Resource: "daemonsets"},
+	"volumesnapshots":        {Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"},
+	"ippools":                {Group: "crd.projectcalico.org", Version: "v1", Resource: "ippools"},
+	"ipreservations":         {Group: "crd.projectcalico.org", Version: "v1", Resource: "ipreservations"},
+}
+
+// NewAttacker makes the namespace, with these labels and limits, and all that is in it. The root is the repository's.
+func NewAttacker(ctx context.Context, admin *rest.Config, root, namespace string, labels, limits map[string]string) (*Attacker, error) {
+	cluster, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := dynamic.NewForConfig(admin)
+	if err != nil {
+		return nil, err
+	}
+	place := place{cluster, objects, namespace}
+	if err := place.prepare(ctx, root, labels, limits); err != nil {
+		return nil, fmt.Errorf("namespace %s: %w", namespace, err)
+	}
+	a := &Attacker{Namespace: namespace}
+	if a.vm, a.holder, err = place.fill(ctx); err != nil {
+		return nil, fmt.Errorf("namespace %s: %w", namespace, err)
+	}
+	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	with := rest.AnonymousClientConfig(admin)
+	with.BearerToken = token.Status.Token
+	if err := a.as(with); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// as has the attacker use these credentials.
+func (a *Attacker) as(config *rest.Config) error {
+	config.QPS = -1
+	config.WarningHandler = rest.NoWarnings{}
+	var err error
+	if a.Client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	a.Objects, err = dynamic.NewForConfig(config)
+	return err
+}
+
+// place is the namespace, as its administrator.
+type place struct {
+	cluster   kubernetes.Interface
+	objects   dynamic.Interface
+	namespace string
+}
+
+// prepare makes the namespace with the CPI's rights, and what the policy needs there.
+func (p place) prepare(ctx context.Context, root string, labels, limits map[string]string) error {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace, Labels: labels}}
+	if _, err := p.cluster.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for path, change := range map[string]map[string]string{"manifests/admission-scripts.yaml": nil, "manifests/admission-limits.yaml": limits} {
+		raw, err := os.ReadFile(root + "/" + path)
+		if err != nil {
+			return err
+		}
+		var settings corev1.ConfigMap
+		if err := yaml.Unmarshal(raw, &settings); err != nil {
+			return err
+		}
+		for key, value := range change {
+			if _, known := settings.Data[key]; !known {
+				return fmt.Errorf("%s has no %s", path, key)
+			}
+			settings.Data[key] = value
+		}
+		if _, err := p.cluster.CoreV1().ConfigMaps(p.namespace).Create(ctx, &settings, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	router := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "router"}}
+	if _, err := p.cluster.CoreV1().ServiceAccounts(p.namespace).Create(ctx, router, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for _, path := range Rights {
+		raw, err := os.ReadFile(root + "/" + path)
+		if err != nil {
+			return err
+		}
+		for document := range strings.SplitSeq(string(raw), "\n---\n") {
+			if err := p.grant(ctx, document); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+		}
+	}
+	// The controller manager makes it a moment after the namespace; without it no Pod is admitted.
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := p.cluster.CoreV1().ServiceAccounts(p.namespace).Get(ctx, "default", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+}
+
+// grant applies a document with rights to this namespace. Its service account has bindings of its own in the cluster.
+func (p place) grant(ctx context.Context, document string) error {
+	var object unstructured.Unstructured
+	if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+		return err
+	}
+	kind := object.GroupVersionKind()
+	ofKind := p.objects.Resource(kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s"))
+	if !strings.HasPrefix(kind.Kind, "Cluster") {
+		_, err := ofKind.Namespace(p.namespace).Create(ctx, &object, metav1.CreateOptions{})
+		return err
+	}
+	if kind.Kind == "ClusterRoleBinding" {
+		object.SetName(object.GetName() + "-" + p.namespace)
+		for _, subject := range object.Object["subjects"].([]any) {
+			subject.(map[string]any)["namespace"] = p.namespace
+		}
+	}
+	_, err := ofKind.Create(ctx, &object, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// nowhere keeps Pods from running.
+var nowhere = map[string]string{"attacks.test/node": "none"}
+
+// fill makes the CPI's objects, and the same kinds of somebody else.
+func (p place) fill(ctx context.Context) (vm, holder *corev1.Pod, err error) {
+	core := p.cluster.CoreV1()
+	one := manifest.VM{Name: "agent-one", Namespace: p.namespace, Image: image, Group: "group-one", NodeSelector: nowhere}
+	if vm, err = core.Pods(p.namespace).Create(ctx, one.Pod(), metav1.CreateOptions{}); err != nil {
+		return nil, nil, err
+	}
+	if holder, err = core.Pods(p.namespace).Create(ctx, attach(disk, vm).Pod(), metav1.CreateOptions{}); err != nil {
+		return nil, nil, err
+	}
+	prefetch := manifest.Prefetch{Namespace: p.namespace, Reference: image, Image: image, NodeSelector: nowhere}
+	set, err := prefetch.DaemonSet(prefetch.Pod())
+	if err != nil {
+		return nil, nil, err
+	}
+	claim := newDisk(p.namespace, disk)
+	for _, each := range []struct {
+		of     schema.GroupVersionResource
+		kind   string
+		object any
+	}{
+		{kinds["persistentvolumeclaims"], "PersistentVolumeClaim", claim},
+		{kinds["podtemplates"], "PodTemplate", template(p.namespace, "agent-three")},
+		{kinds["services"], "Service", manifest.Service{Name: "service-one", Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}}.Object(vm, "")},
+		{kinds["secrets"], "Secret", one.Settings(nil, vm)},
+		{kinds["poddisruptionbudgets"], "PodDisruptionBudget", manifest.Budget{MinAvailable: new(int32(1))}.Object(one, vm, 1)},
+		{kinds["daemonsets"], "DaemonSet", set},
+		{kinds["volumesnapshots"], "VolumeSnapshot", manifest.Snapshot("snapshot-one", "", claim, manifest.Metadata{})},
+	} {
+		if err := p.double(ctx, each.of, each.kind, each.object); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", each.kind, err)
+		}
+	}
+	old := newDisk(p.namespace, unclassed)
+	old.Spec.StorageClassName = nil
+	old.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi") // more than any volume without a class has
+	if _, err := core.PersistentVolumeClaims(p.namespace).Create(ctx, old, metav1.CreateOptions{}); err != nil {
+		return nil, nil, err
+	}
+	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: other, Labels: map[string]string{"app": other}}, Spec: corev1.PodSpec{
+		NodeSelector: nowhere, Containers: []corev1.Container{{Name: other, Image: "example.com/others:1"}}}}
+	if _, err := core.Pods(p.namespace).Create(ctx, foreign, metav1.CreateOptions{}); err != nil {
+		return nil, nil, err
+	}
+	// As if they ran: what the CPI creates for them is for their node.
+	vm.Spec.NodeName, holder.Spec.NodeName = "node-a", "node-a"
+	return vm, holder, p.fillCluster(ctx)
+}
+
+// fillCluster makes what belongs to the cluster, and is somebody else's: a static PersistentVolume, and an address pool, which
+// no node matches.
+func (p place) fillCluster(ctx context.Context) error {
+	if _, err := p.cluster.CoreV1().PersistentVolumes().Create(ctx, StaticVolume(other+"-"+p.namespace, "static-"+p.namespace, "1Gi"), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	runtimeClass := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: plainClass}, Handler: "runc"}
+	if _, err := p.cluster.NodeV1().RuntimeClasses().Create(ctx, runtimeClass, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	for kind, spec := range map[string]map[string]any{
+		"IPPool":        {"cidr": "192.0.2.0/24", "nodeSelector": "!all()"},
+		"IPReservation": {"reservedCIDRs": []any{"192.0.2.0/24"}},
+	} {
+		object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "crd.projectcalico.org/v1", "kind": kind,
+			"metadata": map[string]any{"name": other + "-" + p.namespace}, "spec": spec}}
+		if _, err := p.objects.Resource(kinds[strings.ToLower(kind)+"s"]).Create(ctx, object, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StaticVolume is a PersistentVolume of an administrator, with a folder of a node.
+func StaticVolume(name, class, size string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": other}}, Spec: corev1.PersistentVolumeSpec{
+		StorageClassName: class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}},
+	}}
+}
+
+// Remove deletes what Attacker's namespace has outside of it, and the namespace.
+func (a *Attacker) Remove(ctx context.Context, admin *rest.Config) error {
+	cluster, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		return err
+	}
+	objects, err := dynamic.NewForConfig(admin)
+	if err != nil {
+		return err
+	}
+	bindings, err := cluster.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, binding := range bindings.Items {
+		if strings.HasSuffix(binding.Name, "-"+a.Namespace) {
+			err = errors.Join(err, cluster.RbacV1().ClusterRoleBindings().Delete(ctx, binding.Name, metav1.DeleteOptions{}))
+		}
+	}
+	return errors.Join(err,
+		cluster.CoreV1().PersistentVolumes().Delete(ctx, other+"-"+a.Namespace, metav1.DeleteOptions{}),
+		objects.Resource(kinds["ippools"]).Delete(ctx, other+"-"+a.Namespace, metav1.DeleteOptions{}),
+		objects.Resource(kinds["ipreservations"]).Delete(ctx, other+"-"+a.Namespace, metav1.DeleteOptions{}),
+		cluster.CoreV1().Pods(a.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}),
+		cluster.CoreV1().Namespaces().Delete(ctx, a.Namespace, metav1.DeleteOptions{}))
+}
+
+// double makes the object, and one like it that is somebody else's.
+func (p place) double(ctx context.Context, of schema.GroupVersionResource, kind string, object any) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return err
+	}
+	own := &unstructured.Unstructured{Object: content}
+	own.SetGroupVersionKind(of.GroupVersion().WithKind(kind))
+	own.SetOwnerReferences(nil)
+	foreign := own.DeepCopy()
+	foreign.SetName(other)
+	foreign.SetLabels(map[string]string{"app": other})
+	foreign.SetAnnotations(nil)
+	for _, each := range []*unstructured.Unstructured{own, foreign} {
+		if _, err := p.objects.Resource(of).Namespace(p.namespace).Create(ctx, each, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newDisk is a disk's claim.
+func newDisk(namespace, name string) *corev1.PersistentVolumeClaim {
+	return manifest.Disk{Name: name, Namespace: namespace, SizeMiB: 64, Filesystem: "ext4", StorageClass: new(class), Mode: corev1.PersistentVolumeFilesystem,
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}.Claim()
+}
+
+// attach attaches a disk to the VM.
+func attach(disk string, vm *corev1.Pod) manifest.Attachment {
+	return manifest.Attachment{Disk: disk, SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: vm}
+}
+
+// What the CPI makes, for an attack to change.
+
+func (a *Attacker) vmPod() *corev1.Pod {
+	return manifest.VM{Name: "agent-two", Namespace: a.Namespace, Image: image}.Pod()
+}
+
+func template(namespace, vm string) *corev1.PodTemplate {
+	return manifest.VM{Name: vm, Namespace: namespace, Image: image, Recreate: true, EphemeralClaim: &corev1.PersistentVolumeClaimSpec{}}.Template()
+}
+
+func (a *Attacker) createTemplate(ctx context.Context, template *corev1.PodTemplate) error {
+	_, err := a.Client.CoreV1().PodTemplates(a.Namespace).Create(ctx, template, dryCreate)
+	return err
+}
+
+func (a *Attacker) createSet(ctx context.Context, change func(*corev1.PodTemplateSpec)) error {
+	set, err := a.prefetch()
+	if err != nil {
+		return err
+	}
+	change(&set.Spec.Template)
+	_, err = a.Client.AppsV1().DaemonSets(a.Namespace).Create(ctx, set, dryCreate)
+	return err
+}
+
+func (a *Attacker) attachment() *corev1.Pod { return attach("disk-two", a.vm).Pod() }
+
+func (a *Attacker) prefetch() (*appsv1.DaemonSet, error) {
+	prefetch := manifest.Prefetch{Namespace: a.Namespace, Reference: "another", Image: image}
+	made, err := prefetch.DaemonSet(prefetch.Pod())
+	if err != nil {
+		return nil, err
+	}
+	return &appsv1.DaemonSet{ObjectMeta: made.ObjectMeta, Spec: appsv1.DaemonSetSpec{Selector: made.Spec.Selector, Template: made.Spec.Template}}, nil
+}
+
+// Genuine returns the tries to make what the CPI makes, by what it is.
+func Genuine() map[string]Try {
+	pod := func(build func(*Attacker) *corev1.Pod) Try {
+		return func(ctx context.Context, a *Attacker) error { return a.create(ctx, build(a)) }
+	}
+	return map[string]Try{
+		"VM":         pod((*Attacker).vmPod),
+		"attachment": pod((*Attacker).attachment),
+		"copy": pod(func(a *Attacker) *corev1.Pod {
+			successor := newDisk(a.Namespace, "disk-two")
+			successor.UID = "new"
+			return manifest.Copy{Old: newDisk(a.Namespace, "disk-old"), New: successor, Machine: a.vm}.Pod()
+		}),
+		"reboot": pod(func(a *Attacker) *corev1.Pod { return manifest.Reboot(a.vm, "") }),
+		"flush":  pod(func(a *Attacker) *corev1.Pod { return manifest.Flush(a.holder, "") }),
+		"disk": func(ctx context.Context, a *Attacker) error {
+			return a.createClaim(ctx, newDisk(a.Namespace, "disk-two"))
+		},
+		"template": func(ctx context.Context, a *Attacker) error {
+			return a.createTemplate(ctx, template(a.Namespace, "agent-two"))
+		},
+		"prefetch": func(ctx context.Context, a *Attacker) error {
+			return a.createSet(ctx, func(*corev1.PodTemplateSpec) {})
+		},
+		"snapshot": func(ctx context.Context, a *Attacker) error {
+			return a.createSnapshot(ctx, map[string]any{"persistentVolumeClaimName": disk})
+		},
+		"exclusivity check": func(ctx context.Context, a *Attacker) error {
+			return a.debug(ctx, a.holder.Name, manifest.Release(a.holder))
+		},
+	}
+}
+
+// Nothing that is tried is kept: policies are asked on a dry run, too.
+var (
+	dryCreate = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	dryPatch  = metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+	dryDelete = metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+)
+
+func (a *Attacker) create(ctx context.Context, pod *corev1.Pod) error {
+	_, err := a.Client.CoreV1().Pods(a.Namespace).Create(ctx, pod, dryCreate)
+	return err
+}
+
+func (a *Attacker) createClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	_, err := a.Client.CoreV1().PersistentVolumeClaims(a.Namespace).Create(ctx, claim, dryCreate)
+	return err
+}
+
+func (a *Attacker) createBudget(ctx context.Context, selector *metav1.LabelSelector) error {
+	budget := manifest.Budget{MinAvailable: new(int32(1))}.Object(manifest.VM{Name: "agent-two", Namespace: a.Namespace, Group: "group-two"}, a.vm, 1)
+	budget.Spec.Selector = selector
+	_, err := a.Client.PolicyV1().PodDisruptionBudgets(a.Namespace).Create(ctx, budget, dryCreate)
+	return err
+}
+
+func (a *Attacker) createSnapshot(ctx context.Context, source map[string]any) error {
+	snapshot := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+		"metadata": map[string]any{"name": "snapshot-two", "labels": map[string]any{manifest.LabelManagedBy: manifest.ManagedBy, manifest.LabelRole: manifest.RoleSnapshot}},
+		"spec":     map[string]any{"source": source},
+	}}
+	_, err := a.Objects.Resource(kinds["volumesnapshots"]).Namespace(a.Namespace).Create(ctx, snapshot, dryCreate)
+	return err
+}
+
+// debug adds the ephemeral container to a Pod.
+func (a *Attacker) debug(ctx context.Context, pod string, container corev1.EphemeralContainer) error {
+	patch, err := manifest.AddRelease(container)
+	if err != nil {
+		return err
+	}
+	_, err = a.Client.CoreV1().Pods(a.Namespace).Patch(ctx, pod, types.StrategicMergePatchType, patch, dryPatch, "ephemeralcontainers")
+	return err
+}
+
+// patch changes an object of the namespace.
+func (a *Attacker) patch(ctx context.Context, kind, name string, patch any) error {
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	_, err = a.Objects.Resource(kinds[kind]).Namespace(a.Namespace).Patch(ctx, name, types.MergePatchType, raw, dryPatch)
+	return err
+}
+
+// request is one of HTTP, in whose path NAMESPACE stands for the attacker's.
+func request(method, path string, headers ...string) Try {
+	return func(ctx context.Context, a *Attacker) error {
+		sent := a.Client.CoreV1().RESTClient().Verb(method).AbsPath(strings.ReplaceAll(path, "NAMESPACE", a.Namespace))
+		for i := 0; i+1 < len(headers); i += 2 {
+			sent.SetHeader(headers[i], headers[i+1])
+		}
+		if method != "GET" && method != "DELETE" {
+			sent.Body([]byte("{}")).SetHeader("Content-Type", contentTypes[method])
+		}
+		return sent.Param("dryRun", "All").Do(ctx).Error()
+	}
+}
+
+var contentTypes = map[string]string{"POST": "application/json", "PUT": "application/json", "PATCH": "application/merge-patch+json"}

@@ -1,0 +1,76 @@
+package attacks
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+const page = root + "/docs/trust.md"
+
+var _ = Describe("docs/trust.md", func() {
+	for name, table := range map[string]func() string{"possible": Possibilities, "bounded": Bounded, "refused": Refusals, "reached": Reaches} {
+		It("has the table of what is "+name, func() {
+			section := regexp.MustCompile(`(?s)(<!-- ` + name + `: .*? -->\n).*?(<!-- end -->)`)
+			raw, err := os.ReadFile(page)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(section.Match(raw)).To(BeTrue())
+			wanted := section.ReplaceAllStringFunc(string(raw), func(found string) string {
+				parts := section.FindStringSubmatch(found)
+				return parts[1] + table() + parts[2]
+			})
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				Expect(os.WriteFile(page, []byte(wanted), 0o644)).To(Succeed())
+				raw = []byte(wanted)
+			}
+			Expect(wanted).To(Equal(string(raw)), "UPDATE_GOLDEN=1 scripts/test ./test/attacks writes it")
+		})
+	}
+})
+
+var _ = Describe("The attacks", func() {
+	It("are more than a hundred, each of its own", func() {
+		var names []string
+		for _, attack := range All() {
+			names = append(names, attack.Name)
+		}
+		Expect(len(names)).To(BeNumerically(">=", 100))
+		slices.Sort(names)
+		Expect(slices.Compact(slices.Clone(names))).To(Equal(names))
+	})
+
+	// https://kubernetes.io/docs/concepts/security/pod-security-standards/, as of Kubernetes 1.36, and
+	// https://kubernetes.io/docs/concepts/security/rbac-good-practices/#kubernetes-rbac-privilege-escalation-risks.
+	DescribeTable("have one at least of each in the list of", func(list string, entries ...string) {
+		var known []string
+		for _, attack := range All() {
+			known = append(known, attack.From)
+		}
+		for _, entry := range entries {
+			Expect(known).To(ContainElement(list + ": " + entry))
+		}
+	},
+		Entry(nil, "PSS Baseline", "HostProcess", "Host Namespaces", "Privileged Containers", "Capabilities", "HostPath Volumes", "Host Ports",
+			"Host Probes / Lifecycle Hooks", "AppArmor", "SELinux", "/proc Mount Type", "Seccomp", "Sysctls"),
+		Entry(nil, "PSS Restricted", "Volume Types", "Privilege Escalation", "Running as Non-root", "Running as Non-root user", "Seccomp", "Capabilities"),
+		Entry(nil, "RBAC", "listing secrets", "workload creation", "persistent volume creation", "nodes/proxy", "escalate verb", "bind verb",
+			"impersonate verb", "CSRs and certificate issuing", "token request", "control admission webhooks", "namespace modification"),
+		Entry(nil, "NSA/CISA", "Immutable container file systems", "Building secure container images", "Protecting Pod service account tokens",
+			"Network policies", "Resource policies", "Control plane hardening", "Worker node segmentation",
+			"Authentication and authorization", "Audit logging and threat detection"),
+	)
+
+	It("have cells that fit on a page", func() {
+		for _, table := range []string{Possibilities(), Bounded(), Refusals(), Reaches()} {
+			for line := range strings.Lines(table) {
+				for cell := range strings.SplitSeq(line, " | ") {
+					Expect(len(cell)).To(BeNumerically("<=", 122), cell)
+				}
+			}
+		}
+	})
+})
