@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -165,27 +166,22 @@ func (p place) prepare(ctx context.Context, root string, labels, limits map[stri
 	})
 }
 
-// grant applies a document with rights to this namespace. Its service account has bindings of its own in the cluster.
+// named are the places of docs/rbac*.yaml that hold the namespace, as the command at the head of docs/rbac.yaml finds them.
+var named = regexp.MustCompile(`(?m)([- ])bosh$`)
+
+// grant applies a document with rights to this namespace.
 func (p place) grant(ctx context.Context, document string) error {
 	var object unstructured.Unstructured
-	if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+	if err := yaml.Unmarshal([]byte(named.ReplaceAllString(document, "${1}"+p.namespace)), &object.Object); err != nil {
 		return err
 	}
 	kind := object.GroupVersionKind()
 	ofKind := p.objects.Resource(kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s"))
-	if !strings.HasPrefix(kind.Kind, "Cluster") {
-		_, err := ofKind.Namespace(p.namespace).Create(ctx, &object, metav1.CreateOptions{})
-		return err
-	}
-	if kind.Kind == "ClusterRoleBinding" {
-		object.SetName(object.GetName() + "-" + p.namespace)
-		for _, subject := range object.Object["subjects"].([]any) {
-			subject.(map[string]any)["namespace"] = p.namespace
-		}
-	}
-	_, err := ofKind.Create(ctx, &object, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return nil
+	var err error
+	if strings.HasPrefix(kind.Kind, "Cluster") {
+		_, err = ofKind.Create(ctx, &object, metav1.CreateOptions{})
+	} else {
+		_, err = ofKind.Namespace(p.namespace).Create(ctx, &object, metav1.CreateOptions{})
 	}
 	return err
 }
@@ -438,7 +434,11 @@ func (a *Attacker) createSnapshot(ctx context.Context, source map[string]any) er
 
 // debug adds the ephemeral container to a Pod.
 func (a *Attacker) debug(ctx context.Context, pod string, container corev1.EphemeralContainer) error {
-	patch, err := manifest.AddRelease(container)
+	existing, err := a.Client.CoreV1().Pods(a.Namespace).Get(ctx, pod, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	patch, err := manifest.AddRelease(existing, container)
 	if err != nil {
 		return err
 	}

@@ -133,7 +133,9 @@ func helperSurroundings() []Attack {
 		refused("containers|images", "helper Pod without the CPI's container", "", ofNode, helper(own(func(c *corev1.Container) { c.Name = "more" }))),
 		refused("service-account", "helper Pod with a service account", "NSA/CISA: Protecting Pod service account tokens", "the token, on the node", helper(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "bosh-cpi" })),
 		refused("priority-class", "helper Pod before all others on its node", "", "others' Pods are pushed off nodes", helper(func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "system-cluster-critical" })),
-		refused("node-name", "helper Pod on a node of choice, past the scheduler", "", "the node's processes, for the CPI's program", helper(func(pod *corev1.Pod) { pod.Spec.NodeName = "node-b" })),
+		refused("node-name", "helper Pod on a node of choice, past the scheduler", "", "the node's processes, for the CPI's program", helper(func(pod *corev1.Pod) {
+			pod.Spec.NodeName, pod.Spec.SchedulingGates = "node-b", nil
+		})),
 		refused("nodes", "helper Pod on a node of somebody else", "NSA/CISA: Worker node segmentation", "the node's processes, for the CPI's program", helper(func(pod *corev1.Pod) {
 			pod.Spec.Affinity = onNode("node-b")
 		})).bounded("nodes", "node-of-bosh"),

@@ -19,7 +19,7 @@ func rightsEscalation() []Attack {
 		right("somebody else, by impersonation", "impersonate verb", "anybody's rights", "GET", "/api/v1/namespaces", "Impersonate-User", "system:admin"),
 		right("the group system:masters, by impersonation", "impersonate verb", "all rights", "GET", "/api/v1/namespaces", "Impersonate-User", "me", "Impersonate-Group", "system:masters"),
 		right("its own Role, widened", "escalate verb", "all rights in the namespace", "PATCH", roles+"namespaces/NAMESPACE/roles/bosh-cpi"),
-		right("its ClusterRole, widened", "escalate verb", "all rights", "PATCH", roles+"clusterroles/bosh-cpi"),
+		right("its ClusterRole, widened", "escalate verb", "all rights", "PATCH", roles+"clusterroles/bosh-cpi-NAMESPACE"),
 		right("a new ClusterRole", "escalate verb", "all rights", "POST", roles+"clusterroles"),
 		right("a new Role", "escalate verb", "all rights in the namespace", "POST", roles+"namespaces/NAMESPACE/roles"),
 		right("a RoleBinding to the role admin", "bind verb", "all rights in the namespace", "POST", roles+"namespaces/NAMESPACE/rolebindings"),

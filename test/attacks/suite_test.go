@@ -263,7 +263,7 @@ func (l *lab) impersonator(ctx context.Context, user string, limits ...map[strin
 			_, err := l.plane.Kubectl(ctx, "create", "rolebinding", role+"-attackers", "--role="+role, "--group=attackers", "--namespace="+namespace)
 			Expect(err).NotTo(HaveOccurred())
 		}
-		_, err := l.plane.Kubectl(ctx, "create", "clusterrolebinding", namespace, "--clusterrole=bosh-cpi-networks", "--group=attackers")
+		_, err := l.plane.Kubectl(ctx, "create", "clusterrolebinding", namespace, "--clusterrole=bosh-cpi-networks-"+namespace, "--group=attackers")
 		Expect(err).NotTo(HaveOccurred())
 	}
 	a := *l.made[name]
