@@ -17,7 +17,7 @@ var _ = Describe("A machine with a service account's token", func() {
 
 	boots := func(host, port string) {
 		GinkgoHelper()
-		status, said := w.call("api-server", "keep_api_server", "KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port)
+		status, said := w.call("files api-server", "keep_api_server", "KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port)
 		Expect(status).To(BeZero(), said)
 	}
 

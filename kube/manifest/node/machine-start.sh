@@ -10,9 +10,11 @@
 . lib/device.sh
 . lib/lock.sh
 . lib/json.sh
+. lib/files.sh
 . lib/etc.sh
 . lib/mounts.sh
 . lib/state.sh
+. lib/reserve.sh
 . lib/api-server.sh
 . lib/agent.sh
 . lib/bind-mounts.sh
@@ -36,9 +38,11 @@ trap 'say "told to end before the init program has started"; exit 1' "${end_sign
 init=$(find_init "${1:-}")
 [[ -x $init ]] || { say "the stemcell has no init program $init; set cloud_properties.init"; exit 1; }
 [[ -f $bosh/agent.json ]] || { say "the image is no BOSH stemcell: it has no $bosh/agent.json"; exit 1; }
+agent_json=$(<"$bosh/agent.json") # before the volume's /var/vcap hides it
 
 let_one_end
 raise_limits
+release_reserve
 release_etc
 keep_name_servers
 keep_changes
@@ -46,7 +50,7 @@ keep_api_server
 bring_vcap
 bring_certificates
 bring_monit_state
-configure_agent
+configure_agent "$agent_json"
 bring_directories
 # A node's directory may lie on a filesystem mounted nodev.
 ! hot_plugged || mount -o remount,bind,dev,rw "$devices"
@@ -55,6 +59,7 @@ bring_directories
 mkdir -p "$root/var/vcap/store"
 restore_store
 await_others
+keep_reserve
 tell_own_sizes
 exec {quiet}>&- # what waits has it, and the init program no use for it
 start "$init"

@@ -1,11 +1,13 @@
 package node_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -43,6 +45,18 @@ func stemcell() world {
 	return w
 }
 
+// seeded are the calls by which a first start gives the volume its copy of a folder of the image.
+func seeded(folder, name string) []string {
+	return []string{"cp -a " + folder + " /bosh/machine/" + name + ".new", "sync --file-system /bosh/machine/" + name + ".new", "sync /bosh/machine"}
+}
+
+// updated are the calls by which a file gets another content.
+func updated(file string) []string {
+	return []string{"cmp --silent - " + file, "sync " + file + ".new", "sync " + filepath.Dir(file)}
+}
+
+const makeReserve = "fallocate --length 8MiB /bosh/machine/reserve.new/space"
+
 // layers is how many calls it takes to lay changes over the directories that a stemcell of these tests has.
 const layers = 3 * 3
 
@@ -73,6 +87,18 @@ func (w world) boots(init ...string) {
 	Expect(status).To(BeZero(), said)
 }
 
+// restarted is another container of the same image with the volume of the first, once that has ended with its mounts.
+func restarted(w world) world {
+	GinkgoHelper()
+	const trusted = "bosh/machine/changes/usr/local/upper/share/ca-certificates"
+	w.remove(trusted)
+	Expect(os.Rename(w.path(trusted+".hidden"), w.path(trusted))).To(Succeed())
+	again := stemcell()
+	Expect(os.Remove(again.path("bosh/machine"))).To(Succeed())
+	Expect(os.Rename(w.path("bosh/machine"), again.path("bosh/machine"))).To(Succeed())
+	return again
+}
+
 // isUp fails unless the last thing that happened is the start of the init program.
 func (w world) isUp() {
 	GinkgoHelper()
@@ -100,16 +126,16 @@ var _ = Describe("A machine's start", func() {
 		Expect(said).To(Equal("machine-start: first start: copying /var/vcap from the stemcell\n"))
 		calls := w.calls()
 		Expect(calls[:3]).To(Equal([]string{"umount /etc/resolv.conf", "umount /etc/hosts", "umount /etc/hostname"}))
-		Expect(calls[3+layers:]).To(Equal([]string{
-			"cp -a /var/vcap /bosh/machine/vcap.new",
-			"mount --bind /bosh/machine/vcap /var/vcap",
-			"cp -a /usr/local/share/ca-certificates /bosh/machine/ca-certificates.new",
-			"mount --bind /bosh/machine/ca-certificates /usr/local/share/ca-certificates",
-			"mount -o remount,bind,dev,rw /dev/bosh",
-			"unshare --cgroup true",
-			becomes,
-			"init in kubernetes",
-		}))
+		Expect(calls[3+layers:]).To(Equal(slices.Concat(
+			seeded("/var/vcap", "vcap"),
+			[]string{"mount --bind /bosh/machine/vcap /var/vcap"},
+			seeded("/usr/local/share/ca-certificates", "ca-certificates"),
+			[]string{"mount --bind /bosh/machine/ca-certificates /usr/local/share/ca-certificates"},
+			updated("/var/vcap/bosh/agent.json"),
+			updated("/var/vcap/bosh/warden-cpi-agent-env.json"),
+			updated("/usr/local/sbin/mount"),
+			[]string{"mount -o remount,bind,dev,rw /dev/bosh", makeReserve, "unshare --cgroup true", becomes, "init in kubernetes"},
+		)))
 	})
 
 	It("lays over directories what is changed in them, beneath the Pod's own mounts", func() {
@@ -135,8 +161,7 @@ var _ = Describe("A machine's start", func() {
 	})
 
 	It("goes on where it may not mount an overlay, and says what that means, once", func() {
-		status, said := w.call("mounts", `
-			. `+filepath.Join("lib", "state.sh")+`
+		status, said := w.call("mounts reserve state", `
 			say() { printf '%s\n' "$*"; }
 			mount() { echo "permission denied"; return 1; }
 			mkdir -p "$root/opt"
@@ -188,14 +213,7 @@ var _ = Describe("A machine's start", func() {
 		w.write("etc/passwd", "jumpbox")
 		w.write("etc/ssh/host_key", "its own")
 
-		// Its mounts end with the container.
-		const trusted = "bosh/machine/changes/usr/local/upper/share/ca-certificates"
-		w.remove(trusted)
-		Expect(os.Rename(w.path(trusted+".hidden"), w.path(trusted))).To(Succeed())
-		// Another container of the same image, with the same volume.
-		again := stemcell()
-		Expect(os.Remove(again.path("bosh/machine"))).To(Succeed())
-		Expect(os.Rename(w.path("bosh/machine"), again.path("bosh/machine"))).To(Succeed())
+		again := restarted(w)
 		status, said := again.boot()
 		Expect(status).To(BeZero())
 		Expect(said).To(BeEmpty())
@@ -212,12 +230,76 @@ var _ = Describe("A machine's start", func() {
 		Expect(again.read("usr/local/share/ca-certificates/trusted.crt")).To(Equal("trusted"))
 	})
 
+	It("writes and syncs nothing that it finds as it has to be", func() {
+		w.boots()
+		again := restarted(w)
+		again.boots()
+		Expect(again.calls()).NotTo(ContainElement(HavePrefix("sync")))
+		Expect(again.calls()).NotTo(ContainElement(HavePrefix("fallocate")))
+	})
+
+	DescribeTable("restores an agent.json that a power cut has damaged from the image", func(damaged string) {
+		w.write("bosh/machine/vcap/bosh/agent.json", damaged)
+		status, said := w.boot()
+		Expect(status).To(BeZero(), said)
+		Expect(said).To(ContainSubstring("agent.json is damaged, as after a power cut: restoring it from the stemcell"))
+		Expect(w.read("var/vcap/bosh/agent.json")).To(And(ContainSubstring(`"ServiceManager": "systemd"`), ContainSubstring(`"SkipDiskSetup": true`)))
+	},
+		Entry("so that it is empty", ""),
+		Entry("so that a part is missing", `{"Platform": {"Linux"`),
+		Entry("so that it holds zeros", "\x00\x00\x00\x00"),
+	)
+
+	Describe("on a disk", func() {
+		// space has the volume's filesystem have that many free blocks of 1 MiB, and inodes, and free inodes.
+		space := func(blocks, inodes, free int) {
+			GinkgoHelper()
+			w.know("space", fmt.Sprintf("%d %d %d %d\n", blocks, mib, inodes, free))
+		}
+
+		DescribeTable("gives up its reserve", func(blocks, inodes, free int, full bool) {
+			w.write("bosh/machine/reserve/space", "")
+			space(blocks, inodes, free)
+			status, said := w.boot()
+			Expect(status).To(BeZero(), said)
+			Expect(w.exists("bosh/machine/reserve")).To(Equal(!full))
+			Expect(strings.Contains(said, "the VM's ephemeral disk is full")).To(Equal(full), said)
+		},
+			Entry("without space", 7, 1000, 1000, true),
+			Entry("without inodes", 8, 1000, 127, true),
+			Entry("but not with both", 8, 1000, 128, false),
+			Entry("but not where inodes are not counted", 8, 0, 0, false),
+		)
+
+		DescribeTable("keeps a reserve for the next start", func(blocks, inodes, free int, keeps bool) {
+			space(blocks, inodes, free)
+			w.boots()
+			Expect(w.exists("bosh/machine/reserve/space")).To(Equal(keeps))
+			if keeps {
+				Expect(os.ReadDir(w.path("bosh/machine/reserve"))).To(HaveLen(129))
+			}
+		},
+			Entry("with twice its space", 16, 1000, 256, true),
+			Entry("but not with less", 15, 1000, 256, false),
+			Entry("or with fewer inodes", 16, 1000, 255, false),
+		)
+
+		It("keeps no reserve where the filesystem does not allocate space", func() {
+			w.know("exit/fallocate", "1")
+			w.boots()
+			Expect(w.exists("bosh/machine/reserve")).To(BeFalse())
+			Expect(w.exists("bosh/machine/reserve.new")).To(BeFalse())
+		})
+	})
+
 	It("begins a first start anew that was cut short", func() {
-		for _, name := range []string{"vcap.new", "ca-certificates.new"} {
+		for _, name := range []string{"vcap.new", "ca-certificates.new", "reserve.new"} {
 			w.write("bosh/machine/"+name+"/half", "")
 		}
 		w.boots()
-		Expect(os.ReadDir(w.path("bosh/machine"))).To(HaveLen(3))
+		for _, name := range []string{"vcap.new", "ca-certificates.new", "reserve.new"} {
+			Expect(w.exists("bosh/machine/"+name)).To(BeFalse(), name)
+		}
 		Expect(w.exists("var/vcap/half")).To(BeFalse())
 		Expect(w.exists("usr/local/share/ca-certificates/half")).To(BeFalse())
 	})
@@ -350,7 +432,7 @@ var _ = Describe("A machine's start with systemd", func() {
 		status, said := w.boot()
 		Expect(status).To(BeZero(), said)
 		calls := w.calls()
-		Expect(calls[8+layers:]).To(HaveExactElements(
+		Expect(calls[slices.Index(calls, makeReserve)+1:]).To(HaveExactElements(
 			MatchRegexp(`^mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs /tmp/tmp\.\w+$`),
 			MatchRegexp(`^mount --bind /run/secrets/token /tmp/tmp\.\w+/secrets/token$`),
 			MatchRegexp(`^mount --rbind /tmp/tmp\.\w+ /run$`),

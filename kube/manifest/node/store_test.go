@@ -70,7 +70,7 @@ var _ = Describe("A machine's persistent disk at its start", func() {
 		Expect(status).To(BeZero())
 		Expect(said).To(HaveSuffix("machine-start: disk disk-1 is mounted at /var/vcap/store\n"))
 		calls := w.calls()
-		Expect(calls[len(calls)-5:]).To(Equal([]string{"mount -o remount,bind,dev,rw /dev/bosh", mountStore, "unshare --cgroup true", becomes, "init in kubernetes"}))
+		Expect(calls[len(calls)-6:]).To(Equal([]string{"mount -o remount,bind,dev,rw /dev/bosh", mountStore, makeReserve, "unshare --cgroup true", becomes, "init in kubernetes"}))
 	})
 
 	It("is mounted with the options that the director gave", func() {
@@ -119,6 +119,35 @@ var _ = Describe("A machine's persistent disk at its start", func() {
 		Expect(w.calls()).NotTo(ContainElements(mountStore))
 		Expect(w.calls()).NotTo(ContainElement(HavePrefix("init")))
 		Expect(w.exists(record)).To(BeTrue())
+	})
+
+	It("is mounted though a power cut has left the agent's record of it empty", func() {
+		attached()
+		w.write(record, "")
+		w.boots()
+		Expect(w.calls()).To(ContainElement(mountStore))
+		Expect(w.read(record)).To(Equal("disk-1"))
+	})
+
+	DescribeTable("is mounted by nobody when its record is empty, and no job starts,", func(hinted string) {
+		attached()
+		w.write(record, "")
+		w.write(hints, hinted)
+		status, said := w.boot()
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("the agent's record of the disk that it has mounted is damaged, as after a power cut: recreate the VM"))
+		Expect(w.calls()).NotTo(ContainElement(HavePrefix("init")))
+	},
+		Entry("and so is what the agent knows of disks", ""),
+		Entry("and the agent knows several", `{"disk-1": {"ID": "disk-1"}, "disk-2": {"ID": "disk-2"}}`),
+	)
+
+	It("is not looked for when its record is empty and the agent knows none", func() {
+		w.write(record, "")
+		w.write(hints, "{}")
+		w.boots()
+		w.isUp()
+		Expect(w.calls()).NotTo(ContainElement(mountStore))
 	})
 
 	DescribeTable("is waited for", func(missing func()) {

@@ -28,7 +28,7 @@ type world struct {
 }
 
 // standIns are the programs that are stood in for. The others are the machine's own.
-var standIns = strings.Fields(`blkid blockdev cmp cp df dumpe2fs e2fsck fallocate losetup mkfs.ext4 mkfs.xfs mknod mount
+var standIns = strings.Fields(`blkdiscard blkid blockdev cmp cp dd df dumpe2fs e2fsck fallocate losetup mkfs.ext4 mkfs.xfs mknod mount
 	mountpoint resize2fs stat sv sync umount unshare update-ca-certificates xfs_admin xfs_db xfs_growfs`)
 
 func newWorld() world {

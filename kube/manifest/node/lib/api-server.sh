@@ -5,8 +5,10 @@
 # is in /etc, which BPM shows in its containers, too.
 keep_api_server() {
   local folder=$root/etc/bosh-kubernetes-cpi host=${KUBERNETES_SERVICE_HOST:-} port=${KUBERNETES_SERVICE_PORT:-}
-  rm -rf "$folder"
-  [[ -e $root/var/run/secrets/kubernetes.io/serviceaccount/token && -n $host && -n $port ]] || return 0
+  if [[ ! -e $root/var/run/secrets/kubernetes.io/serviceaccount/token || -z $host || -z $port ]]; then
+    rm -rf "$folder"
+    return
+  fi
   [[ $host != *:* ]] || host=[$host]
-  install -D -m 0644 /dev/stdin "$folder/api-server" <<<"https://$host:$port"
+  echo "https://$host:$port" | update "$folder/api-server" 0644
 }

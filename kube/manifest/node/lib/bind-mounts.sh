@@ -7,7 +7,6 @@
 # and then mounts again with options, as it does with /tmp and /var/log: the filesystem that they lie on is the node's,
 # which would be given the options as a whole.
 bring_directories() {
-  mkdir -p "$root/usr/local/sbin"
   {
     echo '#!/bin/bash'
     cat <<'PROGRAM'
@@ -31,8 +30,7 @@ mapfile -t bound < <(awk -v at="$1" '
   END { for (i = NR; i; i--) if (volume[i] == wanted && place[i] != at) print place[i] }' "$root/proc/self/mountinfo")
 ((${#bound[@]} == 0)) || exec "$root/bin/umount" "${bound[@]}"
 PROGRAM
-  } >"$root/usr/local/sbin/mount"
-  chmod 0755 "$root/usr/local/sbin/mount"
-  ln -sf mount "$root/usr/local/sbin/umount"
+  } | update "$root/usr/local/sbin/mount" 0755
+  link mount "$root/usr/local/sbin/umount"
   hash -r # this shell remembers where the others are
 }

@@ -10,7 +10,8 @@ keep_changes() {
 }
 
 # lay_over DIRECTORY CHANGES: the two as one directory, which is the first with what was changed in it. It fails where a
-# container may not mount, or the volume's filesystem cannot hold changes: then a restart undoes them.
+# container may not mount, or the volume's filesystem cannot hold changes: then a restart undoes them. On a full disk the changes
+# of earlier starts are there, and new ones are in memory.
 lay_over() {
   local new trouble
   if [[ ! -d $2/upper ]]; then
@@ -20,22 +21,42 @@ lay_over() {
     mv -T "$2/new" "$2/upper"
   fi
   new=$(mktemp -d)
-  if ! trouble=$(mount -t overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work,index=off" overlay "$new" 2>&1); then
-    rmdir "$new"
-    say "a restart undoes what is changed outside of /var/vcap: ${trouble:-cannot mount an overlay}"
-    return 1
+  # Without space for its work folder the kernel may mount an overlay read-only, and report no error.
+  if ! trouble=$(mount_overlay "$1" "$2" "$new" 2>&1) || [[ ! -w $new ]]; then
+    ! mountpoint -q "$new" || umount "$new"
+    if ! full || ! mount_in_memory "$2/upper:$1" "$new"; then
+      rmdir "$new"
+      say "a restart undoes what is changed outside of /var/vcap: ${trouble:-cannot mount an overlay}"
+      return 1
+    fi
+    say "the ephemeral disk has no space for changes in $1: the next restart undoes those of this one"
   fi
   put_over "$new" "$1"
 }
 
-# bring_vcap: the volume is seeded from the image once. The copy is renamed into place, so that a start that
-# was cut short is begun again.
+# mount_overlay LOWER CHANGES PLACE
+mount_overlay() { mount -t overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work,index=off" overlay "$3"; }
+
+# mount_in_memory LOWER PLACE: an overlay whose changes are in memory, until it is unmounted.
+mount_in_memory() {
+  local memory top=${1%%:*}
+  memory=$(mktemp -d)
+  mount -t tmpfs tmpfs "$memory" && mkdir "$memory/upper" "$memory/work" &&
+    chmod --reference="$top" "$memory/upper" && chown --reference="$top" "$memory/upper" &&
+    mount_overlay "$1" "$memory" "$2" && umount --lazy "$memory" && rmdir "$memory"
+}
+
+# seed NAME FOLDER: the volume gets its copy of the image's folder, once. A start that was cut short begins it again.
+seed() {
+  rm -rf "$volume/$1.new"
+  cp -a "$2" "$volume/$1.new"
+  rename_synced "$volume/$1.new" "$volume/$1"
+}
+
 bring_vcap() {
   if [[ ! -d $volume/vcap ]]; then
     say "first start: copying /var/vcap from the stemcell"
-    rm -rf "$volume/vcap.new"
-    cp -a "$root/var/vcap" "$volume/vcap.new"
-    mv -T "$volume/vcap.new" "$volume/vcap"
+    seed vcap "$root/var/vcap"
   fi
   mount --bind "$volume/vcap" "$root/var/vcap"
   # On a machine this is a tmpfs that the agent makes on every boot. What is left of the last one would
@@ -54,14 +75,12 @@ bring_certificates() {
     update-ca-certificates >/dev/null 2>&1 || say "cannot renew the trusted certificates"
     return 0
   fi
-  rm -rf "$volume/ca-certificates.new"
-  cp -a "$trusted" "$volume/ca-certificates.new"
-  mv -T "$volume/ca-certificates.new" "$volume/ca-certificates"
+  seed ca-certificates "$trusted"
   mount --bind "$volume/ca-certificates" "$trusted"
 }
 
 # bring_monit_state: monit keeps in root's home which jobs the director has stopped.
 bring_monit_state() {
   local home=~root
-  ln -sfn "$volume/monit.state" "$root$home/.monit.state"
+  link "$volume/monit.state" "$root$home/.monit.state"
 }

@@ -17,12 +17,25 @@ known_disks() {
   [[ -e $hints ]] && json keys "$hints"
 }
 
+# restore_record RECORD: a power cut after a disk was mounted has left the agent's record of that empty. It is the disk that the agent
+# knows, if it knows one alone.
+restore_record() {
+  local known
+  if ! known=$(known_disks) || [[ $known == *$'\n'* ]]; then
+    say "the agent's record of the disk that it has mounted is damaged, as after a power cut: recreate the VM, which loses nothing on its disks"
+    exit 1
+  fi
+  printf '%s' "$known" | update "$1" 0644
+}
+
 # restore_store: the agent writes down which disk it mounted last, but mounts it again after a boot only when
 # it is partitioned, which no disk of this CPI is. So it is done here, before any job can start.
 restore_store() {
   local record=$bosh/managed_disk_settings.json cid known waited=0 trouble="" options
-  [[ -s $record ]] || return 0
+  [[ -e $record ]] || return 0
+  [[ -s $record ]] || restore_record "$record"
   cid=$(<"$record")
+  [[ -n $cid ]] || return 0
   options=$(<"$given/mount-options")
   if known=$(known_disks) && ! grep -qxF "$cid" <<<"$known"; then
     say "disk $cid was taken from this machine: forgetting that it was mounted"
