@@ -12,6 +12,7 @@
 . lib/users.sh
 . lib/loop.sh
 . lib/filesystem.sh
+. lib/files.sh
 . lib/volume.sh
 
 was=$root/mnt/old
@@ -26,7 +27,7 @@ find_old() {
   elif is_device "$root/dev/old"; then
     if blkid -p "$root/dev/old" >/dev/null 2>&1; then
       old=$root/dev/old
-    else
+    elif [[ ${OLD_FORMATTED:-} == true ]] || ! marked "$root/dev/old" "$OLD"; then
       blank "$root/dev/old" || fail "disk $OLD: its volume holds data without a filesystem that is known here; nothing was copied"
     fi
   elif [[ -e $root/old/disk.img ]]; then
@@ -45,6 +46,7 @@ make_new() {
     return
   fi
   if is_device "$root/dev/volume"; then
+    discard "$root/dev/volume"
     make_filesystem "$root/dev/volume"
     return
   fi

@@ -53,19 +53,21 @@ var _ = Describe("A copy of a disk", func() {
 	It("has all that the disk has, and is compared as it is on the new one", func() {
 		fill(onBlock("ext4 - 1048576\n"))
 		Expect(w.run(node.Copy(), env...)).To(BeZero())
+		marks := readMarks(8)
 		Expect(w.calls()).To(Equal([]string{
 			"blkid -p /dev/old",
 			"exclusively /dev/old",
+			"blkdiscard /dev/volume",
 			makeExt4 + "/dev/volume",
 			"mount -o ro /dev/old /mnt/old",
 			readSize,
-			"blkid -p /dev/volume",
+			marks[0], marks[1], marks[2], "blkid -p /dev/volume",
 			"mount /dev/volume /mnt/new",
 			cp,
 			"sync --file-system /mnt/new",
 			"umount /mnt/new",
 			readSize,
-			"blkid -p /dev/volume",
+			marks[0], marks[1], marks[2], "blkid -p /dev/volume",
 			"mount -o ro /dev/volume /mnt/new",
 			"umount /mnt/new /mnt/old",
 		}))
@@ -96,7 +98,7 @@ var _ = Describe("A copy of a disk", func() {
 		Expect(w.calls()).To(Equal([]string{
 			listLoops, "losetup --find", "mknod /dev/loop0 b 7 0", "losetup /dev/loop0 /old/disk.img", "losetup --direct-io=on /dev/loop0",
 			"exclusively /dev/loop0",
-			askForRoom, makeExt4 + "/volume/disk.img.new", "sync /volume/disk.img.new",
+			askForRoom, makeExt4 + "/volume/disk.img.new", "sync /volume/disk.img.new", "sync /volume",
 			"mount -o ro /dev/loop0 /mnt/old",
 			"losetup --detach /dev/loop0",
 			listLoops, "losetup --find", "mknod /dev/loop1 b 7 1", "losetup /dev/loop1 /volume/disk.img", "losetup --direct-io=on /dev/loop1",
@@ -148,6 +150,12 @@ var _ = Describe("A copy of a disk", func() {
 		Expect(w.calls()).NotTo(ContainElement(ContainSubstring("mkfs")))
 	},
 		Entry("on a Block claim", func() { w.device("dev/old", 8, 32, mib, "") }),
+		Entry("on a Block claim, cut short", func() {
+			w.device("dev/old", 8, 32, mib, "half of a filesystem")
+			status, said := w.call("filesystem volume", `
+				mark disk-1 | dd of="$root/dev/old" bs=512 seek=2047 count=1 conv=sync,notrunc status=none`, "DISK=disk-2")
+			Expect(status).To(BeZero(), said)
+		}),
 		Entry("on a Filesystem claim", func() { w.folder("old/lost+found") }),
 		Entry("on a Filesystem claim, cut short", func() { w.write("old/disk.img.new", "half") }),
 	)

@@ -10,6 +10,7 @@
 . lib/users.sh
 . lib/loop.sh
 . lib/filesystem.sh
+. lib/files.sh
 . lib/volume.sh
 . lib/signals.sh
 . lib/attachment.sh

@@ -1,10 +1,12 @@
 package node_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -23,8 +25,17 @@ var asXFS = append(slices.Clip(attachment), "FILESYSTEM=xfs")
 // formatted is that of one whose disk had its filesystem once.
 var formatted = append(slices.Clip(attachment), "FORMATTED=true")
 
+// readMarks are the calls that look for the mark of a filesystem that was begun on a Block volume of so many MiB.
+func readMarks(mebibytes int) []string {
+	calls := []string{readSize}
+	for _, sector := range []int{2047, mebibytes*2048 - 1} {
+		calls = append(calls, fmt.Sprintf("dd if=/dev/volume bs=512 skip=%d count=1 status=none", sector))
+	}
+	return calls
+}
+
 const (
-	makeExt4   = "mkfs.ext4 -q -F -m 1 -E lazy_itable_init=1,lazy_journal_init=1 "
+	makeExt4   = "mkfs.ext4 -q -F -m 1 -E nodiscard,lazy_itable_init=1,lazy_journal_init=1 "
 	readSize   = "blockdev --getsize64 /dev/volume"
 	readType   = "blkid -p -o value -s TYPE "
 	readUUID   = "blkid -p -o value -s UUID "
@@ -57,20 +68,30 @@ var _ = Describe("An attachment of a Block claim", func() {
 	It("makes the filesystem of a blank disk, and then publishes the device", func() {
 		w.device("dev/volume", 8, 16, 8*mib, "")
 		w.hold(attachment)
-		Expect(w.calls()).To(Equal([]string{
-			readSize,
+		Expect(w.calls()).To(Equal(append(append([]string{readSize}, readMarks(8)...),
 			"blkid -p /dev/volume",
 			"cmp -n 1048576 /dev/volume /dev/zero",
-			makeExt4 + "/dev/volume",
+			"blkdiscard /dev/volume",
+			readSize,
+			"dd of=/dev/volume bs=512 seek=2047 count=1 conv=sync,notrunc status=none",
+			"dd of=/dev/volume bs=512 seek=16383 count=1 conv=sync,notrunc status=none",
+			"sync /dev/volume",
+			readSize,
+			makeExt4+"/dev/volume 8188k",
+			"sync /dev/volume",
+			"dd if=/dev/volume bs=512 skip=2047 count=1 status=none",
+			"dd if=/dev/zero of=/dev/volume bs=512 seek=2047 count=1 conv=notrunc status=none",
+			"dd if=/dev/volume bs=512 skip=16383 count=1 status=none",
+			"dd if=/dev/zero of=/dev/volume bs=512 seek=16383 count=1 conv=notrunc status=none",
 			"sync /dev/volume",
 			"exclusively /dev/volume", // is it used by others?
-			readType + "/dev/volume",  // is it another's XFS?
+			readType+"/dev/volume",    // is it another's XFS?
 			"exclusively /dev/volume", // may it be grown?
-			readType + "/dev/volume",
+			readType+"/dev/volume",
 			"dumpe2fs -h /dev/volume",
 			"blockdev --getsize64 /dev/volume",
-			makeNode + "8 16",
-		}))
+			makeNode+"8 16",
+		)))
 		Expect(w.read("devices/disk-1")).To(Equal("b 8 16\n"))
 		Expect(w.exists("devices/disk-1.new")).To(BeFalse())
 	})
@@ -78,7 +99,7 @@ var _ = Describe("An attachment of a Block claim", func() {
 	It("makes XFS where that is asked for, with the disk's own UUID", func() {
 		w.device("dev/volume", 8, 16, 8*mib, "")
 		w.hold(asXFS)
-		Expect(w.calls()).To(ContainElement("mkfs.xfs -q -f -m uuid=1 /dev/volume"))
+		Expect(w.calls()).To(ContainElement("mkfs.xfs -q -f -K -m uuid=1 /dev/volume"))
 		Expect(w.disk("8:16")).To(Equal("xfs 1 8388608"))
 	})
 
@@ -93,17 +114,16 @@ var _ = Describe("An attachment of a Block claim", func() {
 	It("publishes a disk with a filesystem as it is", func() {
 		w.device("dev/volume", 8, 16, 8*mib, "ext4 - 8388608\n")
 		w.hold(attachment)
-		Expect(w.calls()).To(Equal([]string{
-			readSize,
+		Expect(w.calls()).To(Equal(append(append([]string{readSize}, readMarks(8)...),
 			"blkid -p /dev/volume",
 			"exclusively /dev/volume",
-			readType + "/dev/volume",
+			readType+"/dev/volume",
 			"exclusively /dev/volume",
-			readType + "/dev/volume",
+			readType+"/dev/volume",
 			"dumpe2fs -h /dev/volume",
 			"blockdev --getsize64 /dev/volume",
-			makeNode + "8 16",
-		}))
+			makeNode+"8 16",
+		)))
 	})
 
 	It("leaves content untouched that it does not know", func() {
@@ -111,7 +131,7 @@ var _ = Describe("An attachment of a Block claim", func() {
 		status, said := w.run(node.Hold(), attachment...)
 		Expect(status).To(Equal(1))
 		Expect(said).To(ContainSubstring("its volume holds data without a filesystem that is known here; it is left untouched"))
-		Expect(w.calls()).To(Equal([]string{readSize, "blkid -p /dev/volume", "cmp -n 1048576 /dev/volume /dev/zero"}))
+		Expect(w.calls()).To(Equal(append(append([]string{readSize}, readMarks(8)...), "blkid -p /dev/volume", "cmp -n 1048576 /dev/volume /dev/zero")))
 		Expect(w.disk("8:16")).To(Equal("someone's database"))
 		Expect(w.exists("devices/disk-1")).To(BeFalse())
 	})
@@ -142,24 +162,51 @@ var _ = Describe("An attachment of a Block claim", func() {
 		Expect(w.disk("8:16")).To(BeEmpty())
 	})
 
-	It("begins a mkfs again that was cut short, whatever that has left", func() {
+	// cutShort has mkfs die on a disk, for the VM that has the folder of devices, and leave something.
+	cutShort := func(env []string, left string) {
+		GinkgoHelper()
 		w.device("dev/volume", 8, 16, 8*mib, "")
-		w.at(4, node.Hold(), attachment, func(r *running) { // mkfs
+		w.at(13, node.Hold(), env, func(r *running) {
+			Expect(w.calls()[12]).To(HavePrefix("mkfs"))
 			r.die()
 		})
-		w.know("disks/8:16", "half of a filesystem")
-		Expect(os.Truncate(filepath.Join(w.known, "disks/8:16"), 8*mib)).To(Succeed())
-		w.hold(attachment)
+		disk := filepath.Join(w.known, "disks/8:16")
+		file, err := os.OpenFile(disk, os.O_WRONLY, 0)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = file.WriteString(left)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(file.Close()).To(Succeed())
+		// Another VM, on another node, has nothing of it but the disk.
+		w.remove("devices")
+		w.folder("devices")
+	}
+
+	DescribeTable("begins a mkfs again that was cut short for another VM, whatever that has left", func(left string) {
+		cutShort(attachment, left)
+		w.hold(append(slices.Clip(attachment), "VM=bosh/agent-b"))
 		Expect(w.disk("8:16")).To(Equal("ext4 - 8388608"))
-		Expect(w.exists("devices/.disk-1.formatting")).To(BeFalse())
+	},
+		Entry("in the first MiB", strings.Repeat("half of a filesystem", mib/20+1)),
+		Entry("or as a whole filesystem", "ext4 of-the-first-try 8388608\n"),
+	)
+
+	It("takes its mark from a disk with a finished filesystem", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "")
+		w.hold(attachment).die()
+		Expect(w.knownFile("disks/8:16")).NotTo(ContainSubstring("\x00bosh-kubernetes-cpi"))
 	})
 
-	It("does not go by what a mkfs has left behind once the disk has had its filesystem", func() {
-		w.device("dev/volume", 8, 16, 8*mib, "ext4 mine 8388608\n")
-		w.write("devices/.disk-1.formatting", "")
+	It("does not take another disk's mark for its own", func() {
+		cutShort(append(slices.Clip(attachment), "DISK=disk-2"), "half of a filesystem")
+		status, said := w.run(node.Hold(), attachment...)
+		Expect(status).To(Equal(1))
+		Expect(said).To(ContainSubstring("its volume holds data without a filesystem that is known here; it is left untouched"))
+	})
+
+	It("does not go by a mark once the disk has had its filesystem: what is there is a job's", func() {
+		cutShort(attachment, "ext4 mine 8388608\n")
 		w.hold(formatted)
 		Expect(w.disk("8:16")).To(Equal("ext4 mine 8388608"))
-		Expect(w.exists("devices/.disk-1.formatting")).To(BeFalse())
 	})
 
 	It("fails for a device that is smaller than BOSH was told", func() {
@@ -181,7 +228,7 @@ var _ = Describe("An attachment of a Block claim", func() {
 	It("checks, and then grows, the filesystem of a disk that has grown", func() {
 		w.device("dev/volume", 8, 16, 9*mib, "ext4 - 8388608\n")
 		w.hold(attachment)
-		Expect(w.calls()[5:]).To(Equal([]string{
+		Expect(w.calls()[8:]).To(Equal([]string{
 			readType + "/dev/volume",
 			"dumpe2fs -h /dev/volume",
 			"blockdev --getsize64 /dev/volume",
@@ -218,7 +265,7 @@ var _ = Describe("An attachment of a Block claim", func() {
 	It("grows XFS where it is mounted", func() {
 		w.device("dev/volume", 8, 16, 9*mib, "xfs 1 8388608\n")
 		w.hold(asXFS)
-		Expect(w.calls()[5:]).To(Equal([]string{
+		Expect(w.calls()[8:]).To(Equal([]string{
 			"exclusively /dev/volume",
 			readType + "/dev/volume",
 			"xfs_db -r -c sb 0 -c print dblocks blocksize /dev/volume",
@@ -234,7 +281,7 @@ var _ = Describe("An attachment of a Block claim", func() {
 	It("gives XFS that came with a snapshot an UUID of its own, once its journal is played back", func() {
 		w.device("dev/volume", 8, 16, 8*mib, "xfs of-the-source 8388608\n")
 		w.hold(asXFS)
-		Expect(w.calls()[3:9]).To(Equal([]string{
+		Expect(w.calls()[6:12]).To(Equal([]string{
 			readType + "/dev/volume",
 			readUUID + "/dev/volume",
 			"exclusively /dev/volume",
@@ -275,6 +322,7 @@ var _ = Describe("An attachment of a Filesystem claim", func() {
 			askForRoom,
 			makeExt4 + "/volume/disk.img.new",
 			"sync /volume/disk.img.new",
+			"sync /volume",
 			listLoops,
 			"losetup --find",
 			"mknod /dev/loop0 b 7 0",

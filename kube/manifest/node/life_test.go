@@ -81,9 +81,10 @@ var _ = Describe("An attachment's end", func() {
 	})
 })
 
-var _ = Describe("An attachment's lock", func() {
-	const toMknod = 8 // calls, for a disk that has all that it needs
+// toMknod is how many calls it takes to publish a disk that has all that it needs.
+const toMknod = 11
 
+var _ = Describe("An attachment's lock", func() {
 	var w world
 	BeforeEach(func() {
 		w = newWorld()

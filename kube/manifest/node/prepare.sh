@@ -9,6 +9,7 @@
 . lib/users.sh
 . lib/loop.sh
 . lib/filesystem.sh
+. lib/files.sh
 . lib/volume.sh
 . lib/signals.sh
 . lib/attachment.sh
@@ -16,14 +17,17 @@
 # What hold does, short of a node in the machine. A sandbox does not show that it uses the device: only the
 # first start may touch it.
 prepare_volume() {
-  if is_device "$root/dev/volume" && [[ ! -e $root/devices/.prepared ]]; then
+  local prepared=$root/devices/.prepared
+  [[ ! -e $prepared ]] || return 0
+  if is_device "$root/dev/volume"; then
     device=$root/dev/volume
     exclusively "$device" || fail "disk $DISK is still in use outside of VM $VM: $(users "$device")"
     find_device
     distinguish "$device"
     grow "$device"
   fi
-  touch "$root/devices/.prepared"
+  touch "$prepared"
+  sync "$prepared"
 }
 
 attach prepare_volume end

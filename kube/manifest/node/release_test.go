@@ -76,7 +76,7 @@ var _ = Describe("An attachment for a machine that has the claim itself", func()
 		w.device("dev/volume", 8, 16, 9*mib, "xfs of-the-source 8388608\n")
 		r := prepared(asXFS)
 		calls := w.calls()
-		Expect(calls[:3]).To(Equal([]string{"exclusively /dev/volume", readSize, "blkid -p /dev/volume"}))
+		Expect(calls[:6]).To(Equal(append(append([]string{"exclusively /dev/volume", readSize}, readMarks(9)...), "blkid -p /dev/volume")))
 		Expect(calls).To(ContainElements("xfs_admin -U 1 /dev/volume", "xfs_growfs /mnt/grow"))
 		Expect(w.disk("8:16")).To(Equal("xfs 1 9437184"))
 		Expect(w.exists("devices/disk-1")).To(BeFalse())
@@ -108,9 +108,16 @@ var _ = Describe("An attachment for a machine that has the claim itself", func()
 		Expect(w.disk("8:16")).To(Equal("ext4 - 8388608"))
 	})
 
+	It("does not begin again after a power cut, for which it has synced that it is done", func() {
+		w.device("dev/volume", 8, 16, 8*mib, "ext4 - 8388608\n")
+		prepared(attachment)
+		calls := w.calls()
+		Expect(calls[len(calls)-1]).To(Equal("sync /devices/.prepared"))
+	})
+
 	It("has nothing to prepare in a directory", func() {
 		prepared(attachment)
-		Expect(w.calls()).To(HaveExactElements(""))
+		Expect(w.calls()).To(HaveExactElements("sync /devices/.prepared"))
 	})
 
 	DescribeTable("ends whichever way its container is told", func(command []string, signal syscall.Signal) {

@@ -1,10 +1,13 @@
 # A disk's filesystem, and its size.
 
-# make_filesystem DEVICE, or image file.
+# discard DEVICE: gives its blocks back to the storage, where that takes them.
+discard() { blkdiscard "$1" 2>/dev/null || true; }
+
+# make_filesystem DEVICE [KIB], or image file. It discards nothing. ext4 leaves alone what is behind KIB.
 make_filesystem() {
   case $FILESYSTEM in
-    ext4) mkfs.ext4 -q -F -m 1 -E lazy_itable_init=1,lazy_journal_init=1 "$1" ;;
-    xfs) mkfs.xfs -q -f -m uuid="${DISK#disk-}" "$1" ;;
+    ext4) mkfs.ext4 -q -F -m 1 -E nodiscard,lazy_itable_init=1,lazy_journal_init=1 "$1" ${2:+"$2k"} ;;
+    xfs) mkfs.xfs -q -f -K -m uuid="${DISK#disk-}" "$1" ;;
     *) fail "disk $DISK: filesystem $FILESYSTEM is not known" ;;
   esac
 }

@@ -3,9 +3,6 @@
 
 image=$root/volume/disk.img
 
-# A mark beside the node: this attachment makes a filesystem on a device that was blank.
-formatting=$root/devices/.$DISK.formatting
-
 # blank DEVICE: succeeds when there is nothing at its beginning.
 blank() {
   local trouble status=0
@@ -44,13 +41,42 @@ expanded() {
     "was the volume expanded on paper only?"
 }
 
-# What a mkfs that was cut short has left is known by its mark, and by nothing else.
+# The mark of a device on which the disk's filesystem is being made. No VM has had such a disk: what is on it is what a mkfs
+# that was cut short has left.
+mark() { echo "bosh-kubernetes-cpi makes the filesystem of disk $1"; } # CID
+
+# mark_sectors DEVICE: where the mark is. Each mkfs leaves one of the places alone: mkfs.xfs the end of the first MiB, mkfs.ext4
+# the end of the device, which it is told to leave.
+mark_sectors() { echo 2047 $(($(blockdev --getsize64 "$1") / 512 - 1)); }
+
+# has_mark DEVICE SECTOR CID
+has_mark() { [[ $(dd if="$1" bs=512 skip="$2" count=1 status=none | tr -d '\0') == "$(mark "$3")" ]]; }
+
+# marked DEVICE CID: succeeds when the disk's filesystem was begun on the device, and not finished.
+marked() {
+  local sector
+  for sector in $(mark_sectors "$1"); do
+    ! has_mark "$1" "$sector" "$2" || return 0
+  done
+  return 1
+}
+
+# format DEVICE. What mkfs would discard is discarded before there is a mark.
 format() {
+  local sector sectors
   may_format
-  touch "$formatting"
-  make_filesystem "$1"
+  discard "$1"
+  sectors=$(mark_sectors "$1")
+  for sector in $sectors; do
+    mark "$DISK" | dd of="$1" bs=512 seek="$sector" count=1 conv=sync,notrunc status=none
+  done
   sync "$1"
-  rm -f "$formatting"
+  make_filesystem "$1" $(($(blockdev --getsize64 "$1") / 1024 - 4))
+  sync "$1"
+  for sector in $sectors; do
+    ! has_mark "$1" "$sector" "$DISK" || dd if=/dev/zero of="$1" bs=512 seek="$sector" count=1 conv=notrunc status=none
+  done
+  sync "$1"
 }
 
 # check_room IMAGE: an image that could outgrow its volume would lose what is written to it.
@@ -79,8 +105,7 @@ make_image() {
   check_room "$image"
   truncate -s "${SIZE_MIB}M" "$image.new"
   make_filesystem "$image.new"
-  sync "$image.new"
-  mv -T "$image.new" "$image"
+  rename_synced "$image.new" "$image"
 }
 
 # find_device sets $device: what was blank gets a filesystem. What jobs have put in its place on a disk that they format
@@ -89,7 +114,7 @@ find_device() {
   if is_device "$root/dev/volume"; then
     device=$root/dev/volume
     expanded "$device"
-    if [[ -e $formatting ]] && ! begun; then
+    if ! begun && marked "$device" "$DISK"; then
       format "$device"
     elif ! blkid -p "$device" >/dev/null 2>&1; then
       if blank "$device"; then
@@ -98,7 +123,6 @@ find_device() {
         fail "disk $DISK: its volume holds data without a filesystem that is known here; it is left untouched"
       fi
     fi
-    rm -f "$formatting"
     return
   fi
   [[ -e $image ]] || make_image
