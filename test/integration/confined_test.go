@@ -28,7 +28,7 @@ var limitsOfSuite = map[string]string{
 	"sidecars":         "proxy:1\nmirror.example.org/proxy:1\n",
 	"priority_classes": "bosh-attachment\nimportant\nlow-priority\nnone\n",
 	"service_accounts": "none\n",
-	"storage_classes":  "standard\ngrowing\nnone\nvanished\nof-driver\n",
+	"storage_classes":  "standard\nimmediate\ngrowing\nnone\nvanished\nof-driver\n",
 	"external_ips":     "true",
 }
 

@@ -143,7 +143,7 @@ func explore(ctx context.Context, in setting, first []move) {
 		failure := InterceptGomegaFailure(func() { reached = a.interleave(ctx, x) })
 		fmt.Fprintf(GinkgoWriter, "%6.1fs %s\n", time.Since(started).Seconds(), x)
 		if failure != nil {
-			fmt.Fprintf(GinkgoWriter, "violation: %s\n", x)
+			fmt.Fprintf(GinkgoWriter, "violation: %s\n%v\n", x, failure)
 			run.Failed = append(run.Failed, fmt.Sprintf("%s:\n%v", x, failure))
 			done()
 			a, done = nil, func() {}
