@@ -85,7 +85,8 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Collect
 	now := time.Now().Add(server.Ahead)
 	session := &machine.Session{
 		Call: &call.Call{
-			Ctx: ctx, Client: cluster, ID: sync.OnceValue(newID), Director: c.Director, Log: slog.New(slog.DiscardHandler), PodOptions: c.Config.Pods,
+			Ctx: ctx, Client: cluster, ID: sync.OnceValue(newID), Director: c.Director,
+			Log: slog.New(slog.DiscardHandler), PodOptions: c.Config.Pods,
 		},
 		Options: machine.Options{Disk: c.Config.Disk},
 	}

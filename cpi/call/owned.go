@@ -136,6 +136,8 @@ func (c *Call) EndOwn(pod *corev1.Pod, keep func(now *corev1.Pod) bool) (gone bo
 }
 
 // EnsureHelper is EnsureOwned for a Pod that does something for a VM or a disk.
-func (c *Call) EnsureHelper(desired *corev1.Pod, judge func(existing *corev1.Pod) (keep bool, err error)) (pod *corev1.Pod, created bool, err error) {
+func (c *Call) EnsureHelper(
+	desired *corev1.Pod, judge func(existing *corev1.Pod) (keep bool, err error)) (pod *corev1.Pod, created bool, err error) {
+
 	return EnsureOwned(c, c.Pods, c.PodOptions.Equip(desired), Adopted(judge))
 }

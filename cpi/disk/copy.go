@@ -171,7 +171,7 @@ func (s *Session) ensureSuccessor(pvc *corev1.PersistentVolumeClaim, wanted mani
 	wanted.Namespace = s.Namespace
 	wanted.Snapshot = "" // its content is the disk's
 	wanted.StorageClass = cmp.Or(wanted.StorageClass, pvc.Spec.StorageClassName)
-	successor, _, err := call.EnsureOwned(s.Call, s.Claims, wanted.Successor(pvc), call.Adopted(func(existing *corev1.PersistentVolumeClaim) (bool, error) {
+	judge := func(existing *corev1.PersistentVolumeClaim) (bool, error) {
 		switch {
 		case existing.Annotations[manifest.AnnotationCopyOf] != pvc.Name:
 			return false, call.CloudError.Errorf("PVC %s exists, and is not a copy of disk %s", wanted.Name, pvc.Name)
@@ -179,7 +179,8 @@ func (s *Session) ensureSuccessor(pvc *corev1.PersistentVolumeClaim, wanted mani
 			return false, s.Claims.AwaitGone(s.Ctx, existing)
 		}
 		return true, nil
-	}))
+	}
+	successor, _, err := call.EnsureOwned(s.Call, s.Claims, wanted.Successor(pvc), call.Adopted(judge))
 	return successor, err
 }
 

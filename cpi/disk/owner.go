@@ -141,7 +141,7 @@ func (s *Session) Release(cid string, owner manifest.DiskOwner) (manifest.DiskOw
 }
 
 // ReleaseFrom makes all disks free that a VM has, once it is gone, and reports whether there were any.
-func (s *Session) ReleaseFrom(vm string) (any bool, err error) {
+func (s *Session) ReleaseFrom(vm string) (released bool, err error) {
 	disks, err := s.OwnedBy(vm)
 	if err != nil {
 		return false, err
@@ -202,8 +202,9 @@ func (s *Session) OwnerOf(pvc *corev1.PersistentVolumeClaim) (string, error) {
 
 // damaged is the error about a record that nobody can act on.
 func (s *Session) damaged(pvc *corev1.PersistentVolumeClaim) error {
-	return call.CloudError.Errorf("the owner record of disk %s is damaged: label %s is %q, annotation %s is %q. Nothing was changed. Repair it with %s",
-		pvc.Name, manifest.LabelVM, pvc.Labels[manifest.LabelVM], manifest.AnnotationOwner, pvc.Annotations[manifest.AnnotationOwner], s.repair())
+	return call.CloudError.Errorf("the owner record of disk %s is damaged: label %s is %q, annotation %s is %q. "+
+		"Nothing was changed. Repair it with %s", pvc.Name, manifest.LabelVM, pvc.Labels[manifest.LabelVM],
+		manifest.AnnotationOwner, pvc.Annotations[manifest.AnnotationOwner], s.repair())
 }
 
 // repair is the command that repairs owner records.

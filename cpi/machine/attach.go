@@ -260,8 +260,8 @@ func answered(attachment *corev1.Pod) bool {
 	return kube.Ready(attachment) && !manifest.Recreated(attachment)
 }
 
-// undoAttachment removes what a failed attach_disk made, unless another call has adopted it, or answered with it. On a node that does not answer
-// it stays behind, to be removed with its VM: the call's error says so already.
+// undoAttachment removes what a failed attach_disk made, unless another call has adopted it, or answered with it. On a node
+// that does not answer it stays behind, to be removed with its VM: the call's error says so already.
 func (s *Session) undoAttachment(attachment *corev1.Pod) error {
 	undo, cancel := s.detached()
 	defer cancel()

@@ -28,6 +28,7 @@ type arena struct {
 	disk, successor, snapshot string   // what the moves are about
 	kept                      []string // disks that no call may delete
 	deleted                   bool     // the director wants neither the disk nor its copy any more
+	underWay                  move     // the first call, as long as it is: it may abandon a copy that is returned meanwhile
 	bystander                 string
 	others                    []string // what is in the namespace before a setting begins
 }

@@ -72,14 +72,14 @@ func settings() []setting {
 		a.must(ctx, "attach_disk", vmOne, a.disk)
 	}
 	ofDisk := []move{
-		attaching(vmOne), attaching(vmTwo), detaching(vmOne), deletingDisk(), resizing(), copying(toBlock), relabeling(), snapshotting(),
+		attaching(vmOne), attaching(vmTwo), detaching(), deletingDisk(), resizing(), copying(toBlock), relabeling(), snapshotting(),
 		listingDisks(vmOne), deletingVM(vmOne), creatingVM(vmFresh, true), describingDisk(), lookingForDisk(), collecting(),
 	}
 	return []setting{
 		{name: "a detached disk", begin: newDisk, first: ofDisk,
-			three: []move{attaching(vmOne), attaching(vmTwo), detaching(vmOne), copying(toBlock), deletingDisk()}},
+			three: []move{attaching(vmOne), attaching(vmTwo), detaching(), copying(toBlock), deletingDisk()}},
 		{name: "an attached disk", begin: attached, first: []move{
-			attaching(vmOne), attaching(vmTwo), detaching(vmOne), deletingDisk(), resizing(), copying(toBlock), snapshotting(),
+			attaching(vmOne), attaching(vmTwo), detaching(), deletingDisk(), resizing(), copying(toBlock), snapshotting(),
 			listingDisks(vmOne), deletingVM(vmOne), rebooting(vmOne), lookingForDisk(), collecting(),
 		}},
 		{name: "a disk whose attachment somebody has told to end", begin: func(ctx context.Context, a *arena) {
@@ -87,7 +87,7 @@ func settings() []setting {
 			Expect(a.annotate(ctx, a.disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
 			Expect(cluster.CoreV1().Pods(a.namespace).Delete(ctx, a.disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 		}, watched: func(ctx context.Context, a *arena) { _ = a.annotate(ctx, a.disk+"-attachment", "test/stays", nil) },
-			first: []move{detaching(vmOne), deletingVM(vmOne)}, second: ofDisk},
+			first: []move{detaching(), deletingVM(vmOne)}, second: ofDisk},
 		{name: "a copied disk", begin: func(ctx context.Context, a *arena) {
 			a.newDisk(ctx)
 			a.successor = a.must(ctx, "update_disk", a.disk, 64, toBlock).Text()
@@ -145,7 +145,8 @@ func attachingSuccessor(vm string) move {
 	}
 }
 
-func detaching(vm string) move {
+func detaching() move {
+	const vm = vmOne
 	return move{
 		name: "detach_disk from " + vm, call: func(a *arena) []any { return []any{"detach_disk", vm, a.disk} },
 		holds: func(a *arena, now state, answer director.Response) string {

@@ -52,8 +52,6 @@ type clusterEvent struct {
 	happens func(ctx context.Context, a *arena)
 }
 
-var noEvent = clusterEvent{}
-
 func clusterEvents() []clusterEvent {
 	return []clusterEvent{
 		{"the attachment is deleted", func(ctx context.Context, a *arena) { a.deletePod(ctx, a.disk+"-attachment") }},
@@ -133,7 +131,7 @@ func explore(ctx context.Context, in setting, first []move) {
 	var run explorerRun
 	var a *arena
 	done := func() {}
-	defer func() { done() }()
+	defer func() { done() }() //nolint:gocritic // it becomes another function
 	try := func(x interleaving) (short bool) {
 		if a == nil {
 			a, done = newArena(ctx, 3)
@@ -255,9 +253,7 @@ func newGate(n int, how hold) (*gate, apiproxy.Fault) {
 		if how == answerLost {
 			panic(http.ErrAbortHandler)
 		}
-		for key, values := range answer.Header() {
-			w.Header()[key] = values
-		}
+		maps.Copy(w.Header(), answer.Header())
 		w.WriteHeader(answer.Code)
 		_, _ = w.Write(answer.Body.Bytes())
 	}
@@ -286,6 +282,7 @@ func (a *arena) interleave(ctx context.Context, x interleaving) (reached bool) {
 	a.sides[0].proxy.Reset(a.disturbed(ctx, x.setting, fault))
 	defer a.sides[0].proxy.Reset(nil)
 	first := a.start(ctx, a.late(x.setting), x.a)
+	a.underWay = x.a
 	select {
 	case <-held.reached:
 		reached = true
@@ -295,31 +292,10 @@ func (a *arena) interleave(ctx context.Context, x interleaving) (reached bool) {
 
 	undisturbed := x.event.name == "" // by others than A and B
 	if reached {
-		a.sides[1].proxy.Reset(a.quick(ctx, x.setting))
-		second := a.second(ctx, x)
-		var answer director.Response
-		select {
-		case answer = <-second:
-		case <-time.After(waitForHeld):
-			undisturbed = false
-			release()
-			answer = <-second
-		}
-		a.answered(x.b, answer)
-		now := step("after " + x.b.name)
-		if undisturbed {
-			Expect(x.b.holds(a, now, answer)).To(BeEmpty(), func() string {
-				return fmt.Sprintf("%s answered %s, while %s was held\n%s", x.b.name, answer.Result, x.a.name, a.describe(now))
-			})
-		}
-		if x.event.name != "" {
-			x.event.happens(ctx, a)
-			step("after " + x.event.name)
-		}
-		release()
+		undisturbed = a.cross(ctx, x, release, step) && undisturbed
 	}
-
 	answer := <-first
+	a.underWay = move{}
 	a.answered(x.a, answer)
 	now := step("after " + x.a.name)
 	if undisturbed {
@@ -331,18 +307,52 @@ func (a *arena) interleave(ctx context.Context, x interleaving) (reached bool) {
 		}
 	}
 	if reached {
-		for _, again := range []move{x.a, x.b} {
-			a.sides[1].proxy.Reset(a.quick(ctx, x.setting))
-			response := <-a.start(ctx, a.sides[1].Director, again)
-			a.answered(again, response)
-			step("after " + again.name + " again")
-		}
+		a.repeat(ctx, x, step)
 	}
 	if left := a.clear(ctx); len(left) > 0 {
 		now := a.now(ctx)
 		Expect(left).To(BeEmpty(), func() string { return "what the inverse calls and garbage collection leave\n" + a.describe(now) })
 	}
 	return reached
+}
+
+// cross runs the second call to its end, and lets the cluster event happen, while the first call is held; then that goes on.
+// alone is false if the second call had to wait for the first one.
+func (a *arena) cross(ctx context.Context, x interleaving, release func(), step func(string) state) (alone bool) {
+	a.sides[1].proxy.Reset(a.quick(ctx, x.setting))
+	second := a.second(ctx, x)
+	var answer director.Response
+	alone = true
+	select {
+	case answer = <-second:
+	case <-time.After(waitForHeld):
+		alone = false
+		release()
+		answer = <-second
+	}
+	a.answered(x.b, answer)
+	now := step("after " + x.b.name)
+	if alone && x.event.name == "" {
+		Expect(x.b.holds(a, now, answer)).To(BeEmpty(), func() string {
+			return fmt.Sprintf("%s answered %s, while %s was held\n%s", x.b.name, answer.Result, x.a.name, a.describe(now))
+		})
+	}
+	if x.event.name != "" {
+		x.event.happens(ctx, a)
+		step("after " + x.event.name)
+	}
+	release()
+	return alone
+}
+
+// repeat makes both calls once more.
+func (a *arena) repeat(ctx context.Context, x interleaving, step func(string) state) {
+	for _, again := range []move{x.a, x.b} {
+		a.sides[1].proxy.Reset(a.quick(ctx, x.setting))
+		response := <-a.start(ctx, a.sides[1].Director, again)
+		a.answered(again, response)
+		step("after " + again.name + " again")
+	}
 }
 
 // second starts the second call. If there is a third one, that runs first, while the second one is held.
@@ -476,6 +486,7 @@ func (a *arena) answered(made move, answer director.Response) {
 		if successor := answer.Text(); successor != a.disk {
 			a.successor = successor
 			a.kept = append(a.kept, successor)
+			a.forget(a.underWay)
 		}
 	}
 	if answer.Error == nil {
