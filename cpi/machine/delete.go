@@ -1,7 +1,10 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +36,7 @@ func (s *Session) Delete(vm string) error {
 		return err
 	}
 	s.aboutDoomed(found.Items, origin)
+	s.awaitKilled(which, found)
 	deletion := deletion{session: s, origin: origin, asked: map[types.UID]bool{}}
 	left := found.Items
 	err = s.AwaitUnless(s.NodeFails(kube.NodeOf(found.Items)), which, &found, func(present []*corev1.Pod) (bool, error) {
@@ -47,6 +51,34 @@ func (s *Session) Delete(vm string) error {
 	}
 	stuck := left[0]
 	return s.ExplainTimeout(stuck, err, "Pod "+stuck.Name+" does not end on node "+stuck.Spec.NodeName)
+}
+
+// restartPatience is how long an attachment that was killed may take to run again: kubelets start a container after 10, 20 and
+// 40 seconds.
+const restartPatience = time.Minute
+
+// awaitKilled waits until attachments that were killed run again. One that does not run when it is deleted leaves its loop device,
+// or its mount, on the node, and no other node could have the volume then.
+func (s *Session) awaitKilled(which kube.Selection, found kube.Snapshot[*corev1.Pod]) {
+	if !slices.ContainsFunc(found.Items, killed) {
+		return
+	}
+	waiting, cancel := s.within(restartPatience)
+	defer cancel()
+	err := waiting.AwaitUnless(s.NodeFails(kube.NodeOf(found.Items)), which, &found, func(present []*corev1.Pod) (bool, error) {
+		return !slices.ContainsFunc(present, killed), nil
+	})
+	if err != nil {
+		s.Log.Warn("an attachment of the VM was killed and does not run again: its volume may stay with the node", "error", err)
+	}
+}
+
+// killed reports that the attachment's program was killed, and is to be started again.
+func killed(pod *corev1.Pod) bool {
+	status := manifest.OwnStatus(pod)
+	ended := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated)
+	return pod.Labels[manifest.LabelRole] == manifest.RoleAttachment && pod.DeletionTimestamp == nil && !kube.Finished(pod) &&
+		status.State.Running == nil && ended != nil && kube.Cut(ended)
 }
 
 // aboutDoomed says that the call is about the machine's Pod, or about what is there of a machine without one.

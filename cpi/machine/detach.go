@@ -3,6 +3,7 @@ package machine
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -139,10 +140,10 @@ func (p hotPlug) release(attachment *corev1.Pod) (free bool, err error) {
 		return p.awaitRelease(attachment, "")
 	}
 	if attachment.DeletionTimestamp != nil {
-		return p.awaitLeave(attachment)
+		return p.awaitLeave(attachment, false)
 	}
 	if len(attachment.Spec.EphemeralContainers) >= mostProofs {
-		return p.leave(attachment)
+		return p.leave(attachment, false)
 	}
 	proof, err := p.beginProof(attachment)
 	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
@@ -197,8 +198,9 @@ func (p hotPlug) awaitRelease(attachment *corev1.Pod, proof string) (free bool, 
 		}
 		return false, p.Pods.Delete(p.Ctx, attachment)
 	})
-	if unpulled && err == nil {
-		return p.leave(attachment)
+	unheld := errors.Is(err, errUnheld) && failure(attachment) != ""
+	if unpulled && err == nil || unheld {
+		return p.leave(attachment, unheld)
 	}
 	return asked && !again, p.explainRelease(attachment, err)
 }
@@ -210,20 +212,21 @@ func (p hotPlug) free(attachment *corev1.Pod) (again bool, err error) {
 	return now.VM == owner.VM && now.Pod != owner.Pod, err
 }
 
-// leave has the attachment end when its device is free.
-func (p hotPlug) leave(attachment *corev1.Pod) (left bool, err error) {
+// leave has the attachment end when its device is free. unheld: see awaitLeave.
+func (p hotPlug) leave(attachment *corev1.Pod, unheld bool) (left bool, err error) {
 	if err := p.Pods.Delete(p.Ctx, attachment); err != nil {
 		return false, err
 	}
-	return p.awaitLeave(attachment)
+	return p.awaitLeave(attachment, unheld)
 }
 
 // awaitLeave waits for an attachment that was told to end, and leaves by itself when its device is free: it reports
-// whether it did, or was killed.
-func (p hotPlug) awaitLeave(attachment *corev1.Pod) (left bool, err error) {
+// whether it did, or was killed. One that was unheld, since it failed before the VM could see the disk, leaves so too when it has failed
+// again, or was not started any more.
+func (p hotPlug) awaitLeave(attachment *corev1.Pod, unheld bool) (left bool, err error) {
 	err = p.Follow(p.NodeFails(attachment.Spec.NodeName), attachment, func(now *corev1.Pod) (bool, error) {
 		ended := manifest.OwnStatus(attachment).State.Terminated
-		left = ended != nil && ended.ExitCode == 0 // its device is free then, and only then
+		left = ended != nil && (ended.ExitCode == 0 || unheld && ended.ExitCode == 1) // its device is free then, and only then
 		return now == nil, nil
 	})
 	if left && err == nil {
@@ -239,6 +242,9 @@ func (p hotPlug) explainRelease(attachment *corev1.Pod, err error) error {
 		"disk "+attachment.Labels[manifest.LabelDisk]+" was not released on node "+attachment.Spec.NodeName)
 }
 
+// errUnheld means that a proof has found nothing, and that the attachment does not hold its disk: it starts, or fails.
+var errUnheld = errors.New("the attachment does not hold the disk")
+
 // proven reports that the container named proof has found the device free; without one there is nothing to
 // wait for. When it found the device in use, the error says by whom. One that did not end by itself found nothing: ErrLost.
 func proven(attachment *corev1.Pod, proof string) (bool, error) {
@@ -252,6 +258,8 @@ func proven(attachment *corev1.Pod, proof string) (bool, error) {
 	switch {
 	case ended.ExitCode == 0:
 		return true, nil
+	case ended.ExitCode == manifest.Unheld:
+		return false, fmt.Errorf("%w: %w", errUnheld, call.ErrLost)
 	case kube.Cut(ended):
 		return false, call.CloudError.Errorf("container %s of Pod %s did not end by itself: %s: %w", proof, attachment.Name,
 			cmp.Or(strings.TrimSpace(ended.Message), ended.Reason), call.ErrLost)

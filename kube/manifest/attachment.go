@@ -165,6 +165,9 @@ func AddRelease(attachment *corev1.Pod, release corev1.EphemeralContainer) ([]by
 	})
 }
 
+// Unheld is the status with which a release ends that has found nothing, of an attachment that does not hold its disk.
+const Unheld = node.Unheld
+
 // IsRelease reports whether the ephemeral container of this name proves the device free.
 func IsRelease(name string) bool { return strings.HasPrefix(name, releasePrefix) }
 

@@ -185,3 +185,17 @@ var _ = Describe("A Pod that is more important than a VM, on its full node", fun
 		Eventually(preempted).WithContext(ctx).Should(Equal([]string{"agent-one"}))
 	})
 })
+
+var _ = Describe("An attachment that was killed", func() {
+	It("is waited for by delete_vm until it runs again, so that it can let go of the node's devices", func(ctx context.Context) {
+		w, vm, disk := newWorldWithAttachedDisk(ctx)
+		w.backsOff(ctx, disk+"-attachment", 137)
+		watches, allow := held(func(_ int, r *http.Request) bool { return r.URL.Query().Get("watch") != "" })
+		deleted := begin(ctx, w.Director, "delete_vm", vm)
+		Eventually(watches).WithContext(ctx).Should(BeClosed())
+		Expect(proxy.Requests()).NotTo(ContainElement(HavePrefix("DELETE")), "before it runs")
+		w.runsAgain(ctx, disk+"-attachment")
+		allow()
+		Expect((<-deleted).Error).To(BeNil())
+	})
+})

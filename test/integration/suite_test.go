@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/test/apiproxy"
 	"bosh-kubernetes-cpi/test/director"
 	"bosh-kubernetes-cpi/test/embedded"
@@ -333,6 +334,30 @@ func (w world) end(ctx context.Context, pod string) {
 	GinkgoHelper()
 	ended := []byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`)
 	_, err := cluster.CoreV1().Pods(w.namespace).Patch(ctx, pod, types.MergePatchType, ended, metav1.PatchOptions{}, "status")
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// backsOff has the Pod's container wait to be started again, after it ended with this status.
+func (w world) backsOff(ctx context.Context, pod string, status int) {
+	GinkgoHelper()
+	w.report(ctx, pod, fmt.Sprintf(`{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":%d,"message":"said by the script"}}`, status))
+}
+
+// runsAgain has the Pod's container run after that.
+func (w world) runsAgain(ctx context.Context, pod string) {
+	GinkgoHelper()
+	w.report(ctx, pod, `{"running":{}}`)
+}
+
+// report has the node report the state of the Pod's container.
+func (w world) report(ctx context.Context, pod, state string) {
+	GinkgoHelper()
+	pods := cluster.CoreV1().Pods(w.namespace)
+	now, err := pods.Get(ctx, pod, metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	status := fmt.Sprintf(`{"status":{"containerStatuses":[{"name":%q,"image":"","imageID":"","ready":false,"restartCount":1,"state":%s}]}}`,
+		manifest.OwnName(now), state)
+	_, err = pods.Patch(ctx, pod, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status")
 	Expect(err).NotTo(HaveOccurred())
 }
 

@@ -49,7 +49,13 @@ func reportEnd(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Po
 	var ended []corev1.ContainerStatus
 	for _, container := range pod.Status.ContainerStatuses {
 		container.Ready, container.Started = false, new(false)
-		container.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+		last := container.LastTerminationState.Terminated
+		switch {
+		case container.State.Waiting != nil && last != nil: // it is not started again
+			container.State = corev1.ContainerState{Terminated: last}
+		default:
+			container.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+		}
 		if status != "" {
 			container.State.Terminated.ExitCode = 137
 		}

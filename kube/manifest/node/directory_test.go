@@ -3,6 +3,7 @@ package node_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -87,6 +88,28 @@ var _ = Describe("An attachment as a directory", func() {
 		Expect(places()).To(Equal([]string{"/volume"}))
 	})
 
+	// lockFails has the attachment fail once it has mounted the volume.
+	lockFails := func() (int, string) {
+		GinkgoHelper()
+		Expect(os.WriteFile(filepath.Join(w.bin, "flock"), []byte("#!/bin/bash\nexit 5\n"), 0o600)).To(Succeed())
+		Expect(os.Chmod(filepath.Join(w.bin, "flock"), 0o700)).To(Succeed())
+		return w.run(node.HoldDirectory(), attachment...)
+	}
+
+	It("leaves no mount when it fails, and says which program did", func() {
+		status, said := lockFails()
+		Expect(status).To(Equal(1))
+		Expect(said).To(Equal("disk disk-1: status 5 of flock 9\n"))
+		Expect(places()).To(Equal([]string{"/volume"}))
+	})
+
+	It("leaves the mount when it fails while the VM uses the directory", func() {
+		machine(200, inMachineA, volume+" /dev/bosh/disk-1", volume+" /var/vcap/store")
+		status, _ := lockFails()
+		Expect(status).To(Equal(1))
+		Expect(places()).To(ContainElement("/devices/disk-1"))
+	})
+
 	It("fails when another machine has the volume mounted, with nothing done", func() {
 		machine(200, inMachineA)
 		machine(300, inMachineB, volume+" /var/vcap/store")
@@ -150,8 +173,18 @@ var _ = Describe("An attachment as a directory", func() {
 		})
 
 		It("though an earlier try has taken it away", func() {
+			held()
+			w.write("proc/200/mountinfo", inMachineA+"\n")
 			Expect(release()).To(BeZero())
-			Expect(w.calls()).To(HaveExactElements(""))
+			before := len(w.calls())
+			Expect(release()).To(BeZero())
+			Expect(w.calls()).To(HaveLen(before))
+		})
+
+		It("not when there is none, and no attachment that holds the disk", func() {
+			status, said := release()
+			Expect(status).To(Equal(node.Unheld))
+			Expect(said).To(Equal("disk disk-1 is not held by its attachment\n"))
 		})
 
 		It("not while the machine, or a container in it, has it mounted elsewhere too", func() {

@@ -50,4 +50,13 @@ leave_directory() {
   exit 0
 }
 
+# ended COMMAND: what is done however this ends, but by a kill. A directory that the VM has begun to use stays until the next
+# attachment. The CPI takes status 1 for a failure with a reason.
+ended() {
+  local status=$? found
+  ((status == 0)) || { found=$(inside mounts) && [[ -z $found ]] && take_away; } || true
+  ((status <= 1)) || fail "disk $DISK: status $status of $1"
+}
+
+trap 'ended "$BASH_COMMAND"' EXIT
 attach bring_directory leave_directory

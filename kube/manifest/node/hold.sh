@@ -40,6 +40,8 @@ bring_device() {
 # reason.
 ended() {
   local status=$?
+  # A loop device that is freed can be another disk's: the VM must not find it.
+  ! is_loop "${device:-}" || ! is_device "$node" || exclusively "$device" "$node" || true
   free_loop "${device:-}"
   ((status <= 1)) || fail "disk $DISK: status $status of $1"
 }

@@ -3,12 +3,14 @@
 #
 # Environment: that of the attachment.
 . lib/shell.sh
+. lib/pause.sh
+. lib/lock.sh
 . lib/processes.sh
 . lib/directory.sh
 . lib/signals.sh
 . lib/attachment.sh
 
-mountpoint -q "$node" || exit 0 # taken away by an earlier try
+await_published mountpoint -q "$node"
 found=$(inside mounts)
 [[ -z $found ]] || fail "$found"
 # The kernel refuses it while someone works in one of the places where it has appeared.

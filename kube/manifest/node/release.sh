@@ -23,7 +23,7 @@ open_elsewhere() {
   is_device "$device" || mknod "$device" b "${at%:*}" "${at#*:}"
 }
 
-is_device "$node" || exit 0 # taken away by an earlier try
+await_published is_device "$node"
 open_elsewhere
 tries=0
 until exclusively "$device" "$node"; do

@@ -41,10 +41,34 @@ var _ = Describe("A release", func() {
 		Expect(w.exists("devices/disk-1")).To(BeFalse())
 	})
 
-	It("has succeeded when the node is gone", func() {
-		Expect(os.Remove(w.path("devices/disk-1"))).To(Succeed())
+	It("has succeeded when an earlier one has taken the node away from an attachment that lives", func() {
+		w = newWorld()
+		w.device("dev/volume", 8, 16, 8*mib, "ext4 - 8388608\n")
+		w.hold(attachment)
 		Expect(w.run(node.Release(), attachment...)).To(BeZero())
-		Expect(w.calls()).To(HaveExactElements(""))
+		before := len(w.calls())
+		Expect(w.run(node.Release(), attachment...)).To(BeZero())
+		Expect(w.calls()).To(HaveLen(before))
+	})
+
+	It("tells nothing when there is no node, and no attachment that holds the disk", func() {
+		Expect(os.Remove(w.path("devices/disk-1"))).To(Succeed())
+		w.write("devices/.disk-1.lock", "")
+		status, said := w.run(node.Release(), attachment...)
+		Expect(status).To(Equal(node.Unheld))
+		Expect(said).To(Equal("disk disk-1 is not held by its attachment\n"))
+	})
+
+	It("waits for the node that an attachment makes in this moment", func() {
+		w = newWorld()
+		w.device("dev/volume", 8, 16, 8*mib, "ext4 - 8388608\n")
+		var release *running
+		w.at(toMknod, node.Hold(), attachment, func(*running) {
+			release = w.start(node.Release(), attachment...)
+			Consistently(release.ended, "300ms").ShouldNot(BeClosed())
+		})
+		Expect(release.wait()).To(BeZero())
+		Expect(w.exists("devices/disk-1")).To(BeFalse())
 	})
 
 	It("frees the loop device of an attachment that does not live, and leaves it to one that does", func() {

@@ -25,3 +25,15 @@ attach() {
   while [[ $ending == no ]]; do pause 1; done
   "$2"
 }
+
+# await_published COMMAND...: waits until the command finds the disk where the VM does. A disk that is not there was released by an
+# earlier try, if the attachment holds it: its lock is taken after the disk is published. Otherwise, as right after the
+# node's boot, the VM may get the disk in the next moment, and nothing is known: status 3.
+await_published() {
+  local tries=0
+  until "$@"; do
+    if held "$lock" && ! "$@"; then exit 0; fi
+    ((tries++ < 15)) || { echo "disk $DISK is not held by its attachment" >&2; exit 3; }
+    pause 0.2
+  done
+}
