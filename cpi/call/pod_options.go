@@ -28,7 +28,8 @@ type PodOptions struct {
 // proxy would redirect before its agent has reached the message bus; and what helps a machine uses the node's network,
 // and is to end when it is done.
 //
-// Helpers stay far below their limits, but for the check of a large filesystem, which keeps maps of all blocks and inodes.
+// Helpers stay far below their limits, but for the check of a large filesystem, which keeps maps of all blocks and inodes: e2fsck takes
+// 165 MiB for an ext4 of 15 TiB without files.
 func DefaultPodOptions() PodOptions {
 	return PodOptions{
 		// https://istio.io/latest/docs/setup/additional-setup/sidecar-injection/: the label; the annotation before 1.11.

@@ -102,6 +102,18 @@ var _ = Describe("An attachment's lock", func() {
 		})
 	})
 
+	It("is held by one of the last programs that the kernel kills when the node's memory is used up", func() {
+		w.write("proc/self/oom_score_adj", "999\n")
+		w.hold(attachment)
+		Expect(w.read("proc/self/oom_score_adj")).To(Equal("-997\n"))
+	})
+
+	It("is held also where a container may not ask for that", func() {
+		w.folder("proc/self/oom_score_adj")
+		r := w.hold(attachment)
+		Expect(r.out.String()).To(BeEmpty())
+	})
+
 	It("is what others wait for", func() {
 		waiting := w.start(node.Await(), attachment...)
 		r := w.at(toMknod, node.Hold(), attachment, func(*running) { Consistently(waiting.ended, "100ms").ShouldNot(BeClosed()) })

@@ -9,6 +9,11 @@ lock=$root/devices/.$DISK.lock
 # A disk that is a volume of the machine's own Pod is not waited for.
 end() { exit 0; }
 
+# outlast has the kernel end other programs before this one when the node's memory is used up, as the kubelet has it for a
+# guaranteed Pod. An attachment that is killed while its Pod is being deleted is not started again, and its volume is taken
+# away under the VM's filesystem. A container without CAP_SYS_RESOURCE stays as the kubelet has started it.
+outlast() { { echo -997 >"$root/proc/self/oom_score_adj"; } 2>/dev/null || true; }
+
 # attach BRING LEAVE: a whole life. An attachment that is told to end while it brings its disk finishes that
 # first. See held about the lock.
 attach() {
@@ -18,6 +23,7 @@ attach() {
   # shellcheck disable=SC2064 # the function that is meant now
   trap "ending=yes; $2" "${end_signals[@]}"
   [[ $ending == no ]] || "$2"
+  outlast
   exec 9>"$lock"
   flock 9
   # Bash gives up a trap that runs while it reads, as in a pause, when the time of that is over: on a busy node before
