@@ -62,7 +62,7 @@ func newArena(ctx context.Context, sides int) (a *arena, done func()) {
 		Expect(director.WriteConfig(config, kubeconfig, a.namespace, map[string]any{"timeouts": arenaTimeouts})).To(Succeed())
 		a.sides = append(a.sides, side{Director: &director.Director{CPI: program, Config: config}, proxy: proxy})
 	}
-	bystander := a.createVM(ctx, "bystander")
+	bystander := a.createNamed(ctx, "bystander")
 	a.must(ctx, "attach_disk", bystander, a.createDisk(ctx))
 	a.settle(ctx)
 	return a, func() {
@@ -78,12 +78,19 @@ func (a *arena) settle(ctx context.Context) {
 		pod := orNil(cluster.CoreV1().Pods(a.namespace).Get(ctx, vm, metav1.GetOptions{}))
 		if pod == nil || pod.DeletionTimestamp != nil {
 			a.repeats(ctx, "VMNotFound", "delete_vm", vm)
-			a.createVM(ctx, strings.TrimPrefix(vm, "agent-"))
+			a.createNamed(ctx, strings.TrimPrefix(vm, "agent-"))
 			Expect(a.annotate(ctx, vm, "test/reboots", new("yes"))).To(Succeed())
 		}
 	}
 	a.disk, a.successor, a.snapshot, a.kept, a.deleted = "", "", "", nil, false
 	a.others, a.bystander = a.inNamespace(ctx), a.ofBystander(a.now(ctx))
+}
+
+// createNamed creates a VM that the director knows: it names each VM that create_vm has returned.
+func (a *arena) createNamed(ctx context.Context, agent string) string {
+	vm := a.createVM(ctx, agent)
+	a.must(ctx, "set_vm_metadata", vm, map[string]any{"job": agent})
+	return vm
 }
 
 // newDisk makes the disk that the moves are about. It has a volume that any node reaches.
