@@ -32,7 +32,7 @@ import (
 var explored = explorerEnv("EXPLORE", "")
 
 // partsOfInterleavings is how many runs without EXPLORE try all of them.
-const partsOfInterleavings = 150
+const partsOfInterleavings = 300
 
 // waitForHeld is how long B may wait for A, which is held: then A goes on.
 const waitForHeld = 4 * time.Second
