@@ -29,6 +29,7 @@ type arena struct {
 	kept                      []string // disks that no call may delete
 	deleted                   bool     // the director wants neither the disk nor its copy any more
 	underWay                  move     // the first call, as long as it is: it may abandon a copy that is returned meanwhile
+	abandoned                 bool     // a call that has succeeded while the first one was under way may have abandoned the copy
 	bystander                 string
 	others                    []string // what is in the namespace before a setting begins
 }
@@ -82,7 +83,7 @@ func (a *arena) settle(ctx context.Context) {
 			Expect(a.annotate(ctx, vm, "test/reboots", new("yes"))).To(Succeed())
 		}
 	}
-	a.disk, a.successor, a.snapshot, a.kept, a.deleted = "", "", "", nil, false
+	a.disk, a.successor, a.snapshot, a.kept, a.deleted, a.abandoned = "", "", "", nil, false, false
 	a.others, a.bystander = a.inNamespace(ctx), a.ofBystander(a.now(ctx))
 }
 

@@ -202,8 +202,9 @@ func relabeling() move {
 		name: "update_disk in place", call: func(a *arena) []any {
 			return []any{"update_disk", a.disk, 64, map[string]any{"storage_class": "immediate", "labels": map[string]any{"team": "a"}}}
 		},
-		holds: func(a *arena, now state, answer director.Response) string {
-			pvc := now.pvcs[a.disk]
+		// The same disk, or a copy if a resize_disk has made it larger than this call asks for.
+		holds: func(_ *arena, now state, answer director.Response) string {
+			pvc := now.pvcs[answer.Text()]
 			return when(pvc != nil && pvc.Labels["team"] == "a", answer, "the disk has no such label")
 		},
 		forgets: abandonsSuccessor,

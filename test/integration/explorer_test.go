@@ -32,7 +32,7 @@ import (
 var explored = explorerEnv("EXPLORE", "")
 
 // partsOfInterleavings is how many runs without EXPLORE try all of them.
-const partsOfInterleavings = 300
+const partsOfInterleavings = 1000
 
 // waitForHeld is how long B may wait for A, which is held: then A goes on.
 const waitForHeld = 4 * time.Second
@@ -487,10 +487,14 @@ func (a *arena) answered(made move, answer director.Response) {
 			a.successor = successor
 			a.kept = append(a.kept, successor)
 			a.forget(a.underWay)
+			if a.abandoned { // meanwhile, by a call that has succeeded
+				a.forget(attaching(vmOne))
+			}
 		}
 	}
 	if answer.Error == nil {
 		a.forget(made)
+		a.abandoned = a.abandoned || made.forgets != nil && a.underWay.name != ""
 	}
 }
 
