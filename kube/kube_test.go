@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +68,51 @@ var _ = Describe("The provisioning of a volume", func() {
 		infeasible := "Volume provisioning failed with infeasible error. Retries will be delayed. no such pool"
 		Expect(outlook.Hopeless([]*corev1.Event{failed(1, infeasible)})).To(Equal(infeasible))
 	})
+})
+
+var _ = Describe("A Pod that asks Multus for networks", func() {
+	const (
+		missing = `cannot find a network-attachment-definition (storage) in namespace (infra): network-attachment-definitions.k8s.cni.cncf.io "storage" not found`
+		silent  = `cannot find a network-attachment-definition (storage) in namespace (infra): Get "https://10.96.0.1:443": dial tcp: connection refused`
+		noAPI   = `cannot find a network-attachment-definition (storage) in namespace (infra): the server could not find the requested resource`
+	)
+	reported := func(reason, message string, count int32) *corev1.Event {
+		return &corev1.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: count}
+	}
+	// looks looks at the events once, and at the later ones after that.
+	looks := func(before, later []*corev1.Event) (string, string) {
+		var attaching kube.Attaching
+		attachment, said := attaching.Missing(before, []string{"bosh/lab", "infra/storage"})
+		Expect([]string{attachment, said}).To(Equal([]string{"", ""}), "it may have been created since")
+		return attaching.Missing(later, []string{"bosh/lab", "infra/storage"})
+	}
+
+	DescribeTable("asks for one that does not exist", func(words string, before, later []*corev1.Event) {
+		attachment, said := looks(before, later)
+		Expect(attachment).To(Equal("infra/storage"))
+		Expect(said).To(Equal(words))
+	},
+		Entry("in Multus' words", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
+			nil, []*corev1.Event{reported("NoNetworkFound", missing, 1)}),
+		Entry("in the words that the kubelet repeats", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
+			nil, []*corev1.Event{reported("FailedCreatePodSandBox", "plugin type=\"multus\" failed (add): getKubernetesDelegate: "+missing, 1)}),
+		Entry("again, after it has been looked at", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
+			[]*corev1.Event{reported("NoNetworkFound", missing, 1)}, []*corev1.Event{reported("NoNetworkFound", missing, 2)}),
+		Entry("since the cluster has no such objects", "the server could not find the requested resource",
+			nil, []*corev1.Event{reported("NoNetworkFound", noAPI, 1)}),
+	)
+
+	DescribeTable("may yet get them", func(before, later []*corev1.Event) {
+		attachment, _ := looks(before, later)
+		Expect(attachment).To(BeEmpty())
+	},
+		Entry("when nothing new is reported", []*corev1.Event{reported("NoNetworkFound", missing, 3)}, []*corev1.Event{reported("NoNetworkFound", missing, 3)}),
+		Entry("when Multus cannot ask", nil, []*corev1.Event{reported("NoNetworkFound", silent, 1)}),
+		Entry("when it is the cluster's default network, which Multus then finds in a file", nil,
+			[]*corev1.Event{reported("NoNetworkFound", strings.ReplaceAll(missing, "storage", "cluster-network"), 1)}),
+		Entry("when it is one of that name in another namespace", nil,
+			[]*corev1.Event{reported("NoNetworkFound", strings.ReplaceAll(missing, "infra", "bosh"), 1)}),
+	)
 })
 
 var _ = Describe("A Pod that waits for a volume", func() {

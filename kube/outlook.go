@@ -172,3 +172,34 @@ func (p *Provisioning) Hopeless(events []*corev1.Event) string {
 	}
 	return ""
 }
+
+// Attaching follows the events of a Pod that asks Multus for networks, to tell when one of them does not exist.
+type Attaching struct {
+	known bool
+	past  int // reports before this one looked: somebody may have created it since
+}
+
+// Missing returns the first of the attachments (namespace/name) that does not exist, and what is reported of it; or "". It has to see
+// every change of the Pod's events. Multus reports its own words (pkg/k8sclient/k8sclient.go) as NoNetworkFound, and the kubelet
+// repeats them. Multus reports so of the cluster's default network, too, before it looks for that elsewhere.
+func (a *Attaching) Missing(events []*corev1.Event, attachments []string) (attachment, said string) {
+	var reports int
+	for _, event := range events {
+		for _, each := range attachments {
+			namespace, name, _ := strings.Cut(each, "/")
+			words := "cannot find a network-attachment-definition (" + name + ") in namespace (" + namespace + "): "
+			_, cause, found := strings.Cut(event.Message, words)
+			if found && (strings.Contains(cause, "not found") || strings.Contains(cause, "could not find the requested resource")) {
+				reports += int(max(event.Count, 1))
+				attachment, said = each, cause
+			}
+		}
+	}
+	if !a.known {
+		a.known, a.past = true, reports
+	}
+	if reports == a.past {
+		return "", ""
+	}
+	return attachment, said
+}

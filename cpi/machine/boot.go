@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -64,11 +65,11 @@ func (s *Session) awaitBoot(pod *corev1.Pod) error {
 				return fmt.Errorf("%w: %s", errPodStuck, why)
 			}
 		}
-		bounded, cancel, depends := s, func() {}, []call.Sentinel(nil)
+		bounded, cancel, depends := s, func() {}, s.attachmentsExist(pod)
 		waiting := kube.NoNode(pod)
 		if waiting {
 			bounded, cancel = s.within(s.Unschedulable)
-			depends = []call.Sentinel{s.nodeComes(pod)}
+			depends = append(depends, s.nodeComes(pod))
 		}
 		up, err := bounded.followBoot(depends, pod, &known)
 		cancel()
@@ -105,4 +106,23 @@ func (s *Session) followBoot(depends []call.Sentinel, pod *corev1.Pod, known *pr
 		return !known.claim && kube.Unbound(pod), nil
 	})
 	return up, err
+}
+
+// attachmentsExist returns the sentinel for the networks beside the Pod's own, if it asks for any: it fails when one of them is not
+// there.
+func (s *Session) attachmentsExist(pod *corev1.Pod) []call.Sentinel {
+	attachments := network.AttachmentsOf(pod)
+	if len(attachments) == 0 {
+		return nil
+	}
+	pod = pod.DeepCopy() // the wait beside the sentinel keeps its own up to date
+	return []call.Sentinel{func(ctx context.Context) error {
+		var attaching kube.Attaching
+		return s.Events.Await(ctx, kube.EventsAbout(pod), nil, func(events []*corev1.Event) (bool, error) {
+			if attachment, said := attaching.Missing(events, attachments); attachment != "" {
+				return false, call.VMCreationFailed.Errorf("VM %s did not come up: there is no NetworkAttachmentDefinition %s: %s", pod.Name, attachment, said)
+			}
+			return false, nil
+		})
+	}}
 }

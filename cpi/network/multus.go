@@ -89,6 +89,19 @@ func (ns Networks) nics() (map[string]string, error) {
 	return map[string]string{annotationNICs: string(raw)}, err
 }
 
+// AttachmentsOf returns the NetworkAttachmentDefinitions that the Pod asks for, as namespace/name.
+func AttachmentsOf(pod *corev1.Pod) []string {
+	var wanted []wantedNIC
+	if json.Unmarshal([]byte(pod.Annotations[annotationNICs]), &wanted) != nil {
+		return nil // the operator's own, in the other form that Multus knows
+	}
+	attachments := make([]string, 0, len(wanted))
+	for _, each := range wanted {
+		attachments = append(attachments, cmp.Or(each.Namespace, pod.Namespace)+"/"+each.Name)
+	}
+	return attachments
+}
+
 // withPrefixLength is the address as address managers want it that do not know its network, with the
 // prefix length of the network's netmask.
 func (n Network) withPrefixLength() string {

@@ -30,6 +30,16 @@ var _ = Describe("Networks with a network_attachment", func() {
 		Expect(err).To(MatchError(ContainSubstring("exclude each other")))
 	})
 
+	DescribeTable("are those that their Pod asks for", func(annotation string, wanted ...string) {
+		pod := &corev1.Pod{}
+		pod.Namespace = "bosh"
+		pod.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": annotation}
+		Expect(AttachmentsOf(pod)).To(HaveExactElements(wanted))
+	},
+		Entry("by name, or by namespace and name", `[{"name":"lab","ips":["10.9.0.50/24"]},{"name":"storage","namespace":"infra"}]`, "bosh/lab", "infra/storage"),
+		Entry("but for what the operator asks for in another form", "lab,infra/storage"),
+	)
+
 	// As Multus writes it, with the Pod's own network first.
 	const status = `[{"name":"k8s-pod-network","ips":["10.244.9.50"],"default":true,"dns":{}},
 		{"name":"bosh/lab","interface":"net1","ips":["10.9.0.50"],"mac":"02:00:00:00:00:01","dns":{}},

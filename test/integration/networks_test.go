@@ -108,4 +108,40 @@ var _ = Describe("The address of a machine", func() {
 		w.must(ctx, "create_vm", "two", stemcellCID, reported, networks, []string{}, map[string]any{})
 		Expect(pod(ctx, "agent-two").Annotations["k8s.v1.cni.cncf.io/networks"]).To(MatchJSON(`[{"name":"storage","ips":["10.9.8.7/24"]}]`))
 	})
+
+	It("on an attachment that does not exist is not waited for, and nothing is left", func(ctx context.Context) {
+		networks := onDynamic()
+		networks["storage"] = map[string]any{"type": "dynamic", "cloud_properties": map[string]any{"network_attachment": "infra/storage"}}
+		held := map[string]any{"annotations": map[string]any{"test/hold": "as long as Multus fails"}}
+		answered := make(chan director.Response, 1)
+		go func() {
+			defer GinkgoRecover()
+			response, err := w.Call(ctx, "create_vm", "one", stemcellCID, held, networks, []string{}, map[string]any{})
+			Expect(err).NotTo(HaveOccurred())
+			answered <- response
+		}()
+		Eventually(proxy.Requests).WithContext(ctx).Should(ContainElement(And(HavePrefix("GET"), ContainSubstring("/events"))))
+		vm := pod(ctx, "agent-one")
+		// Multus reports at each try of the kubelet's.
+		Eventually(func() (response director.Response, err error) {
+			_, err = cluster.CoreV1().Events(w.namespace).Create(ctx, &corev1.Event{
+				ObjectMeta:     metav1.ObjectMeta{GenerateName: "try-"},
+				InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: w.namespace, Name: vm.Name, UID: vm.UID},
+				Type:           corev1.EventTypeWarning, Reason: "NoNetworkFound", LastTimestamp: metav1.Now(),
+				Message: "cannot find a network-attachment-definition (storage) in namespace (infra): " +
+					`network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
+			}, metav1.CreateOptions{})
+			select {
+			case response = <-answered:
+			default:
+			}
+			return response, err
+		}).WithContext(ctx).Should(HaveField("Error", And(
+			HaveField("Type", "Bosh::Clouds::VMCreationFailed"),
+			HaveField("OkToRetry", BeFalse()),
+			HaveField("Message", ContainSubstring("VM agent-one did not come up: there is no NetworkAttachmentDefinition infra/storage: "+
+				`network-attachment-definitions.k8s.cni.cncf.io "storage" not found`)),
+		)))
+		Expect(w.objects(ctx)).To(BeEmpty())
+	})
 })
