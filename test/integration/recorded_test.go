@@ -197,8 +197,10 @@ func (w world) admitFormer(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(helpers.Items).NotTo(BeEmpty())
 	for _, helper := range helpers.Items {
-		command := manifest.Own(&helper).Command // /bin/bash -c PROGRAM NAME
-		programs.Data[command[3]+".former"] = command[2]
+		own := manifest.Own(&helper)
+		for _, command := range [][]string{own.Command, own.Lifecycle.PostStart.Exec.Command} { // /bin/bash -c PROGRAM NAME
+			programs.Data[command[3]+".former"] = command[2]
+		}
 	}
 	_, err = cluster.CoreV1().ConfigMaps(w.namespace).Update(ctx, programs, metav1.UpdateOptions{})
 	Expect(err).NotTo(HaveOccurred())

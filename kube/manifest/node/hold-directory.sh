@@ -4,6 +4,7 @@
 # Environment: DISK (the CID), VM (namespace/name).
 . lib/shell.sh
 . lib/pause.sh
+. lib/lock.sh
 . lib/processes.sh
 . lib/directory.sh
 . lib/signals.sh

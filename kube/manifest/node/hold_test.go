@@ -1,12 +1,13 @@
 package node_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -46,11 +47,12 @@ const (
 
 // holds reports whether an attachment holds its disk: the lock is what others go by.
 func (w world) holds() bool {
-	lock := w.path("devices/.disk-1.lock")
-	if _, err := os.Stat(lock); err != nil {
+	lock, err := os.Open(w.path("devices/.disk-1.lock"))
+	if err != nil {
 		return false
 	}
-	return exec.Command("flock", "--nonblock", "--shared", lock, "true").Run() != nil
+	defer lock.Close()
+	return errors.Is(syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
 // hold starts an attachment and waits until it holds its disk.

@@ -3,6 +3,7 @@
 # Environment: DISK (the CID).
 . lib/shell.sh
 . lib/pause.sh
+. lib/lock.sh
 . lib/signals.sh
 . lib/attachment.sh
 

@@ -102,6 +102,25 @@ var _ = Describe("An attachment's lock", func() {
 		})
 	})
 
+	It("replaces a link that the VM has put in its place, and leaves what that points to as it is", func() {
+		w.write("etc/passwd", "root")
+		r := w.at(toMknod, node.Hold(), attachment, func(*running) {
+			Expect(os.Symlink(w.path("etc/passwd"), w.path("devices/.disk-1.lock"))).To(Succeed())
+		})
+		r.until(w.holds)
+		Expect(w.read("etc/passwd")).To(Equal("root"))
+		lock, err := os.Lstat(w.path("devices/.disk-1.lock"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(lock.Mode()).To(Equal(os.FileMode(0o600)))
+	})
+
+	It("that is a link counts as none, and makes no file where it points to", func() {
+		Expect(os.Symlink(w.path("etc/nologin"), w.path("devices/.disk-1.lock"))).To(Succeed())
+		status, _ := w.call("lock", `held "$root/devices/.disk-1.lock"`)
+		Expect(status).To(Equal(1))
+		Expect(w.exists("etc/nologin")).To(BeFalse())
+	})
+
 	It("is held by one of the last programs that the kernel kills when the node's memory is used up", func() {
 		w.write("proc/self/oom_score_adj", "999\n")
 		w.hold(attachment)

@@ -4,6 +4,7 @@
 # Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, FORMATTED (true: it had one once), VM (namespace/name).
 . lib/shell.sh
 . lib/pause.sh
+. lib/lock.sh
 . lib/device.sh
 . lib/processes.sh
 . lib/users.sh

@@ -15,7 +15,7 @@ end() { exit 0; }
 outlast() { { echo -997 >"$root/proc/self/oom_score_adj"; } 2>/dev/null || true; }
 
 # attach BRING LEAVE: a whole life. An attachment that is told to end while it brings its disk finishes that
-# first. See held about the lock.
+# first. See take_lock.
 attach() {
   ending=no
   trap 'ending=yes' "${end_signals[@]}"
@@ -24,8 +24,7 @@ attach() {
   trap "ending=yes; $2" "${end_signals[@]}"
   [[ $ending == no ]] || "$2"
   outlast
-  exec 9>"$lock"
-  flock 9
+  take_lock "$lock"
   # Bash gives up a trap that runs while it reads, as in a pause, when the time of that is over: on a busy node before
   # the trap is done. So it is begun again.
   while [[ $ending == no ]]; do pause 1; done

@@ -8,7 +8,7 @@ use Fcntl;
 
 BEGIN {
   *CORE::GLOBAL::sysopen = sub (*$$;$) {
-    my (undef, $path, $flags) = @_;
+    my (undef, $path, $flags, $permissions) = @_;
     my $known = $ENV{STAND_INS};
     if (my $numbers = numbers($path)) {
       record($known, ($flags & O_EXCL ? "exclusively" : "openly") . " $path");
@@ -17,7 +17,7 @@ BEGIN {
         return;
       }
     }
-    return CORE::sysopen($_[0], $path, $flags);
+    return CORE::sysopen($_[0], $path, $flags, $permissions // 0666);
   };
 }
 
