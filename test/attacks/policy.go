@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Exempt is the label of namespaces in which the policy does not hold.
-var Exempt = map[string]string{"bosh.cloudfoundry.org/admission-policy": "off"}
+// Enforced is the label of namespaces in which the policy holds.
+var Enforced = map[string]string{"bosh.cloudfoundry.org/admission-policy": "on"}
 
 // Policy is manifests/admission-policy.yaml, or a copy of it.
 type Policy struct {

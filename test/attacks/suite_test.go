@@ -14,6 +14,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -124,7 +126,7 @@ func (l *lab) with(ctx context.Context, limits ...map[string]string) *Attacker {
 	GinkgoHelper()
 	name := fmt.Sprint(limits)
 	if l.made[name] == nil {
-		l.made[name] = l.attacker(ctx, nil, limits...)
+		l.made[name] = l.attacker(ctx, Enforced, limits...)
 		Eventually(l.policy.Holds).WithContext(ctx).WithArguments(l.made[name]).Should(Succeed())
 	}
 	return l.made[name]
@@ -174,9 +176,19 @@ var _ = Describe("With the admission policy, somebody with the token of the CPI'
 		Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
 	}, NodeTimeout(5*time.Minute))
 
-	It("is refused nothing in a namespace that is exempt", func(ctx context.Context) {
+	It("is refused nothing in a namespace without the label", func(ctx context.Context) {
 		l.with(ctx) // the policy holds elsewhere
-		Expect(vm(hostPath("/"))(ctx, l.attacker(ctx, Exempt))).To(Succeed())
+		Expect(vm(hostPath("/"))(ctx, l.attacker(ctx, nil))).To(Succeed())
+	})
+
+	It("has neighbors who need no ConfigMaps in a namespace without the label", func(ctx context.Context) {
+		l.with(ctx) // the policy holds elsewhere
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.next()}}
+		_, err := l.cluster.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		_, err = l.cluster.CoreV1().Services(namespace.Name).Create(ctx, service, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
 	})
 })
 

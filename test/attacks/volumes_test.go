@@ -59,7 +59,7 @@ var _ = Describe("With the token, an administrator's PersistentVolume is reached
 
 	for way, each := range ways {
 		It(way, func(ctx context.Context) {
-			free, confined := l.attacker(ctx, Exempt), l.with(ctx)
+			free, confined := l.attacker(ctx, nil), l.with(ctx)
 			class := each.class
 			if class != "" {
 				class = "of-" + free.Namespace

@@ -32,7 +32,10 @@ var limitsOfSuite = map[string]string{
 	"external_ips":     "true",
 }
 
-// confine gives the namespace what the admission policy wants there: without it, nothing of the CPI's is admitted.
+// policyEnforced is the label of namespaces in which the admission policy holds.
+var policyEnforced = map[string]string{"bosh.cloudfoundry.org/admission-policy": "on"}
+
+// confine gives a namespace with that label what the policy needs there: without it, nothing of the CPI's is admitted.
 func confine(ctx context.Context, namespace string) {
 	GinkgoHelper()
 	for path, change := range map[string]map[string]string{"manifests/admission-scripts.yaml": nil, "manifests/admission-limits.yaml": limitsOfSuite} {

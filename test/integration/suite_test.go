@@ -161,7 +161,7 @@ func newWorldBehind(ctx context.Context, proxy *apiproxy.Proxy) world {
 	GinkgoHelper()
 	worlds++
 	namespace := fmt.Sprintf("world-%d-%d", GinkgoParallelProcess(), worlds)
-	_, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	_, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: policyEnforced}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	// The controller manager makes it; without it no Pod is admitted.
 	Eventually(func() error {
