@@ -141,6 +141,7 @@ func (s *subject) refused(err error) finding {
 		{"violates PodSecurity", "kubectl label namespace " + s.client.Namespace + " pod-security.kubernetes.io/enforce=privileged --overwrite"},
 		{"exceeded quota", "raise the ResourceQuota that the message names, or take another namespace"},
 		{"no PriorityClass with name", "make that PriorityClass (manifests/priority-class.yaml), or correct disk.attachment_priority_class"},
+		{noDefaultClass, makeDefaultClass},
 		{"ValidatingAdmissionPolicy", "have the policy that the message names admit what the CPI makes, see docs/trust.md; " +
 			"where it is about images, give a stemcell's image with -image"},
 		{"maximum", "raise the LimitRange of the namespace, or lower pods.helper_limits"},

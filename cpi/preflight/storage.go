@@ -63,11 +63,17 @@ func lookAtClasses(ctx context.Context, s *subject) finding {
 		known[name] = class
 	}
 	if standard == "" {
-		return fails("the cluster has no default StorageClass", "annotate one with storageclass.kubernetes.io/is-default-class=true, "+
-			"or name storage_class in the cloud_properties of every disk type, and of ephemeral_disk")
+		return fails("the cluster has "+noDefaultClass, makeDefaultClass)
 	}
 	return judge(known, standard)
 }
+
+// noDefaultClass is in what the check says, and in what the admission policy says of a disk without a class.
+const (
+	noDefaultClass   = "no default StorageClass"
+	makeDefaultClass = "annotate one with storageclass.kubernetes.io/is-default-class=true, " +
+		"or name storage_class in the cloud_properties of every disk type, and of ephemeral_disk"
+)
 
 // named are the classes that the claims name, in order.
 func named(claims []*corev1.PersistentVolumeClaim) []string {
