@@ -172,7 +172,7 @@ var _ = Describe("A disk about which two calls run at once", func() {
 		proxy.Reset(nil)
 		Expect(w.claim(ctx, disk).Annotations).To(HaveKey("bosh.cloudfoundry.org/copied-to"))
 		w.must(ctx, "update_disk", disk, 64, map[string]any{"labels": map[string]any{"team": "a"}})
-		Expect(w.disks(ctx)).To(ConsistOf(disk))
+		Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk))
 		Expect(w.claim(ctx, disk).Annotations).NotTo(HaveKey("bosh.cloudfoundry.org/copied-to"))
 	})
 

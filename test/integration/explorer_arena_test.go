@@ -24,6 +24,7 @@ import (
 type arena struct {
 	world // its calls are never held
 	sides []side
+	node  string // of the first VM alone
 
 	disk, successor, snapshot string   // what the moves are about
 	kept                      []string // disks that no call may delete
@@ -63,6 +64,8 @@ func newArena(ctx context.Context, sides int) (a *arena, done func()) {
 		Expect(director.WriteConfig(config, kubeconfig, a.namespace, map[string]any{"timeouts": arenaTimeouts})).To(Succeed())
 		a.sides = append(a.sides, side{Director: &director.Director{CPI: program, Config: config}, proxy: proxy})
 	}
+	a.node = "node-" + strings.TrimPrefix(a.namespace, "world-")
+	bringNode(ctx, a.node)
 	bystander := a.createNamed(ctx, "bystander")
 	a.must(ctx, "attach_disk", bystander, a.createDisk(ctx))
 	a.settle(ctx)
@@ -89,7 +92,12 @@ func (a *arena) settle(ctx context.Context) {
 
 // createNamed creates a VM that the director knows: it names each VM that create_vm has returned.
 func (a *arena) createNamed(ctx context.Context, agent string) string {
-	vm := a.createVM(ctx, agent)
+	vm := "agent-" + agent
+	properties := maps.Clone(a.world.vm)
+	if vm == vmOne {
+		maps.Copy(properties, on(a.node))
+	}
+	a.must(ctx, "create_vm", agent, stemcellCID, properties, onDynamic(), []string{}, map[string]any{})
 	a.must(ctx, "set_vm_metadata", vm, map[string]any{"job": agent})
 	return vm
 }

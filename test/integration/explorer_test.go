@@ -50,17 +50,30 @@ const (
 type clusterEvent struct {
 	name    string
 	happens func(ctx context.Context, a *arena)
+	over    func(ctx context.Context, a *arena) // once both calls were repeated; nil: nothing
 }
 
 func clusterEvents() []clusterEvent {
 	return []clusterEvent{
-		{"the attachment is deleted", func(ctx context.Context, a *arena) { a.deletePod(ctx, a.disk+"-attachment") }},
-		{"the VM's Pod is deleted", func(ctx context.Context, a *arena) { a.deletePod(ctx, vmOne) }},
-		{"the disk's PVC is deleted", func(ctx context.Context, a *arena) {
+		{name: "the attachment is deleted", happens: func(ctx context.Context, a *arena) { a.deletePod(ctx, a.disk+"-attachment") }},
+		{name: "the VM's Pod is deleted", happens: func(ctx context.Context, a *arena) { a.deletePod(ctx, vmOne) }},
+		{name: "the disk's PVC is deleted", happens: func(ctx context.Context, a *arena) {
 			a.kept, a.deleted = nil, true
 			_ = cluster.CoreV1().PersistentVolumeClaims(a.namespace).Delete(ctx, a.disk, metav1.DeleteOptions{})
 		}},
+		{name: "the VM's node is lost", happens: func(ctx context.Context, a *arena) { a.silence(ctx, a.node) },
+			over: func(ctx context.Context, a *arena) { a.revive(ctx, a.node) }},
+		{name: "the API server restarts", happens: func(ctx context.Context, a *arena) { a.refuseConnections(ctx) }},
 	}
+}
+
+// refuseConnections does to the first call what a restart of the API server does: its connections break, that of the held request
+// too, and the next one is refused. (The server itself is shared with other specs, which would notice.)
+func (a *arena) refuseConnections(ctx context.Context) {
+	proxy := a.sides[0].proxy
+	proxy.Cut()
+	Eventually(proxy.Requests).WithContext(ctx).WithTimeout(5 * time.Second).WithPolling(10 * time.Millisecond).ShouldNot(BeEmpty())
+	proxy.Reset(nil)
 }
 
 // deletePod deletes a Pod as others do, and waits until it is gone.
@@ -308,6 +321,9 @@ func (a *arena) interleave(ctx context.Context, x interleaving) (reached bool) {
 	}
 	if reached {
 		a.repeat(ctx, x, step)
+	}
+	if x.event.over != nil {
+		x.event.over(ctx, a)
 	}
 	if left := a.clear(ctx); len(left) > 0 {
 		now := a.now(ctx)

@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -26,6 +27,12 @@ func bringNode(ctx context.Context, name string) {
 	DeferCleanup(func(ctx context.Context) {
 		Expect(cluster.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
 	})
+	awaitNode(ctx, name)
+}
+
+// awaitNode waits until a test's own node is ready.
+func awaitNode(ctx context.Context, name string) {
+	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		node, err := cluster.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
@@ -60,6 +67,21 @@ func (w world) silence(ctx context.Context, node string) {
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`, silentSince)
 	_, err = cluster.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	Expect(err).NotTo(HaveOccurred())
+}
+
+// revive makes a silent node answer again.
+func (w world) revive(ctx context.Context, node string) {
+	GinkgoHelper()
+	_, err := cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(`{"metadata":{"annotations":{"test/silent":null}}}`), metav1.PatchOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	pods, err := cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	Expect(err).NotTo(HaveOccurred())
+	for _, pod := range pods.Items {
+		if err := w.annotate(ctx, pod.Name, "test/stays", nil); !apierrors.IsNotFound(err) {
+			Expect(err).NotTo(HaveOccurred())
+		}
+	}
+	awaitNode(ctx, node)
 }
 
 const silentSince = "2026-01-02T03:04:05Z"
