@@ -19,22 +19,19 @@ import (
 // taken are the licenses that the project takes: what it is made of can be used and given on with it.
 var taken = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unlicense", "CC0-1.0"}
 
-// component is a module that a program is made of.
+// component is a module that a program or a BOSH release is made of.
 type component struct {
 	path, version, sum string
 	licenses           []string // by their SPDX identifiers
 	texts              []string // of its licenses and notices
+	sha256             string   // of the archive of the module, for a module that a BOSH release carries as an archive
+	boshPackage        string   // the package of the BOSH release that carries it
 }
 
 // componentsOf returns the modules of a program, and Go itself.
 func componentsOf(info *buildinfo.BuildInfo) ([]component, error) {
-	root, err := goEnv("GOROOT")
+	std, err := standardLibrary(info.GoVersion)
 	if err != nil {
-		return nil, err
-	}
-	// The name and version by which those who list vulnerabilities know it.
-	std := component{path: "stdlib", version: strings.TrimPrefix(info.GoVersion, "go")}
-	if err := std.read(root); err != nil {
 		return nil, err
 	}
 	all := []component{std}
@@ -43,16 +40,35 @@ func componentsOf(info *buildinfo.BuildInfo) ([]component, error) {
 			module = module.Replace
 		}
 		each := component{path: module.Path, version: module.Version, sum: module.Sum}
-		folder, err := folderOf(each)
-		if err == nil {
-			err = each.read(folder)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s@%s: %w", each.path, each.version, err)
+		if err := each.readModule(); err != nil {
+			return nil, err
 		}
 		all = append(all, each)
 	}
 	return all, nil
+}
+
+// standardLibrary returns the component of Go's standard library, with the path and the version that the Go vulnerability
+// database uses for it.
+func standardLibrary(goVersion string) (component, error) {
+	std := component{path: "stdlib", version: strings.TrimPrefix(goVersion, "go")}
+	root, err := goEnv("GOROOT")
+	if err != nil {
+		return component{}, err
+	}
+	return std, std.read(root)
+}
+
+// readModule finds the licenses of the module in Go's module cache.
+func (c *component) readModule() error {
+	folder, err := folderOf(*c)
+	if err == nil {
+		err = c.read(folder)
+	}
+	if err != nil {
+		return fmt.Errorf("%s@%s: %w", c.path, c.version, err)
+	}
+	return nil
 }
 
 // folderOf is where the files of a module are that the program was built of.

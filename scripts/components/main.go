@@ -1,9 +1,9 @@
-// Command components tells what programs are made of: a CycloneDX SBOM for each, and a NOTICE with the licenses of all. It fails
-// for a license that is not in the list of those that the project takes.
+// Command components lists what programs and a BOSH release are made of: a CycloneDX SBOM for each, and a NOTICE with the licenses
+// of all programs. It fails for a license that is not in the list of those that the project takes.
 //
-//	go run ./scripts/components [-sboms FOLDER] [-version VERSION] [-notice FILE] PROGRAM...
+//	go run ./scripts/components [-sboms FOLDER] [-version VERSION] [-notice FILE] [-release TARBALL] [PROGRAM...]
 //
-// The same programs give the same files.
+// The same programs and the same release give the same files.
 package main
 
 import (
@@ -19,27 +19,35 @@ import (
 )
 
 func main() {
-	sboms := flag.String("sboms", "", "folder for an SBOM of each program, PROGRAM.cdx.json")
-	version := flag.String("version", "", "of the programs themselves, for their SBOMs; what they say of it by default")
-	notice := flag.String("notice", "", "file for the licenses of all that the programs are made of")
+	var o options
+	flag.StringVar(&o.sboms, "sboms", "", "folder for an SBOM of each program, PROGRAM.cdx.json, and of the release, TARBALL.cdx.json")
+	flag.StringVar(&o.version, "version", "", "version of the programs in their SBOMs; by default the one that they record")
+	flag.StringVar(&o.notice, "notice", "", "file for the licenses of all that the programs are made of")
+	flag.StringVar(&o.release, "release", "", "tarball of a BOSH release")
 	flag.Parse()
-	if err := run(*sboms, *version, *notice, flag.Args()); err != nil {
+	o.programs = flag.Args()
+	if err := o.run(); err != nil {
 		fmt.Fprintln(os.Stderr, "components:", err)
 		os.Exit(1)
 	}
 }
 
-func run(sboms, version, notice string, programs []string) error {
-	if len(programs) == 0 {
-		return errors.New("no program is named: components [-sboms FOLDER] [-notice FILE] PROGRAM")
+type options struct {
+	sboms, version, notice, release string
+	programs                        []string
+}
+
+func (o options) run() error {
+	if len(o.programs) == 0 && o.release == "" {
+		return errors.New("missing argument: components [-sboms FOLDER] [-notice FILE] [-release TARBALL] [PROGRAM...]")
 	}
 	all := map[string]component{}
-	for _, path := range programs {
+	for _, path := range o.programs {
 		info, err := buildinfo.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		info.Main.Version = cmp.Or(version, info.Main.Version)
+		info.Main.Version = cmp.Or(o.version, info.Main.Version)
 		used, err := componentsOf(info)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
@@ -47,16 +55,30 @@ func run(sboms, version, notice string, programs []string) error {
 		for _, each := range used {
 			all[each.path+"@"+each.version] = each
 		}
-		if sboms != "" {
-			if err := writeSBOM(filepath.Join(sboms, filepath.Base(path)+".cdx.json"), path, info, used); err != nil {
-				return err
-			}
+		if err := o.writeSBOM(programSubject(path, info), used); err != nil {
+			return err
 		}
 	}
-	if notice == "" {
+	if o.release != "" {
+		release, carried, err := releaseComponents(o.release)
+		if err != nil {
+			return err
+		}
+		if err := o.writeSBOM(release, carried); err != nil {
+			return err
+		}
+	}
+	if o.notice == "" {
 		return nil
 	}
-	return os.WriteFile(notice, []byte(noticeOf(all)), 0o644) //nolint:gosec // it is for all to read
+	return os.WriteFile(o.notice, []byte(noticeOf(all)), 0o644) //nolint:gosec // it is for all to read
+}
+
+func (o options) writeSBOM(of subject, used []component) error {
+	if o.sboms == "" {
+		return nil
+	}
+	return writeSBOM(filepath.Join(o.sboms, filepath.Base(of.path)+".cdx.json"), of, used)
 }
 
 // noticeOf is the text with all licenses, those that say the same once.

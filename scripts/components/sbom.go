@@ -4,26 +4,49 @@ import (
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/hex"
+	"io"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/CycloneDX/cyclonedx-go"
 	"github.com/google/uuid"
 )
 
-// writeSBOM writes what the program is made of, in CycloneDX's form.
-func writeSBOM(path, program string, info *buildinfo.BuildInfo, used []component) error {
-	content, err := os.ReadFile(program)
+// subject is the file that an SBOM describes.
+type subject struct {
+	path, name, version string
+	purl                string
+}
+
+// programSubject returns a program as the subject of its SBOM.
+func programSubject(path string, info *buildinfo.BuildInfo) subject {
+	purl := golangPURL(info.Main.Path, info.Main.Version)
+	if folder, ok := strings.CutPrefix(info.Path, info.Main.Path+"/"); ok {
+		purl += "#" + folder
+	}
+	return subject{path: path, name: filepath.Base(path), version: info.Main.Version, purl: purl}
+}
+
+// golangPURL returns the package URL of a Go module (https://github.com/package-url/purl-spec). It keeps the case of the path, as
+// Go and the databases of vulnerabilities do.
+func golangPURL(path, version string) string {
+	return "pkg:golang/" + path + "@" + url.QueryEscape(version)
+}
+
+// writeSBOM writes the components of the subject to a file in CycloneDX's format.
+func writeSBOM(path string, of subject, used []component) error {
+	digest, err := sha256Of(of.path)
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(content)
-	digest := hex.EncodeToString(sum[:])
 	bom := cyclonedx.NewBOM()
-	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceOID, sum[:]).URN()
+	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceOID, digest).URN()
+	hash := hex.EncodeToString(digest)
 	bom.Metadata = &cyclonedx.Metadata{Component: &cyclonedx.Component{
-		BOMRef: digest, Type: cyclonedx.ComponentTypeApplication, Name: filepath.Base(program), Version: info.Main.Version,
-		Hashes: &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: digest}},
+		BOMRef: hash, Type: cyclonedx.ComponentTypeApplication, Name: of.name, Version: of.version, PackageURL: of.purl,
+		Hashes: &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hash}},
 	}}
 	var components []cyclonedx.Component
 	for _, each := range used {
@@ -35,7 +58,7 @@ func writeSBOM(path, program string, info *buildinfo.BuildInfo, used []component
 		return err
 	}
 	defer file.Close()
-	// Not the latest version of the form, which not all who read it know.
+	// Not the latest version of the format, which not all readers know.
 	encoder := cyclonedx.NewBOMEncoder(file, cyclonedx.BOMFileFormatJSON).SetPretty(true)
 	if err := encoder.EncodeVersion(bom, cyclonedx.SpecVersion1_6); err != nil {
 		return err
@@ -43,17 +66,38 @@ func writeSBOM(path, program string, info *buildinfo.BuildInfo, used []component
 	return file.Close()
 }
 
+func sha256Of(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	_, err = io.Copy(sum, file)
+	return sum.Sum(nil), err
+}
+
 func (c component) described() cyclonedx.Component {
 	licenses := cyclonedx.Licenses{}
 	for _, id := range c.licenses {
 		licenses = append(licenses, cyclonedx.LicenseChoice{License: &cyclonedx.License{ID: id}})
 	}
-	purl := "pkg:golang/" + c.path + "@" + c.version
+	purl := golangPURL(c.path, c.version)
 	described := cyclonedx.Component{
 		BOMRef: purl, Type: cyclonedx.ComponentTypeLibrary, Name: c.path, Version: c.version, PackageURL: purl, Licenses: &licenses,
 	}
+	if c.sha256 != "" {
+		described.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: c.sha256}}
+	}
+	var properties []cyclonedx.Property
 	if c.sum != "" {
-		described.Properties = &[]cyclonedx.Property{{Name: "go.sum", Value: c.sum}}
+		properties = append(properties, cyclonedx.Property{Name: "go.sum", Value: c.sum})
+	}
+	if c.boshPackage != "" {
+		properties = append(properties, cyclonedx.Property{Name: "bosh:package", Value: c.boshPackage})
+	}
+	if properties != nil {
+		described.Properties = &properties
 	}
 	return described
 }

@@ -1,39 +1,173 @@
 package main
 
 import (
+	"archive/tar"
+	"bytes"
 	"debug/buildinfo"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 
+	"github.com/klauspost/compress/gzip"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-var _ = Describe("An SBOM", func() {
-	It("names the program, its sum, and what it is made of with versions and licenses", func() {
-		folder := GinkgoT().TempDir()
-		program, path := filepath.Join(folder, "cpi"), filepath.Join(folder, "cpi.cdx.json")
+// sbom is what the tests read of an SBOM.
+type sbom struct {
+	SpecVersion string
+	Metadata    struct{ Component sbomComponent }
+	Components  []sbomComponent
+}
+
+type sbomComponent struct {
+	Name, Version, Purl string
+	Hashes              []struct{ Content string }
+	Licenses            []struct{ License struct{ ID string } }
+	Properties          []struct{ Name, Value string }
+}
+
+// readBack writes an SBOM and reads it.
+func readBack(of subject, used []component) sbom {
+	GinkgoHelper()
+	path := filepath.Join(GinkgoT().TempDir(), "sbom.cdx.json")
+	Expect(writeSBOM(path, of, used)).To(Succeed())
+	content, err := os.ReadFile(path)
+	Expect(err).NotTo(HaveOccurred())
+	var written sbom
+	Expect(json.Unmarshal(content, &written)).To(Succeed())
+	Expect(written.SpecVersion).To(Equal("1.6"))
+	for _, each := range append(written.Components, written.Metadata.Component) {
+		Expect(each.Purl).To(MatchRegexp(`^pkg:(golang|generic)/[^@+ ]+@[^@+ ]+$`), each.Name)
+	}
+	return written
+}
+
+// purls returns the package URLs of the components.
+func (s sbom) purls() []string {
+	var purls []string
+	for _, each := range s.Components {
+		purls = append(purls, each.Purl)
+	}
+	return purls
+}
+
+var _ = Describe("An SBOM of a program", func() {
+	It("names the program, its sum, and its components with versions and licenses", func() {
+		program := filepath.Join(GinkgoT().TempDir(), "cpi")
 		Expect(os.WriteFile(program, []byte("program"), 0o600)).To(Succeed())
-		info := &buildinfo.BuildInfo{Main: debug.Module{Version: "1.2.3"}}
-		Expect(writeSBOM(path, program, info, []component{{path: "example.com/a", version: "v1.0.0", sum: "h1:sum", licenses: []string{"MIT"}}})).To(Succeed())
-		content, err := os.ReadFile(path)
-		Expect(err).NotTo(HaveOccurred())
-		var said struct {
-			SpecVersion string
-			Metadata    struct {
-				Component struct {
-					Name, Version string
-					Hashes        []struct{ Content string }
-				}
-			}
-			Components []struct{ Name, Purl string }
-		}
-		Expect(json.Unmarshal(content, &said)).To(Succeed())
-		Expect(said.SpecVersion).To(Equal("1.6"))
-		Expect(said.Metadata.Component.Name + " " + said.Metadata.Component.Version).To(Equal("cpi 1.2.3"))
-		Expect(said.Components[0].Purl).To(Equal("pkg:golang/example.com/a@v1.0.0"))
-		Expect(said.Metadata.Component.Hashes).To(ConsistOf(HaveField("Content", "1310ca2c8932dbd118668bd97442558a3e1f546b5e15c69699dfbd6024f548d8")))
+		info := &buildinfo.BuildInfo{Path: "example.com/main/cmd/cpi", Main: debug.Module{Path: "example.com/main", Version: "1.2.3"}}
+		written := readBack(programSubject(program, info), []component{
+			{path: "example.com/a", version: "v1.0.0", sum: "h1:sum", licenses: []string{"MIT"}},
+			{path: "example.com/b", version: "v2.0.0+incompatible"},
+		})
+		described := written.Metadata.Component
+		Expect(described.Name + " " + described.Version).To(Equal("cpi 1.2.3"))
+		Expect(described.Purl).To(Equal("pkg:golang/example.com/main@1.2.3#cmd/cpi"))
+		Expect(described.Hashes).To(ConsistOf(HaveField("Content", "1310ca2c8932dbd118668bd97442558a3e1f546b5e15c69699dfbd6024f548d8")))
+		Expect(written.purls()).To(Equal([]string{"pkg:golang/example.com/a@v1.0.0", "pkg:golang/example.com/b@v2.0.0%2Bincompatible"}))
+		Expect(written.Components[0].Licenses).To(ConsistOf(HaveField("License.ID", "MIT")))
+		Expect(written.Components[0].Properties).To(ConsistOf(HaveField("Value", "h1:sum")))
 	})
+
+	It("of the tests themselves has the standard library, and a package URL for each module", func() {
+		program, err := os.Executable()
+		Expect(err).NotTo(HaveOccurred())
+		info, err := buildinfo.ReadFile(program)
+		Expect(err).NotTo(HaveOccurred())
+		used, err := componentsOf(info)
+		Expect(err).NotTo(HaveOccurred())
+		written := readBack(programSubject(program, info), used)
+		Expect(written.purls()).To(HaveLen(len(info.Deps) + 1))
+		Expect(written.purls()).To(ContainElement("pkg:golang/stdlib@" + runtime.Version()[len("go"):]))
+	})
+})
+
+// moduleVersion returns the version of a module that the tests are built with.
+func moduleVersion(path string) string {
+	info, _ := debug.ReadBuildInfo()
+	for _, module := range info.Deps {
+		if module.Path == path {
+			return module.Version
+		}
+	}
+	return ""
+}
+
+// packed returns a tar archive of the files, compressed with gzip.
+func packed(files map[string]string) string {
+	GinkgoHelper()
+	var archive bytes.Buffer
+	compressed := gzip.NewWriter(&archive)
+	entries := tar.NewWriter(compressed)
+	for name, content := range files {
+		Expect(entries.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(content))})).To(Succeed())
+		_, err := entries.Write([]byte(content))
+		Expect(err).NotTo(HaveOccurred())
+	}
+	Expect(entries.Close()).To(Succeed())
+	Expect(compressed.Close()).To(Succeed())
+	return archive.String()
+}
+
+var _ = Describe("An SBOM of a BOSH release", func() {
+	const manifest = "name: bosh-kubernetes-cpi\nversion: 1.2.3\n"
+	// These modules are part of the tests too, so that their licenses are in Go's module cache.
+	uuid, mod := moduleVersion("github.com/google/uuid"), moduleVersion("golang.org/x/mod")
+	sources := "# github.com/google/uuid " + uuid + `
+## explicit; go 1.9
+github.com/google/uuid
+# github.com/onsi/ginkgo/v2 v2.0.0
+## explicit; go 1.25
+# example.com/replaced v0.0.1 => golang.org/x/mod ` + mod + `
+## explicit; go 1.26
+example.com/replaced/module
+example.com/replaced/semver
+`
+	released := func(files map[string]string) string {
+		GinkgoHelper()
+		tarball := filepath.Join(GinkgoT().TempDir(), "release.tgz")
+		Expect(os.WriteFile(tarball, []byte(packed(files)), 0o600)).To(Succeed())
+		return tarball
+	}
+	golang := packed(map[string]string{"./golang/go1.26.8.linux-amd64.tar.gz": "Go", "./golang/go1.26.8.darwin-arm64.tar.gz": "Go", "./packaging": ""})
+	cpi := packed(map[string]string{"./kubernetes_cpi/vendor/modules.txt": sources, "./kubernetes_cpi/go.sum": "github.com/google/uuid " + uuid + " h1:sum\n"})
+
+	It("names the release, its Go toolchains, the standard library and the vendored modules that have packages", func() {
+		tarball := released(map[string]string{"./release.MF": manifest, "./packages/golang.tgz": golang, "./packages/kubernetes_cpi.tgz": cpi})
+		of, carried, err := releaseComponents(tarball)
+		Expect(err).NotTo(HaveOccurred())
+		written := readBack(of, carried)
+		Expect(written.Metadata.Component.Purl).To(Equal("pkg:generic/bosh-kubernetes-cpi@1.2.3"))
+		Expect(written.Metadata.Component.Hashes).To(HaveLen(1))
+		Expect(written.purls()).To(ConsistOf(
+			"pkg:golang/stdlib@1.26.8",
+			"pkg:golang/golang.org/toolchain@v0.0.1-go1.26.8.linux-amd64",
+			"pkg:golang/golang.org/toolchain@v0.0.1-go1.26.8.darwin-arm64",
+			"pkg:golang/github.com/google/uuid@"+uuid,
+			"pkg:golang/golang.org/x/mod@"+mod,
+		))
+		for _, each := range written.Components {
+			Expect(each.Licenses).To(ConsistOf(HaveField("License.ID", "BSD-3-Clause")), each.Name)
+			switch each.Name {
+			case "golang.org/toolchain":
+				Expect(each.Hashes).To(ConsistOf(HaveField("Content", "6cc8519b91584e8bd435d63341e0838a99721948718b1c9c1e9c358c64ba992a")), "the sum of its archive")
+			case "github.com/google/uuid":
+				Expect(each.Properties).To(ConsistOf(HaveField("Value", "h1:sum"), HaveField("Value", "kubernetes_cpi")))
+			}
+		}
+	})
+
+	DescribeTable("fails for a tarball that is not a release of the CPI",
+		func(message string, files map[string]string) {
+			_, _, err := releaseComponents(released(files))
+			Expect(err).To(MatchError(ContainSubstring(message)))
+		},
+		Entry("without a manifest", "it has no release.MF", map[string]string{"packages/golang.tgz": golang, "packages/kubernetes_cpi.tgz": cpi}),
+		Entry("without a toolchain", "its package golang has no Go toolchain", map[string]string{"release.MF": manifest, "packages/kubernetes_cpi.tgz": cpi}),
+		Entry("without sources", "its package kubernetes_cpi has no vendored modules", map[string]string{"release.MF": manifest, "packages/golang.tgz": golang}),
+		Entry("with a package that is not an archive", "packages/golang.tgz: ", map[string]string{"release.MF": manifest, "packages/golang.tgz": "Go"}),
+	)
 })

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -45,6 +46,21 @@ var _ = Describe("A final release", Ordered, func() {
 	It("names its commit, and no changes", func() {
 		commit := first.succeed("git", "rev-parse", "HEAD")
 		Expect(manifestOf(tarball)).To(And(ContainSubstring("commit_hash: "+commit), ContainSubstring("uncommitted_changes: false")))
+	})
+
+	It("has an SBOM with its Go toolchain and the modules that it carries, and no others", func() {
+		folder := GinkgoT().TempDir()
+		first.succeed("go", "run", "./scripts/components", "-sboms", folder, "-release", tarball)
+		sbom, err := os.ReadFile(filepath.Join(folder, filepath.Base(tarball)+".cdx.json"))
+		Expect(err).NotTo(HaveOccurred())
+		version := strings.TrimSpace(first.succeed("go", "env", "GOVERSION"))
+		Expect(string(sbom)).To(And(
+			ContainSubstring(`"purl": "pkg:generic/bosh-kubernetes-cpi@1.2.3"`),
+			ContainSubstring(`"purl": "pkg:golang/golang.org/toolchain@v0.0.1-`+version+`.linux-amd64"`),
+			ContainSubstring(`"purl": "pkg:golang/stdlib@`+strings.TrimPrefix(version, "go")+`"`),
+			ContainSubstring(`"purl": "pkg:golang/k8s.io/client-go@`),
+			Not(ContainSubstring("ginkgo")),
+		))
 	})
 
 	It("is the same tarball, bit by bit, as one of that version that is not final, in another clone", func() {
