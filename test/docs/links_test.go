@@ -71,7 +71,7 @@ var _ = Describe("The lists of pages", func() {
 				}
 			}
 		},
-		Entry("for operators", "README.md", "docs/*.md", "*.md", "src/*.md"),
+		Entry("for operators", "README.md", "docs/*.md", "docs/reference/*.md", "*.md", "src/*.md"),
 		Entry("for developers", "docs/development/README.md", "docs/development/*.md"),
 		Entry("of decisions", "docs/development/decisions/README.md", "docs/development/decisions/*.md"),
 	)
