@@ -5,101 +5,114 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
 
+	"bosh-kubernetes-cpi/test/attacks"
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// loot is on another machine's disk.
-const loot = "on-the-disk-of-another-machine"
+// loot is on the disk of another VM.
+const loot = "on-the-disk-of-another-vm"
 
-// prey is what a machine's root goes after: another machine, and its node.
-type prey struct {
-	address, node string // of the other machine, and of the node
-	kubelet       int32  // its port there
-	device        string // of the other machine's disk, as "major minor"
-}
+// The same attacks as in test/attacks, and root in a VM, on real nodes.
+var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ordered, ContinueOnFailure, Serial, func() {
+	var (
+		w        *world
+		prey     attacks.Prey
+		cgroupV1 bool
+		tried    int
+	)
+	BeforeAll(func(ctx context.Context) {
+		w = newWorld(ctx)
+		prey = w.createPrey(ctx)
+		filesystem, err := w.node.Shell(ctx, "stat --file-system --format %T /sys/fs/cgroup")
+		Expect(err).NotTo(HaveOccurred())
+		cgroupV1 = filesystem != "cgroup2fs"
+	}, NodeTimeout(longTest))
 
-// attack is a command that succeeds when root in a machine has reached what is not the machine's.
-type attack struct {
-	what    string
-	command func(prey) string
-	succeed map[string]bool // by the machine's security
-}
-
-const (
-	privileged = "privileged"
-	reduced    = "privileged: false, with SYS_ADMIN"
-)
-
-func always(command string) func(prey) string { return func(prey) string { return command } }
-
-var (
-	nobody    = map[string]bool{}
-	byRoot    = map[string]bool{privileged: true}
-	byAnybody = map[string]bool{privileged: true, reduced: true}
-)
-
-// attacks are what docs/trust.md tells of.
-var attacks = []attack{
-	{"another machine's disk", func(p prey) string {
-		return "mknod /tmp/disk b " + p.device + " && dd if=/tmp/disk bs=1M count=64 2>/dev/null | grep -q -a " + loot
-	}, byRoot},
-	{"kernel settings of the node", always("setting=$(</proc/sys/kernel/core_pattern) && echo \"$setting\" >/proc/sys/kernel/core_pattern"), byRoot},
-	{"kernel modules", always("(( 0x$(awk '/CapEff/ { print $2 }' /proc/self/status) & 1 << 16 ))"), byRoot},
-	{"the node's cgroups", always("ls -d /sys/fs/cgroup/kubepods* /sys/fs/cgroup/*/kubepods*"), nobody},
-	{"the node's processes", always("grep -qx kubelet /proc/[0-9]*/comm"), nobody},
-	{"the node's network", always("ip -o link | grep -q cali"), nobody},
-	{"other machines' folders on the node", always("ls -d /run/bosh-kubernetes-cpi"), nobody},
-	{"the API of Kubernetes, as somebody", always("ls /var/run/secrets/kubernetes.io/serviceaccount/token"), nobody},
-	{"another machine's agent's port", func(p prey) string { return reach(p.address, 6868) }, byAnybody},
-	{"the kubelet's port", func(p prey) string { return reach(p.node, p.kubelet) }, byAnybody},
-}
-
-func reach(address string, port int32) string {
-	return fmt.Sprintf("timeout 5 bash -c '</dev/tcp/%s/%d'", address, port)
-}
-
-var _ = Describe("Root in a machine", Label("trust", "extended"), func() {
-	It("reaches what docs/trust.md says, and nothing else", func(ctx context.Context) {
-		w := newWorld(ctx)
-		goal := w.bringPrey(ctx)
-		attackers := map[string]*machine{
-			privileged: w.createMachineFrom(ctx, os.Getenv("E2E_STEMCELL"), nil),
-			reduced: w.createMachineFrom(ctx, os.Getenv("E2E_STEMCELL"), map[string]any{
-				"security": map[string]any{"privileged": false, "capabilities": map[string]any{"add": []string{"SYS_ADMIN"}}}}),
+	for _, kind := range attacks.Kinds() {
+		var where Labels
+		if kind.Name == attacks.Sandboxed {
+			where = Label(thisMachine)
 		}
-		var table strings.Builder
-		columns := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-		fmt.Fprintf(columns, "reaches\t%s\t%s\n", privileged, reduced)
-		var wrong []string
-		for _, each := range attacks {
-			fmt.Fprint(columns, each.what)
-			for _, kind := range []string{privileged, reduced} {
-				said, err := attackers[kind].try(ctx, each.command(goal))
-				fmt.Fprintf(columns, "\t%v", err == nil)
-				if (err == nil) != each.succeed[kind] {
-					wrong = append(wrong, fmt.Sprintf("%s, %s: %v: %s", each.what, kind, err, said))
+		It("let root in a VM reach what the page shows: "+kind.Name, where, func(ctx context.Context) {
+			if kind.Name == attacks.Sandboxed {
+				Expect(w.embedded.ControlPlane.Apply(ctx, sandboxes)).To(Succeed())
+			}
+			attacker := w.bringMachine(ctx, wanted{properties: kind.Properties})
+			var wrong []string
+			var table strings.Builder
+			columns := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+			for _, escape := range attacks.Escapes() {
+				out, err := attacker.try(ctx, escape.Command(prey))
+				fmt.Fprintf(columns, "%s\t%v\n", escape.Name, err == nil)
+				notTried := err != nil && regexp.MustCompile(`exit code 12[67]`).MatchString(err.Error())
+				if notTried || (err == nil) != escape.Succeeds(kind.Name, cgroupV1) {
+					wrong = append(wrong, fmt.Sprintf("%s: %v: %s", escape.Name, err, out))
 				}
 			}
-			fmt.Fprintln(columns)
+			Expect(columns.Flush()).To(Succeed())
+			AddReportEntry("what root reaches in a VM: "+kind.Name, "\n"+table.String(), ReportEntryVisibilityAlways)
+			Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
+			w.must(ctx, "delete_vm", attacker.cid)
+			tried++
+		}, NodeTimeout(longTest))
+	}
+
+	It("let the CPI's token do what the page lists, and nothing else", func(ctx context.Context) {
+		w.withoutDefaultClass(ctx)
+		raw, err := os.ReadFile("../../manifests/admission-policy.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(w.embedded.ControlPlane.Apply(ctx, string(raw))).To(Succeed())
+		DeferCleanup(func(ctx context.Context) {
+			_, err := w.embedded.ControlPlane.Kubectl(ctx, "delete", "-f", "../../manifests/admission-policy.yaml")
+			Expect(err).NotTo(HaveOccurred())
+		})
+		policy, err := attacks.ReadPolicy("../..")
+		Expect(err).NotTo(HaveOccurred())
+		admin, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
+		Expect(err).NotTo(HaveOccurred())
+		attackers := map[string]*attacks.Attacker{}
+		var wrong []string
+		for _, attack := range attacks.All() {
+			limits := fmt.Sprint(attack.Given)
+			if attackers[limits] == nil {
+				attacker, err := attacks.NewAttacker(ctx, admin, "../..", fmt.Sprintf("%s-attacker-%d", w.namespace, len(attackers)), attacks.Enforced, attack.Given)
+				Expect(err).NotTo(HaveOccurred())
+				DeferCleanup(func(ctx context.Context) { Expect(attacker.Remove(ctx, admin)).To(Succeed()) })
+				Eventually(policy.Holds).WithContext(ctx).WithArguments(attacker).Should(Succeed())
+				attackers[limits] = attacker
+			}
+			if err := attack.Judge(attack.Try(ctx, attackers[limits]), true, false); err != nil {
+				wrong = append(wrong, err.Error())
+			}
 		}
-		Expect(columns.Flush()).To(Succeed())
-		AddReportEntry("what root in a machine reaches", table.String())
-		Expect(wrong).To(BeEmpty(), table.String())
+		Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
+		tried++
 	}, NodeTimeout(longTest))
+
+	It("have all been tried", Label(thisMachine), func() {
+		Expect(tried).To(Equal(len(attacks.Kinds()) + 1))
+		AddReportEntry(attacks.Summary(), ReportEntryVisibilityAlways)
+	})
 })
 
-// bringPrey makes a machine whose disk has something to find on it.
-func (w *world) bringPrey(ctx context.Context) prey {
+// createPrey creates a VM with a disk, and something on it to find.
+func (w *world) createPrey(ctx context.Context) attacks.Prey {
 	GinkgoHelper()
 	m := w.createMachine(ctx)
 	disk := w.createDisk(ctx, 64, map[string]any{})
@@ -108,12 +121,133 @@ func (w *world) bringPrey(ctx context.Context) prey {
 	pair := regexp.MustCompile(`\d+:\d+`).FindString(m.run(ctx, "findmnt --noheadings --output MAJ:MIN /var/vcap/store"))
 	Expect(pair).NotTo(BeEmpty())
 	pod := m.pod(ctx)
-	node, err := w.cluster.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	return prey{
-		address: m.address, node: pod.Status.HostIP, kubelet: node.Status.DaemonEndpoints.KubeletEndpoint.Port,
-		device: strings.Replace(pair, ":", " ", 1),
+	return attacks.Prey{
+		Address: m.address, Node: pod.Status.HostIP, Kubelet: w.kubeletPort(ctx, pod.Spec.NodeName),
+		Device: strings.Replace(pair, ":", " ", 1), Loot: loot,
 	}
+}
+
+func (w *world) kubeletPort(ctx context.Context, node string) int32 {
+	GinkgoHelper()
+	found, err := w.cluster.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	return found.Status.DaemonEndpoints.KubeletEndpoint.Port
+}
+
+// withoutDefaultClass has the cluster have no default StorageClass until the spec ends.
+func (w *world) withoutDefaultClass(ctx context.Context) {
+	GinkgoHelper()
+	const annotation = "storageclass.kubernetes.io/is-default-class"
+	classes := w.cluster.StorageV1().StorageClasses()
+	all, err := classes.List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	for _, class := range all.Items {
+		if class.Annotations[annotation] != "true" {
+			continue
+		}
+		set := func(ctx context.Context, value string) {
+			GinkgoHelper()
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotation, value)
+			_, err := classes.Patch(ctx, class.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+			Expect(err).NotTo(HaveOccurred())
+		}
+		set(ctx, "false")
+		DeferCleanup(func(ctx context.Context) { set(ctx, "true") })
+	}
+}
+
+// metadataService is the address at which clouds give out the credentials of a node.
+const metadataService = "169.254.169.254"
+
+// serveMetadata answers at the address of a metadata service, as the node sees it. It prints its PID.
+const serveMetadata = `ip address replace ` + metadataService + `/32 dev lo
+perl -MIO::Socket::INET -e '
+	my $server = IO::Socket::INET->new(LocalAddr => "` + metadataService + `", LocalPort => 80, Listen => 5, ReuseAddr => 1) or die "$!";
+	$| = 1;
+	if (my $pid = fork) { print $pid; exit }
+	open(STDIN, "<", "/dev/null"); open(STDOUT, ">", "/dev/null"); open(STDERR, ">", "/dev/null");
+	while (my $client = $server->accept) { close $client }'`
+
+// reaches reports whether a program in the VM can connect.
+func (m *machine) reaches(ctx context.Context, address string) bool {
+	GinkgoHelper()
+	host, port, err := net.SplitHostPort(address)
+	Expect(err).NotTo(HaveOccurred())
+	_, err = m.try(ctx, fmt.Sprintf("timeout 3 bash -c '</dev/tcp/%s/%s'", host, port))
+	return err == nil
+}
+
+var _ = Describe("The network policies", Label("trust", "extended", thisMachine), Serial, func() {
+	It("keep VMs from metadata services, nodes and other Pods, and from nothing else", func(ctx context.Context) {
+		w, others := newWorld(ctx), newWorld(ctx)
+		first, second := w.embedded.Nodes[0], w.bringSecondNode(ctx)
+		pid, err := second.Shell(ctx, serveMetadata)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx context.Context) {
+			_, err := second.Shell(ctx, "kill "+pid+"; ip address delete "+metadataService+"/32 dev lo")
+			Expect(err).NotTo(HaveOccurred())
+		})
+		outside, err := net.Listen("tcp", second.Peer()+":0")
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(outside.Close)
+		go func() {
+			for client, err := outside.Accept(); err == nil; client, err = outside.Accept() {
+				_ = client.Close()
+			}
+		}()
+
+		vm := w.bringMachine(ctx, wanted{properties: on(second)})
+		labeled := on(second)
+		maps.Copy(labeled, map[string]any{"labels": map[string]any{"bosh-director": "test"}})
+		inCluster := w.bringMachine(ctx, wanted{properties: labeled})
+		neighbor, foreign := w.createMachine(ctx), others.createMachine(ctx)
+		server := w.apiServer(ctx)
+		kubelet := func(node *embedded.Node) string {
+			return net.JoinHostPort(node.Address, strconv.Itoa(int(w.kubeletPort(ctx, node.Name))))
+		}
+		refused := map[string]string{
+			"the metadata service":         metadataService + ":80",
+			"the kubelet of its node":      kubelet(second),
+			"the kubelet of another node":  kubelet(first),
+			"a Pod of another namespace":   foreign.address + ":6868",
+			"the API server of Kubernetes": server.String(),
+		}
+		allowed := map[string]string{
+			"another VM of its namespace":       neighbor.address + ":6868",
+			"an address outside of the cluster": outside.Addr().String(),
+		}
+		for what, address := range refused {
+			Expect(vm.reaches(ctx, address)).To(BeTrue(), "%s, without the policies", what)
+		}
+		raw, err := os.ReadFile("../../manifests/network-policy.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		policies := strings.NewReplacer(
+			"- 198.51.100.0/24 # SET: the nodes", "- "+first.Address+"/32\n        - "+second.Address+"/32",
+			"203.0.113.0/24 # SET", embedded.BOSHNetwork+".0.0/16 # SET",
+			"198.51.100.1/32", server.IP.String()+"/32", "port: 6443", "port: "+strconv.Itoa(server.Port),
+		).Replace(string(raw))
+		_, err = embedded.RunInput(ctx, policies, "kubectl", "--kubeconfig", w.kubeconfig, "apply", "--namespace", w.namespace, "-f", "-")
+		Expect(err).NotTo(HaveOccurred())
+		for what, address := range refused {
+			Eventually(vm.reaches).WithContext(ctx).WithArguments(address).Should(BeFalse(), "%s, with the policies", what)
+		}
+		for what, address := range allowed {
+			Expect(vm.reaches(ctx, address)).To(BeTrue(), "%s, with the policies", what)
+		}
+		Expect(inCluster.reaches(ctx, server.String())).To(BeTrue(), "a director")
+		Expect(inCluster.reaches(ctx, metadataService+":80")).To(BeFalse(), "a director")
+		vm.awaitAgent(ctx) // the node still reaches its VMs
+	}, NodeTimeout(longTest))
+})
+
+// apiServer is the address of the API server that the Service kubernetes leads to.
+func (w *world) apiServer(ctx context.Context) *net.TCPAddr {
+	GinkgoHelper()
+	endpoints, err := w.cluster.DiscoveryV1().EndpointSlices(corev1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(endpoints.Items).To(HaveLen(1))
+	slice := endpoints.Items[0]
+	return &net.TCPAddr{IP: net.ParseIP(slice.Endpoints[0].Addresses[0]), Port: int(*slice.Ports[0].Port)}
 }
 
 var _ = Describe("A deep check", Label("trust"), func() {

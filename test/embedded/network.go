@@ -24,8 +24,8 @@ import (
 // listens on loopback here is reached there on the same loopback addresses, through a bridge process;
 // that process also routes the addresses of the node's Pods, since no BGP does.
 
-// peer is this machine's end of the node's veth pair.
-func (n *Node) peer() string {
+// Peer is this machine's end of the node's veth pair.
+func (n *Node) Peer() string {
 	return n.Address[:strings.LastIndex(n.Address, ".")] + ".1"
 }
 
@@ -43,13 +43,13 @@ func (n *Node) joinNetwork(ctx context.Context) error {
 	for _, command := range [][]string{
 		{"ip", "netns", "add", n.Network},
 		{"ip", "link", "add", n.Network, "type", "veth", "peer", "name", "eth0", "netns", n.Network},
-		{"ip", "address", "add", n.peer() + "/30", "dev", n.Network},
+		{"ip", "address", "add", n.Peer() + "/30", "dev", n.Network},
 		{"ip", "link", "set", n.Network, "up"},
 		{"sysctl", "-qw", "net.ipv4.conf." + n.Network + ".forwarding=1"},
 		inside("ip", "link", "set", "lo", "up"),
 		inside("ip", "address", "add", n.Address+"/30", "dev", "eth0"),
 		inside("ip", "link", "set", "eth0", "up"),
-		inside("ip", "route", "add", "default", "via", n.peer()),
+		inside("ip", "route", "add", "default", "via", n.Peer()),
 		inside("sysctl", "-qw", "net.ipv4.ip_forward=1"),
 	} {
 		if _, err := Run(ctx, command[0], command[1:]...); err != nil {

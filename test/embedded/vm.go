@@ -58,7 +58,7 @@ func (n *VMNode) image() string {
 // tap is the name of the network device between this machine and the computer.
 func (n *VMNode) tap() string { return fmt.Sprintf("bosh%d-vm", instance) }
 
-func (n *VMNode) peer() string { return n.asNode().peer() }
+func (n *VMNode) Peer() string { return n.asNode().Peer() }
 
 // Computer is the kernel's process. What the computer says on its console is in its log.
 func (n *VMNode) Computer() Process {
@@ -83,7 +83,7 @@ func (n *VMNode) bridge() Process {
 // and keeps routes to its Pods, until the context ends.
 func (n *VMNode) ServeBridge(ctx context.Context, ports ...int) error {
 	for _, port := range ports {
-		if err := Forward(net.JoinHostPort(n.peer(), strconv.Itoa(port)), fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+		if err := Forward(net.JoinHostPort(n.Peer(), strconv.Itoa(port)), fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
 			return err
 		}
 	}
@@ -144,7 +144,7 @@ func (n *VMNode) joinNetwork(ctx context.Context) error {
 	}
 	for _, command := range [][]string{
 		{"ip", "tuntap", "add", "dev", n.tap(), "mode", "tap"},
-		{"ip", "address", "add", n.peer() + "/30", "dev", n.tap()},
+		{"ip", "address", "add", n.Peer() + "/30", "dev", n.tap()},
 		{"ip", "link", "set", n.tap(), "up"},
 		{"sysctl", "-qw", "net.ipv4.conf." + n.tap() + ".forwarding=1"},
 	} {

@@ -123,9 +123,9 @@ func (n *VMNode) writeImages(folder string) error {
 func (n *VMNode) configure(folder string) error {
 	const here = "/opt/embedded"
 	forward := here + "/bin/embedded forward"
-	ports := fmt.Sprintf("127.0.0.1:%d=%s:%[1]d 127.0.0.1:%[3]d=%[2]s:%[3]d", apiPort, n.peer(), registryPort)
+	ports := fmt.Sprintf("127.0.0.1:%d=%s:%[1]d 127.0.0.1:%[3]d=%[2]s:%[3]d", apiPort, n.Peer(), registryPort)
 	for name, content := range map[string]string{
-		"start": fmt.Sprintf(vmStart, VMNodeName, n.Address, n.peer()),
+		"start": fmt.Sprintf(vmStart, VMNodeName, n.Address, n.Peer()),
 		"containerd.toml": fmt.Sprintf(containerdConfig, "/var/lib/embedded", "/run/containerd/containerd.sock", here+"/bin", "/usr/sbin/runc",
 			PauseImage, here+"/cni", true, ""),
 		"kubelet.yaml": fmt.Sprintf(kubeletConfig, "/run/containerd/containerd.sock", n.Port, n.Port+1, here+"/ca.crt", n.Address,

@@ -85,7 +85,7 @@ var _ = Describe("The network policies", func() {
 		_, err := embedded.RunInput(ctx, document("manifests/network-policy.yaml"), "kubectl", "--kubeconfig", plane.Kubeconfig("admin"),
 			"apply", "--namespace", w.namespace, "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
-		policy, err := cluster.NetworkingV1().NetworkPolicies(w.namespace).Get(ctx, "bosh-machines", metav1.GetOptions{})
+		policy, err := cluster.NetworkingV1().NetworkPolicies(w.namespace).Get(ctx, "bosh-vms-ingress", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		selected, err := cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&policy.Spec.PodSelector)})
 		Expect(err).NotTo(HaveOccurred())
