@@ -26,11 +26,12 @@ type arena struct {
 	sides []side
 	node  string // of the first VM alone
 
-	disk, successor, snapshot string   // what the moves are about
-	kept                      []string // disks that no call may delete
-	deleted                   bool     // the director wants neither the disk nor its copy any more
-	underWay                  move     // the first call, as long as it is: it may abandon a copy that is returned meanwhile
-	abandoned                 bool     // a call that has succeeded while the first one was under way may have abandoned the copy
+	disk, successor, snapshot string                 // what the moves are about
+	kept                      []string               // disks that no call may delete
+	deleted                   bool                   // the director wants neither the disk nor its copy any more
+	first                     chan director.Response // of the first call, which has ended if there is one
+	underWay                  move                   // the first call, as long as it is: it may abandon a copy that is returned meanwhile
+	abandoned                 bool                   // a call that has succeeded while the first one was under way may have abandoned the copy
 	bystander                 string
 	others                    []string // what is in the namespace before a setting begins
 }

@@ -68,11 +68,12 @@ func clusterEvents() []clusterEvent {
 }
 
 // refuseConnections does to the first call what a restart of the API server does: its connections break, that of the held request
-// too, and the next one is refused. (The server itself is shared with other specs, which would notice.)
+// too, and the next one is refused, unless the call ends before. (The server itself is shared with other specs, which would notice.)
 func (a *arena) refuseConnections(ctx context.Context) {
 	proxy := a.sides[0].proxy
 	proxy.Cut()
-	Eventually(proxy.Requests).WithContext(ctx).WithTimeout(5 * time.Second).WithPolling(10 * time.Millisecond).ShouldNot(BeEmpty())
+	Eventually(func() bool { return len(proxy.Requests()) > 0 || len(a.first) > 0 }).WithContext(ctx).WithTimeout(10 * time.Second).
+		WithPolling(10 * time.Millisecond).Should(BeTrue())
 	proxy.Reset(nil)
 }
 
@@ -295,10 +296,11 @@ func (a *arena) interleave(ctx context.Context, x interleaving) (reached bool) {
 	a.sides[0].proxy.Reset(a.disturbed(ctx, x.setting, fault))
 	defer a.sides[0].proxy.Reset(nil)
 	first := a.start(ctx, a.late(x.setting), x.a)
-	a.underWay = x.a
+	a.first, a.underWay = first, x.a
 	select {
 	case <-held.reached:
 		reached = true
+		step("while " + x.a.name + " is held")
 	case answer := <-first:
 		first <- answer
 	}
@@ -412,9 +414,11 @@ const slowPods = "test/hold"
 func (a *arena) disturbed(ctx context.Context, in setting, fault apiproxy.Fault) apiproxy.Fault {
 	var once sync.Once
 	return func(n int, w http.ResponseWriter, r *http.Request, next http.Handler) {
+		annotations := map[string]string{"test/reboots": "yes"}
 		if in.slow {
-			annotateNewPod(r, map[string]string{slowPods: "yes"})
+			annotations[slowPods] = "yes"
 		}
+		annotateNewPod(r, annotations)
 		if in.watched != nil && r.URL.Query().Get("watch") != "" {
 			once.Do(func() { in.watched(ctx, a) })
 		}
