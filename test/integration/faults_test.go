@@ -42,7 +42,7 @@ func (w world) repeats(ctx context.Context, done, method string, arguments ...an
 	response, err := w.Call(ctx, method, arguments...)
 	Expect(err).NotTo(HaveOccurred())
 	if response.Error != nil {
-		Expect(response.Error.Type).To(Equal("Bosh::Clouds::" + done))
+		Expect(response.Error.Type).To(Equal("Bosh::Clouds::"+done), "%s %v: %s", method, arguments, response.Error.Message)
 	}
 }
 
