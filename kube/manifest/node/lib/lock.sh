@@ -16,10 +16,11 @@ take_lock() {
   rm -f "$1"
   coproc perl -e 'use Fcntl; $| = 1;
     sysopen(my $lock, $ARGV[0], O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600) or die "$ARGV[0] cannot be created: $!\n";
-    print "/proc/$$/fd/", fileno($lock), "\n";
+    print fileno($lock), "\n";
     <STDIN>' "$1"
+  local opened=/proc/$COPROC_PID/fd
   read -r descriptor <&"${COPROC[0]}" || fail "disk $DISK: its lock in VM $VM cannot be created"
-  exec 9<"$descriptor"
+  exec 9<"$opened/$descriptor"
   flock 9
   exec {COPROC[1]}>&-
 }

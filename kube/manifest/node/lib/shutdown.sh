@@ -2,6 +2,7 @@
 
 # How long processes are given to end, in tenths of a second.
 time_to_end=${TIME_TO_END:-100}
+own_process=$BASHPID # two dollar signs would be one in a container's command
 
 # residents KINDS: the numbers of the processes of init's PID namespace that are of these kinds, one a line. Init
 # is none of them, nor is this program. A process may call itself what it likes: names are compared, never printed.
@@ -40,7 +41,7 @@ residents() {
       next if $process == $init || own($process);
       next if text("$process/cmdline") eq ""; # it has ended
       print "$process\n" if grep { kind($process) eq $_ } split " ", $kinds;
-    }' "$root/proc" "$init" $$ "$1"
+    }' "$root/proc" "$init" "$own_process" "$1"
 }
 
 # tell_to_end KINDS
