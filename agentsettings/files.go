@@ -12,7 +12,7 @@ import (
 // not look into them.
 const (
 	SettingsFile     = "settings.json"    // the agent's settings
-	ConfigFile       = "agent.patch.json" // Config
+	ConfigPatchFile  = "agent.patch.json" // Config
 	MountOptionsFile = "mount-options"    // of persistent disks, joined by commas as mount(8) takes them
 	NameServersFile  = "name-servers"     // those of all networks, one a line
 )
@@ -22,46 +22,46 @@ type Files map[string][]byte
 
 // Files returns what the machine is given. Its error names the part of the environment that the agent could
 // not read.
-func (o Options) Files(machine Machine) (Files, error) {
-	settings, err := o.JSON(machine)
+func (o Options) Files(vm VM) (Files, error) {
+	settings, err := o.SettingsJSON(vm)
 	if err != nil {
 		return nil, err
 	}
-	options, err := machine.mountOptions()
+	options, err := vm.mountOptions()
 	if err != nil {
 		return nil, err
 	}
 	return Files{
 		SettingsFile:     settings,
-		ConfigFile:       []byte(Config),
+		ConfigPatchFile:  []byte(ConfigPatch),
 		MountOptionsFile: []byte(strings.Join(options, ",")),
-		NameServersFile:  []byte(strings.Join(machine.nameServers(), "\n")),
+		NameServersFile:  []byte(strings.Join(vm.nameServers(), "\n")),
 	}, nil
 }
 
 // mountOptions are those of persistent disks, where the agent finds them too: its Env in settings/settings.go.
-func (m Machine) mountOptions() ([]string, error) {
-	if len(m.Env) == 0 {
+func (v VM) mountOptions() ([]string, error) {
+	if len(v.Env) == 0 {
 		return nil, nil
 	}
 	var env struct {
 		MountOptions []string `json:"persistent_disk_mount_options"`
 	}
-	if err := json.Unmarshal(m.Env, &env); err != nil {
+	if err := json.Unmarshal(v.Env, &env); err != nil {
 		return nil, fmt.Errorf("env cannot be read by the agent: %w", err)
 	}
 	return env.MountOptions, nil
 }
 
-func (m Machine) nameServers() []string {
+func (v VM) nameServers() []string {
 	var all []string
-	for _, name := range slices.Sorted(maps.Keys(m.Networks)) {
-		all = append(all, m.Networks[name].DNS...)
+	for _, name := range slices.Sorted(maps.Keys(v.Networks)) {
+		all = append(all, v.Networks[name].DNS...)
 	}
 	return all
 }
 
-// Config is what this CPI wants of every agent's own configuration, agent.json, as a change to the
+// ConfigPatch is what this CPI wants of every agent's own configuration, agent.json, as a change to the
 // stemcell's: a JSON Merge Patch (RFC 7396). Disks come as devices at the very path that the agent is told,
 // and with a filesystem, nothing is partitioned, and the settings come as one file and from nowhere else.
 //
@@ -72,7 +72,7 @@ func (m Machine) nameServers() []string {
 // The options are the agent's, those of platform/linux_platform.go and of
 // infrastructure/settings_source_factory.go; UseRegistry, which older agents have, would have them look for
 // the settings elsewhere.
-const Config = `{
+const ConfigPatch = `{
   "Platform": {"Linux": {
     "UsePreformattedPersistentDisk": true,
     "BindMountPersistentDisk": false,

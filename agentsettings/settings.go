@@ -56,8 +56,8 @@ type Network struct {
 	Preconfigured bool     `json:"preconfigured"`
 }
 
-// Machine is what create_vm was told of one VM.
-type Machine struct {
+// VM is what create_vm was told of one VM.
+type VM struct {
 	AgentID  string
 	Name     string
 	Networks map[string]Network
@@ -66,45 +66,45 @@ type Machine struct {
 
 type settings struct {
 	AgentID   string             `json:"agent_id"`
-	VM        vm                 `json:"vm"`
+	VM        vmSettings         `json:"vm"`
 	Mbus      string             `json:"mbus"`
 	NTP       []string           `json:"ntp"`
 	Blobstore Blobstore          `json:"blobstore"`
-	Disks     disks              `json:"disks"`
+	Disks     diskSettings       `json:"disks"`
 	Networks  map[string]Network `json:"networks"`
 	Env       json.RawMessage    `json:"env"`
 }
 
-type vm struct {
+type vmSettings struct {
 	Name string `json:"name"`
 	ID   string `json:"id"`
 }
 
-// disks names none: the machine has its disk from the start script, and learns of persistent disks
+// diskSettings names none: the machine has its disk from the start script, and learns of persistent disks
 // by add_persistent_disk.
-type disks struct {
+type diskSettings struct {
 	System     string            `json:"system"`
 	Persistent map[string]string `json:"persistent"`
 }
 
-// JSON is the content of settings.json.
-func (o Options) JSON(machine Machine) ([]byte, error) {
-	env := machine.Env
+// SettingsJSON is the content of settings.json.
+func (o Options) SettingsJSON(vm VM) ([]byte, error) {
+	env := vm.Env
 	if len(env) == 0 || string(env) == "null" {
 		env = json.RawMessage("{}")
 	}
-	networks := make(map[string]Network, len(machine.Networks))
-	for name, network := range machine.Networks {
+	networks := make(map[string]Network, len(vm.Networks))
+	for name, network := range vm.Networks {
 		network.Preconfigured = true
 		networks[name] = network
 	}
 	content, err := json.Marshal(settings{
-		AgentID:   machine.AgentID,
-		VM:        vm{Name: machine.Name, ID: machine.Name},
+		AgentID:   vm.AgentID,
+		VM:        vmSettings{Name: vm.Name, ID: vm.Name},
 		Mbus:      o.Mbus,
 		NTP:       []string{}, // see Options.NTP
 		Blobstore: o.Blobstore,
-		Disks:     disks{Persistent: map[string]string{}},
+		Disks:     diskSettings{Persistent: map[string]string{}},
 		Networks:  networks,
 		Env:       env,
 	})

@@ -22,7 +22,7 @@ var _ = Describe("An agent's settings", func() {
 	}
 
 	It("are the whole file that the agent reads", func() {
-		raw, err := options.JSON(agentsettings.Machine{
+		raw, err := options.SettingsJSON(agentsettings.VM{
 			AgentID: "a1", Name: "agent-a1", Env: json.RawMessage(`{"bosh":{"group":"g"}}`),
 			Networks: map[string]agentsettings.Network{"default": {Type: "manual", IP: "10.1.1.1", Netmask: "255.255.255.0", Gateway: "10.1.1.254", DNS: []string{"10.0.0.2"}, Default: []string{"dns"}}},
 		})
@@ -40,22 +40,22 @@ var _ = Describe("An agent's settings", func() {
 	It("name no time servers, for which the agent would wait at each boot", func() {
 		timed := options
 		timed.NTP = []string{"time.example.com"}
-		raw, err := timed.JSON(agentsettings.Machine{})
+		raw, err := timed.SettingsJSON(agentsettings.VM{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(raw)).To(ContainSubstring(`"ntp":[]`))
 	})
 
 	It("have an environment even when the director sends none", func() {
 		for _, env := range []string{"", "null"} {
-			raw, err := options.JSON(agentsettings.Machine{Env: json.RawMessage(env)})
+			raw, err := options.SettingsJSON(agentsettings.VM{Env: json.RawMessage(env)})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(string(raw)).To(ContainSubstring(`"env":{}`))
 		}
 	})
 
 	DescribeTable("are refused when the configuration cannot be right",
-		func(broken agentsettings.Options, words string) {
-			Expect(broken.Validate()).To(MatchError(ContainSubstring(words)))
+		func(broken agentsettings.Options, message string) {
+			Expect(broken.Validate()).To(MatchError(ContainSubstring(message)))
 		},
 		Entry("no message bus", agentsettings.Options{}, "agent.mbus is missing"),
 		Entry("no URL", agentsettings.Options{Mbus: "10.0.0.6:4222"}, "agent.mbus is not a URL"),
@@ -71,7 +71,7 @@ var _ = Describe("A machine's files", func() {
 	options := agentsettings.Options{Mbus: "nats://nats:pw@10.0.0.6:4222"}
 
 	It("are the settings, and plainly what its start script needs of them", func() {
-		machine := agentsettings.Machine{
+		vm := agentsettings.VM{
 			AgentID: "a1", Name: "agent-a1",
 			Env: json.RawMessage(`{"bosh": {}, "persistent_disk_mount_options": ["noatime", "commit=30"]}`),
 			Networks: map[string]agentsettings.Network{
@@ -80,20 +80,20 @@ var _ = Describe("A machine's files", func() {
 				"vip":     {},
 			},
 		}
-		files, err := options.Files(machine)
+		files, err := options.Files(vm)
 		Expect(err).NotTo(HaveOccurred())
-		settings, err := options.JSON(machine)
+		settings, err := options.SettingsJSON(vm)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(files).To(Equal(agentsettings.Files{
 			"settings.json":    settings,
-			"agent.patch.json": []byte(agentsettings.Config),
+			"agent.patch.json": []byte(agentsettings.ConfigPatch),
 			"mount-options":    []byte("noatime,commit=30"),
 			"name-servers":     []byte("10.0.0.2\n10.0.0.3\n10.0.0.4"),
 		}))
 	})
 
 	DescribeTable("are there, empty, when nothing is asked for", func(env string) {
-		files, err := options.Files(agentsettings.Machine{Env: json.RawMessage(env)})
+		files, err := options.Files(agentsettings.VM{Env: json.RawMessage(env)})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(files).To(HaveKeyWithValue("mount-options", BeEmpty()))
 		Expect(files).To(HaveKeyWithValue("name-servers", BeEmpty()))
@@ -104,12 +104,12 @@ var _ = Describe("A machine's files", func() {
 	)
 
 	It("are refused when the agent could not read the environment", func() {
-		_, err := options.Files(agentsettings.Machine{Env: json.RawMessage(`{"persistent_disk_mount_options": "SECRET"}`)})
+		_, err := options.Files(agentsettings.VM{Env: json.RawMessage(`{"persistent_disk_mount_options": "SECRET"}`)})
 		Expect(err).To(MatchError(ContainSubstring("persistent_disk_mount_options")))
 		Expect(err).NotTo(MatchError(ContainSubstring("SECRET")))
 	})
 
 	It("hold a change of the agent's configuration that is JSON", func() {
-		Expect(json.Valid([]byte(agentsettings.Config))).To(BeTrue())
+		Expect(json.Valid([]byte(agentsettings.ConfigPatch))).To(BeTrue())
 	})
 })

@@ -26,28 +26,28 @@ type Config struct {
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
 	Events     EventOptions          `json:"events"`
-	CPIConfig  FromDirector          `json:"cpi_config"`
+	CPIConfig  CPIConfigOptions      `json:"cpi_config"`
 }
 
-// FromDirector says what a kubeconfig in a director's cpi-config may make of the machine that the CPI runs on. It
+// CPIConfigOptions says what a kubeconfig in a director's cpi-config may make of the machine that the CPI runs on. It
 // may do nothing by default: whoever may change a cpi-config could otherwise run programs there as the CPI's user, and
 // send its files to a server of his own.
-type FromDirector struct {
+type CPIConfigOptions struct {
 	// Commands are the programs that it may run for credentials, as the kubeconfig names them.
 	Commands []string `json:"commands"`
 	// Files are the paths of the files that it may read: kubeconfigs, tokens, certificates, keys.
 	Files []string `json:"files"`
 }
 
-// permit refuses what the cpi-config's options would run or read and may not.
-func (o FromDirector) permit(reach kube.Reach) error {
-	for _, command := range reach.Commands {
+// checkHostAccess refuses what the cpi-config's options would run or read and may not.
+func (o CPIConfigOptions) checkHostAccess(access kube.HostAccess) error {
+	for _, command := range access.Commands {
 		if !slices.Contains(o.Commands, command.Name) {
 			return fmt.Errorf("%s may not run %q, since it comes by a cpi-config: put a token or a certificate into the kubeconfig "+
 				"instead (token, client-certificate-data), or name the program in cpi_config.commands of cpi.json", command.Field, command.Name)
 		}
 	}
-	for _, file := range reach.Files {
+	for _, file := range access.Files {
 		if !slices.Contains(o.Files, file.Name) {
 			return fmt.Errorf("%s may not read the file %q, since it comes by a cpi-config: give its content instead "+
 				"(kubeconfig, token, …-data), or name the file in cpi_config.files of cpi.json", file.Field, file.Name)
@@ -83,7 +83,7 @@ func LoadConfig(path string) (Config, error) {
 	config := DefaultConfig()
 	var given overrides
 	if json.Unmarshal(raw, &given) == nil { // what is wrong with it is told below
-		config.forget(given)
+		config.clearOverridden(given)
 	}
 	if err := call.DecodeStrict(path, raw, &config); err != nil {
 		return Config{}, err
@@ -98,7 +98,7 @@ func LoadConfig(path string) (Config, error) {
 func (c Config) Validate() error {
 	for _, check := range []func() error{
 		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Disk.Validate, c.Stemcell.Validate,
-		func() error { return checkPrefetch(c.Stemcell.Prefetch) }, c.Pods.Validate, c.Timeouts.Validate,
+		func() error { return validatePrefetch(c.Stemcell.Prefetch) }, c.Pods.Validate, c.Timeouts.Validate,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -130,8 +130,8 @@ type overrides struct {
 	Events     json.RawMessage `json:"events"`
 }
 
-// with returns the configuration for a request with this context.
-func (c Config) with(context json.RawMessage) (Config, error) {
+// withOverrides returns the configuration for a request with this context.
+func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 	var given overrides
 	if len(context) > 0 {
 		if err := json.Unmarshal(context, &given); err != nil {
@@ -145,7 +145,7 @@ func (c Config) with(context json.RawMessage) (Config, error) {
 	if given.Stemcell != nil {
 		c.Stemcell = stemcell.Options{} // nor does its registry
 	}
-	c.forget(given)
+	c.clearOverridden(given)
 	for _, part := range []struct {
 		name string
 		raw  json.RawMessage
@@ -164,37 +164,37 @@ func (c Config) with(context json.RawMessage) (Config, error) {
 		}
 	}
 	if given.Kubernetes != nil {
-		reach, err := c.Kubernetes.Reach()
+		access, err := c.Kubernetes.HostAccess()
 		if err != nil {
 			return c, err
 		}
-		if err := c.CPIConfig.permit(reach); err != nil {
+		if err := c.CPIConfig.checkHostAccess(access); err != nil {
 			return c, err
 		}
 	}
 	return c, c.Validate()
 }
 
-// forget clears what is given anew as a whole: decoding would fill in what it leaves out.
-func (c *Config) forget(given overrides) {
-	if gives(given.Agent, "blobstore") {
+// clearOverridden clears what is given anew as a whole: decoding would fill in what it leaves out.
+func (c *Config) clearOverridden(given overrides) {
+	if hasKey(given.Agent, "blobstore") {
 		c.Agent.Blobstore = agentsettings.Blobstore{}
 	}
-	if gives(given.Network, "address_annotations") {
+	if hasKey(given.Network, "address_annotations") {
 		c.Network.AddressAnnotations = nil
 	}
-	if gives(given.Pods, "labels") {
+	if hasKey(given.Pods, "labels") {
 		c.Pods.Labels = nil
 	}
-	if gives(given.Pods, "annotations") {
+	if hasKey(given.Pods, "annotations") {
 		c.Pods.Annotations = nil
 	}
-	if gives(given.Pods, "helper_limits") {
+	if hasKey(given.Pods, "helper_limits") {
 		c.Pods.HelperLimits = nil
 	}
 }
 
-func gives(part json.RawMessage, key string) bool {
+func hasKey(part json.RawMessage, key string) bool {
 	var keys map[string]json.RawMessage
 	return json.Unmarshal(part, &keys) == nil && keys[key] != nil
 }

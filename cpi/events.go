@@ -20,15 +20,15 @@ type EventOptions struct {
 	Enabled bool `json:"enabled"`
 }
 
-// reasons are those of a method's Events.
-type reasons struct {
-	done   string // of a call that has succeeded
-	action string // what has Failed, or was Refused for the sake of who uses the disk
+// methodReasons are those of a method's Events.
+type methodReasons struct {
+	success string // of a call that has succeeded
+	action  string // what has Failed, or was Refused for the sake of who uses the disk
 }
 
 // eventReasons are those of all methods that leave Events. Questions leave none, nor does what changes metadata alone,
 // stemcells, which are in no cluster, and networks, which belong to no namespace.
-var eventReasons = map[string]reasons{
+var eventReasons = map[string]methodReasons{
 	"create_vm":       {"Created", "Create"},
 	"delete_vm":       {"Deleted", "Delete"},
 	"reboot_vm":       {"Rebooted", "Reboot"},
@@ -42,45 +42,45 @@ var eventReasons = map[string]reasons{
 	"delete_snapshot": {"Deleted", "Delete"},
 }
 
-// of returns the reason for what has become of the call.
-func (r reasons) of(failed error) string {
+// forResult returns the reason for what has become of the call.
+func (r methodReasons) forResult(callErr error) string {
 	switch {
-	case failed == nil:
-		return r.done
-	case call.IsInUse(failed):
+	case callErr == nil:
+		return r.success
+	case call.IsInUse(callErr):
 		return r.action + "Refused"
 	}
 	return r.action + "Failed"
 }
 
-// mute are the failures after which no request arrives.
-var mute = []error{kube.ErrUnreachable, kube.ErrNotServed, kube.ErrUnauthorized, kube.ErrNoCredentials}
+// unreachableErrs are the failures after which no request arrives.
+var unreachableErrs = []error{kube.ErrUnreachable, kube.ErrNotServed, kube.ErrUnauthorized, kube.ErrNoCredentials}
 
-// leaveEvent leaves the Event of a call that has ended, on the object that the call was about. Whether it can does not matter
+// recordCallEvent leaves the Event of a call that has ended, on the object that the call was about. Whether it can does not matter
 // to the call, which waits for it a second at the most, when its own time is over too.
-func (s *session) leaveEvent(ctx context.Context, method string, took time.Duration, failed error) {
-	reasons, leaves := eventReasons[method]
-	unheard := func(kind error) bool { return errors.Is(failed, kind) }
-	if !leaves || !s.config.Events.Enabled || s.Subject.Object.Name == "" || slices.ContainsFunc(mute, unheard) {
+func (s *requestSession) recordCallEvent(ctx context.Context, method string, took time.Duration, callErr error) {
+	reasons, hasReasons := eventReasons[method]
+	matches := func(kind error) bool { return errors.Is(callErr, kind) }
+	if !hasReasons || !s.config.Events.Enabled || s.Subject.Object.Name == "" || slices.ContainsFunc(unreachableErrs, matches) {
 		return
 	}
 	event := manifest.Event{
-		About: s.Subject.Object, Director: s.Director, Call: s.ID(), Reason: reasons.of(failed), Message: s.eventMessage(method, took, failed),
-		Warning: failed != nil, At: metav1.Now(),
+		About: s.Subject.Object, Director: s.Director, Call: s.ID(), Reason: reasons.forResult(callErr), Message: s.eventMessage(method, took, callErr),
+		Warning: callErr != nil, At: metav1.Now(),
 	}
-	if err := s.Record(context.WithoutCancel(ctx), event.Object()); err != nil {
+	if err := s.RecordEvent(context.WithoutCancel(ctx), event.Object()); err != nil {
 		s.Log.Debug("no Event was left", "error", err)
 	}
 }
 
 // eventMessage says what has become of the call, in the words of its answer.
-func (s *session) eventMessage(method string, took time.Duration, failed error) string {
-	what := method
+func (s *requestSession) eventMessage(method string, took time.Duration, callErr error) string {
+	description := method
 	if s.Subject.Detail != "" {
-		what += " (" + s.Subject.Detail + ")"
+		description += " (" + s.Subject.Detail + ")"
 	}
-	if failed != nil {
-		return fmt.Sprintf("%s failed after %.1f s: %s", what, took.Seconds(), call.AsBOSH(failed))
+	if callErr != nil {
+		return fmt.Sprintf("%s failed after %.1f s: %s", description, took.Seconds(), call.AsBOSH(callErr))
 	}
-	return fmt.Sprintf("%s took %.1f s", what, took.Seconds())
+	return fmt.Sprintf("%s took %.1f s", description, took.Seconds())
 }

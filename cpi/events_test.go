@@ -23,21 +23,21 @@ var _ = Describe("The reasons of Events", func() {
 	It("are those of the page", func() {
 		raw, err := os.ReadFile("../docs/operations.md")
 		Expect(err).NotTo(HaveOccurred())
-		said := map[string][]string{}
+		documented := map[string][]string{}
 		for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| [^|]+ \\| (\\w+) \\| (\\w+) \\| (\\w*) ?\\|$").FindAllStringSubmatch(string(raw), -1) {
-			said[row[1]] = row[2:]
+			documented[row[1]] = row[2:]
 		}
-		Expect(said).To(HaveLen(len(eventReasons)))
+		Expect(documented).To(HaveLen(len(eventReasons)))
 		for method, reasons := range eventReasons {
-			Expect(said).To(HaveKeyWithValue(method, ConsistOf(reasons.of(nil), reasons.of(errors.New("x")),
-				Or(BeEmpty(), Equal(reasons.of(call.InUse(call.CloudError.Errorf("x"))))))), method)
+			Expect(documented).To(HaveKeyWithValue(method, ConsistOf(reasons.forResult(nil), reasons.forResult(errors.New("x")),
+				Or(BeEmpty(), Equal(reasons.forResult(call.InUse(call.CloudError.Errorf("x"))))))), method)
 		}
 	})
 
 	It("are there for all methods that ask the cluster, but questions, metadata and networks", func() {
 		for method := range methods {
 			_, leaves := eventReasons[method]
-			silent := !methods[method].cluster || regexp.MustCompile("^(has|get|set)_|_network$").MatchString(method)
+			silent := !methods[method].needsCluster || regexp.MustCompile("^(has|get|set)_|_network$").MatchString(method)
 			Expect(leaves).To(Equal(!silent), method)
 		}
 	})
@@ -45,61 +45,61 @@ var _ = Describe("The reasons of Events", func() {
 	It("tell a refusal from a failure, however it is wrapped", func() {
 		refused := call.InUse(call.CloudError.Errorf("the cause"))
 		for _, err := range []error{refused, fmt.Errorf("more: %w", refused), errors.Join(refused, errors.New("of the undo"))} {
-			Expect(eventReasons["detach_disk"].of(err)).To(Equal("DetachRefused"))
+			Expect(eventReasons["detach_disk"].forResult(err)).To(Equal("DetachRefused"))
 			Expect(call.AsBOSH(err).Type()).To(BeEquivalentTo(call.CloudError))
 		}
-		Expect(eventReasons["detach_disk"].of(call.CloudError.Errorf("the cause"))).To(Equal("DetachFailed"))
+		Expect(eventReasons["detach_disk"].forResult(call.CloudError.Errorf("the cause"))).To(Equal("DetachFailed"))
 	})
 })
 
 var _ = Describe("The Event of a call", func() {
 	// ended is a session whose API server cannot be reached, and its log.
-	ended := func() (*session, *bytes.Buffer) {
+	unreachableSession := func() (*requestSession, *bytes.Buffer) {
 		GinkgoHelper()
-		w := unreachable()
+		w := newUnreachableCPI()
 		log := &bytes.Buffer{}
-		s := &session{config: w.config, Call: &call.Call{
+		s := &requestSession{config: w.config, Call: &call.Call{
 			ID:      func() string { return "call-1" },
 			Subject: &call.Subject{Object: corev1.ObjectReference{Kind: "Pod", Name: "agent-1", Namespace: "bosh"}},
 			Log:     slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}}
-		Expect(s.connect()).To(Succeed())
+		Expect(s.ensureClient()).To(Succeed())
 		return s, log
 	}
 
 	It("that cannot be left is told of at debug, and given up within a second", func(ctx context.Context) {
-		s, log := ended()
+		s, log := unreachableSession()
 		s.config.Timeouts.Request.Duration = time.Minute
-		Expect(s.connect()).To(Succeed())
+		Expect(s.ensureClient()).To(Succeed())
 		began := time.Now()
-		s.leaveEvent(ctx, "create_vm", time.Second, nil)
+		s.recordCallEvent(ctx, "create_vm", time.Second, nil)
 		Expect(time.Since(began)).To(BeNumerically("<", 3*time.Second))
 		Expect(log.String()).To(And(ContainSubstring("level=DEBUG"), ContainSubstring("no Event was left")))
 	})
 
 	It("is not tried where nothing is to be left, or no request arrives", func(ctx context.Context) {
-		for _, each := range []struct {
+		for _, testCase := range []struct {
 			method string
-			change func(*session)
+			change func(*requestSession)
 			failed error
 		}{
 			{method: "has_vm"},
-			{method: "create_vm", change: func(s *session) { s.config.Events.Enabled = false }},
-			{method: "create_vm", change: func(s *session) { s.Subject.Object = corev1.ObjectReference{} }},
+			{method: "create_vm", change: func(s *requestSession) { s.config.Events.Enabled = false }},
+			{method: "create_vm", change: func(s *requestSession) { s.Subject.Object = corev1.ObjectReference{} }},
 			{method: "create_vm", failed: call.CloudError.Wrap(&kube.Error{Kind: kube.ErrUnreachable, Err: errors.New("words")}, false)},
 		} {
-			s, log := ended()
-			if each.change != nil {
-				each.change(s)
+			s, log := unreachableSession()
+			if testCase.change != nil {
+				testCase.change(s)
 			}
-			s.leaveEvent(ctx, each.method, time.Second, each.failed)
-			Expect(log.String()).To(BeEmpty(), each.method)
+			s.recordCallEvent(ctx, testCase.method, time.Second, testCase.failed)
+			Expect(log.String()).To(BeEmpty(), testCase.method)
 		}
 	})
 
 	It("has the words of the answer", func() {
-		s, _ := ended()
-		s.Detail("disk disk-1")
+		s, _ := unreachableSession()
+		s.SetDetail("disk disk-1")
 		failed := fmt.Errorf("more: %w", kube.ErrRefused)
 		message := s.eventMessage("attach_disk", 1234*time.Millisecond, failed)
 		Expect(message).To(Equal("attach_disk (disk disk-1) failed after 1.2 s: " + call.AsBOSH(failed).Error()))

@@ -30,11 +30,11 @@ type exchange struct {
 	config    func() (Config, error)
 	log       *slog.Logger
 	arguments []json.RawMessage
-	failed    error // what became of the request, for the log
+	err       error // what became of the request, for the log
 }
 
-// asked is what a request says beside its arguments.
-type asked struct {
+// requestedCall is what a request says beside its arguments.
+type requestedCall struct {
 	method  method
 	version int
 	context json.RawMessage
@@ -46,11 +46,11 @@ func (e *exchange) Create(name string, version int, context apiv1.CallContext) (
 	if !known {
 		return nil, fmt.Errorf("%q is no method of this CPI", name)
 	}
-	wanted := asked{method: method, version: version}
+	requested := requestedCall{method: method, version: version}
 	if props, ok := context.(apiv1.CloudPropsImpl); ok {
-		wanted.context = props.RawMessage
+		requested.context = props.RawMessage
 	}
-	return func() (any, error) { return e.serve(name, wanted) }, nil
+	return func() (any, error) { return e.serve(name, requested) }, nil
 }
 
 // Call implements rpc.Caller. The arguments are the request's own, as they came: what the dispatcher has made
@@ -62,32 +62,32 @@ func (e *exchange) Call(action any, _ []any) (any, error) {
 	}
 	result, err := serve()
 	if err != nil {
-		e.failed = call.AsBOSH(err)
-		return nil, e.failed
+		e.err = call.AsBOSH(err)
+		return nil, e.err
 	}
 	return result, nil
 }
 
 // serve makes the session that the request describes, and calls the method in it.
-func (e *exchange) serve(name string, wanted asked) (any, error) {
-	if wanted.version > apiVersion {
-		return nil, call.Invalid("api_version %d is newer than this CPI's, which is %d", wanted.version, apiVersion)
+func (e *exchange) serve(name string, requested requestedCall) (any, error) {
+	if requested.version > apiVersion {
+		return nil, call.Invalid("api_version %d is newer than this CPI's, which is %d", requested.version, apiVersion)
 	}
 	began := time.Now()
-	session, err := e.session(wanted)
+	session, err := e.newSession(requested)
 	if err != nil {
 		return nil, err
 	}
 	var cancel context.CancelFunc
-	session.Ctx, cancel = context.WithTimeout(e.ctx, session.config.Timeouts.of(name))
+	session.Ctx, cancel = context.WithTimeout(e.ctx, session.config.Timeouts.forMethod(name))
 	defer cancel()
-	if wanted.method.cluster {
-		if err := session.connect(); err != nil {
+	if requested.method.needsCluster {
+		if err := session.ensureClient(); err != nil {
 			return nil, err
 		}
 	}
-	result, err := invoke(wanted.method.in(session), e.arguments)
-	session.leaveEvent(e.ctx, name, time.Since(began), err)
+	result, err := invoke(requested.method.handler(session), e.arguments)
+	session.recordCallEvent(e.ctx, name, time.Since(began), err)
 	return result, err
 }
 
@@ -101,43 +101,43 @@ type requestContext struct {
 	} `json:"vm"`
 }
 
-func (e *exchange) session(wanted asked) (*session, error) {
+func (e *exchange) newSession(requested requestedCall) (*requestSession, error) {
 	config, err := e.config()
 	if err != nil {
 		return nil, call.Invalid("%w", err)
 	}
 	var known requestContext
-	if len(wanted.context) > 0 {
-		if err := json.Unmarshal(wanted.context, &known); err != nil {
+	if len(requested.context) > 0 {
+		if err := json.Unmarshal(requested.context, &known); err != nil {
 			return nil, call.Invalid("the request's context is not a hash as the director sends it: %w", err)
 		}
 	}
-	if config, err = config.with(wanted.context); err != nil {
+	if config, err = config.withOverrides(requested.context); err != nil {
 		return nil, call.Invalid("%w", err)
 	}
-	return &session{
+	return &requestSession{
 		Call: &call.Call{
-			ID: sync.OnceValue(newID), Director: known.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
+			ID: sync.OnceValue(newCallID), Director: known.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
 		},
 		config:      config,
-		version:     wanted.version,
+		version:     requested.version,
 		stemcellAPI: known.VM.Stemcell.APIVersion,
 	}, nil
 }
 
-// newID is what tells a call from every other; see manifest.AnnotationCall.
-func newID() string { return uuid.Must(uuid.NewV7()).String() }
+// newCallID is what tells a call from every other; see manifest.AnnotationCall.
+func newCallID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// session is everything that the methods of one request may use.
-type session struct {
+// requestSession is everything that the methods of one request may use.
+type requestSession struct {
 	*call.Call
 	config      Config
 	version     int  // of the API that the caller speaks
 	stemcellAPI *int // the api_version of the stemcell that the call is about; nil when the director does not tell
 }
 
-// connect makes the cluster's client, once. It sends nothing.
-func (s *session) connect() (err error) {
+// ensureClient makes the cluster's client, once. It sends nothing.
+func (s *requestSession) ensureClient() (err error) {
 	if s.Client != nil {
 		return nil
 	}
@@ -152,13 +152,13 @@ func (s *session) connect() (err error) {
 // an error; of the others it returns none as nil, one as itself, and more as a list.
 func invoke(function any, arguments []json.RawMessage) (any, error) {
 	called := reflect.ValueOf(function)
-	kind := called.Type()
-	if len(arguments) != kind.NumIn() {
-		return nil, call.Invalid("the method takes %d arguments, the request has %d", kind.NumIn(), len(arguments))
+	signature := called.Type()
+	if len(arguments) != signature.NumIn() {
+		return nil, call.Invalid("the method takes %d arguments, the request has %d", signature.NumIn(), len(arguments))
 	}
 	parameters := make([]reflect.Value, len(arguments))
 	for i, raw := range arguments {
-		parameter := reflect.New(kind.In(i))
+		parameter := reflect.New(signature.In(i))
 		if err := decodeArgument(raw, parameter.Interface()); err != nil {
 			return nil, call.Invalid("argument %d is not what the method takes there: %w", i+1, err)
 		}

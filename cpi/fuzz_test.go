@@ -21,21 +21,21 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// kinds are all that the director and the CLI know.
-var kinds = []call.Kind{
+// errorKinds are all that the director and the CLI know.
+var errorKinds = []call.ErrorKind{
 	call.CPIError, call.CloudError, call.NotSupported, call.NotImplemented, call.VMNotFound, call.VMCreationFailed,
 	call.NetworkNotFound, call.DiskNotFound, call.DiskNotAttached, call.NoDiskSpace, call.StemcellNotFound,
 }
 
-// refusing is an API server of an empty cluster that allows no change; it counts what is tried.
-type refusing struct {
+// refusingServer is an API server of an empty cluster that allows no change; it counts what is tried.
+type refusingServer struct {
 	*httptest.Server
 	changes atomic.Int64
 }
 
-func newRefusing(f *testing.F) *refusing {
+func newRefusingServer(f *testing.F) *refusingServer {
 	f.Helper()
-	r := &refusing{}
+	r := &refusingServer{}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure}
 		status.Code, status.Reason = http.StatusNotFound, metav1.StatusReasonNotFound
@@ -52,7 +52,7 @@ func newRefusing(f *testing.F) *refusing {
 }
 
 // config is one that is complete, with timeouts for tests.
-func (r *refusing) config() Config {
+func (r *refusingServer) config() Config {
 	config := DefaultConfig()
 	config.Agent.Mbus = "nats://nats.test:4222"
 	config.Kubernetes = kube.Options{Namespace: "bosh", Kubeconfig: strings.ReplaceAll(`
@@ -71,9 +71,9 @@ users: [{name: u, user: {token: SECRET}}]`, "SERVER", r.URL)}
 // Whatever is sent is answered with one JSON document whose error, if there is one, has a type that the director knows; a
 // request that cannot be meant changes nothing, and nothing makes the program stumble or tells a secret.
 func FuzzRequest(f *testing.F) {
-	server := newRefusing(f)
+	server := newRefusingServer(f)
 	config := server.config()
-	for method, arguments := range sample {
+	for method, arguments := range sampleArguments {
 		f.Add([]byte(`{"method":"` + method + `","arguments":` + arguments + `,"context":{"director_uuid":"d-1"},"api_version":2}`))
 	}
 	for _, odd := range []string{
@@ -88,10 +88,10 @@ func FuzzRequest(f *testing.F) {
 		f.Add([]byte(odd))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if reachesOut(raw) {
+		if accessesHostOrNetwork(raw) {
 			t.Skip("it would ask a registry, or read a file")
 		}
-		before := server.changes.Load()
+		previous := server.changes.Load()
 		var out, log bytes.Buffer
 		serving := Server{Config: func() (Config, error) { return config, nil }, Log: &log}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a request can ask for longer timeouts
@@ -118,33 +118,33 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		switch {
-		case !slices.Contains(kinds, got.Error.Type):
+		case !slices.Contains(errorKinds, got.Error.Type):
 			t.Fatalf("nobody knows errors of type %q", got.Error.Type)
 		case got.Error.Message == "":
 			t.Fatal("the error says nothing")
-		case got.Error.Type == call.CPIError && server.changes.Load() != before:
+		case got.Error.Type == call.CPIError && server.changes.Load() != previous:
 			t.Fatalf("a request that is refused was tried: %s", got.Error.Message)
 		}
 	})
 }
 
-// reachesOut reports whether the request would have the CPI look at files, or ask hosts that it names.
-func reachesOut(raw []byte) bool {
-	var asked request
-	if json.Unmarshal(raw, &asked) != nil {
+// accessesHostOrNetwork reports whether the request would have the CPI look at files, or ask hosts that it names.
+func accessesHostOrNetwork(raw []byte) bool {
+	var parsed request
+	if json.Unmarshal(raw, &parsed) != nil {
 		return false
 	}
-	return strings.Contains(asked.Method, "stemcell") || bytes.Contains(raw, []byte("kubeconfig")) && bytes.Contains(raw, []byte("server"))
+	return strings.Contains(parsed.Method, "stemcell") || bytes.Contains(raw, []byte("kubeconfig")) && bytes.Contains(raw, []byte("server"))
 }
 
 // A configuration is taken, or refused by an error that names its file; a request can replace parts of it likewise.
 func FuzzConfig(f *testing.F) {
-	server := newRefusing(f)
-	whole, err := json.Marshal(server.config())
+	server := newRefusingServer(f)
+	complete, err := json.Marshal(server.config())
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(whole)
+	f.Add(complete)
 	for _, part := range []string{
 		``, `[]`, `{"agent":{"mbus":"nats://a:1"}}`, `{"kubernetes":{"kubeconfig":"apiVersion: v1"}}`, `{"timeouts":{"create_vm":"-1s"}}`,
 		`{"network":{"address_annotations":{"a/b":"{{index .IPs 0}}"}}}`, `{"stemcell":{"registry":{"repository":"r/s","password":"p"}}}`,
@@ -164,7 +164,7 @@ func FuzzConfig(f *testing.F) {
 			}
 			return
 		}
-		if changed, err := config.with(raw); err == nil && changed.Validate() != nil {
+		if changed, err := config.withOverrides(raw); err == nil && changed.Validate() != nil {
 			t.Fatalf("a request made the configuration one that is refused: %v", changed.Validate())
 		}
 	})

@@ -11,9 +11,9 @@ import (
 
 const module = "bosh-kubernetes-cpi/"
 
-// rooms are the packages of the product, in the order of its floors, with what each may import, directly or
+// allowedImports are the packages of the product, in the order of its floors, with what each may import, directly or
 // not, of the others: cmd → preflight → cpi → machine → disk, network → call → kube, agentsettings, stemcell.
-var rooms = map[string][]string{
+var allowedImports = map[string][]string{
 	"agentsettings":      {},
 	"stemcell":           {},
 	"kube/extension":     {},
@@ -32,19 +32,19 @@ var rooms = map[string][]string{
 }
 
 // dependencies are all packages that the package imports, directly or not.
-func dependencies(of string) []string {
+func dependencies(pkg string) []string {
 	GinkgoHelper()
-	out, err := exec.Command("go", "list", "-deps", module+of).Output()
+	out, err := exec.Command("go", "list", "-deps", module+pkg).Output()
 	Expect(err).NotTo(HaveOccurred())
 	return strings.Fields(string(out))
 }
 
 var _ = Describe("Imports", func() {
-	for room, may := range rooms {
-		It("of "+room+" go down, and to no room beside it", func() {
-			for _, imported := range dependencies(room) {
-				if other, ours := strings.CutPrefix(imported, module); ours && other != room {
-					Expect(may).To(ContainElement(other), "%s imports %s", room, other)
+	for pkg, allowed := range allowedImports {
+		It("of "+pkg+" go down, and to no room beside it", func() {
+			for _, imported := range dependencies(pkg) {
+				if other, ours := strings.CutPrefix(imported, module); ours && other != pkg {
+					Expect(allowed).To(ContainElement(other), "%s imports %s", pkg, other)
 				}
 			}
 		})
@@ -53,8 +53,8 @@ var _ = Describe("Imports", func() {
 	It("are said of each room", func() {
 		out, err := exec.Command("go", "list", module+"cpi/...", module+"kube/...", module+"agentsettings/...", module+"stemcell/...").Output()
 		Expect(err).NotTo(HaveOccurred())
-		for room := range strings.FieldsSeq(string(out)) {
-			Expect(rooms).To(HaveKey(strings.TrimPrefix(room, module)))
+		for pkg := range strings.FieldsSeq(string(out)) {
+			Expect(allowedImports).To(HaveKey(strings.TrimPrefix(pkg, module)))
 		}
 	})
 
@@ -70,13 +70,13 @@ var _ = Describe("Imports", func() {
 	})
 
 	It("of the builders are free of clients, contexts and clocks", func() {
-		for _, room := range []string{"kube/manifest", "kube/manifest/node", "kube/extension"} {
-			out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, module+room).Output()
+		for _, pkg := range []string{"kube/manifest", "kube/manifest/node", "kube/extension"} {
+			out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, module+pkg).Output()
 			Expect(err).NotTo(HaveOccurred())
 			imported := strings.Fields(string(out))
 			Expect(imported).NotTo(ContainElement(HavePrefix("k8s.io/client-go")))
-			for _, never := range []string{"context", "time", "os", "net/http"} {
-				Expect(slices.Contains(imported, never)).To(BeFalse(), "%s imports %s", room, never)
+			for _, forbidden := range []string{"context", "time", "os", "net/http"} {
+				Expect(slices.Contains(imported, forbidden)).To(BeFalse(), "%s imports %s", pkg, forbidden)
 			}
 		}
 	})

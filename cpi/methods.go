@@ -11,56 +11,56 @@ import (
 
 // method is one of the protocol's.
 type method struct {
-	// cluster tells that the session needs the cluster's client. A method without it answers at once, and
+	// needsCluster tells that the session needs the cluster's client. A method without it answers at once, and
 	// when no API server can be reached.
-	cluster bool
-	// in returns the function that serves the method in this session; its parameters are the method's
+	needsCluster bool
+	// handler returns the function that serves the method in this session; its parameters are the method's
 	// arguments, see https://bosh.io/docs/cpi-api-v2/.
-	in func(*session) any
+	handler func(*requestSession) any
 }
 
 // methods are all that this CPI serves; docs.bosh.io lists what there is.
 var methods = map[string]method{
-	"info":                          {in: func(*session) any { return describe }},
-	"create_stemcell":               {in: func(s *session) any { return s.createStemcell }},
-	"delete_stemcell":               {in: func(s *session) any { return s.deleteStemcell }},
-	"calculate_vm_cloud_properties": {in: func(*session) any { return machine.Calculate }},
+	"info":                          {handler: func(*requestSession) any { return getInfo }},
+	"create_stemcell":               {handler: func(s *requestSession) any { return s.createStemcell }},
+	"delete_stemcell":               {handler: func(s *requestSession) any { return s.deleteStemcell }},
+	"calculate_vm_cloud_properties": {handler: func(*requestSession) any { return machine.Calculate }},
 
-	"create_vm":       {cluster: true, in: (*session).createVM},
-	"delete_vm":       {cluster: true, in: func(s *session) any { return s.machines().Delete }},
-	"has_vm":          {cluster: true, in: func(s *session) any { return s.machines().Has }},
-	"reboot_vm":       {cluster: true, in: func(s *session) any { return s.machines().Reboot }},
-	"set_vm_metadata": {cluster: true, in: func(s *session) any { return s.machines().SetMetadata }},
-	"attach_disk":     {cluster: true, in: (*session).attachDisk},
-	"detach_disk":     {cluster: true, in: func(s *session) any { return s.machines().Detach }},
-	"get_disks":       {cluster: true, in: func(s *session) any { return s.machines().Disks }},
+	"create_vm":       {needsCluster: true, handler: (*requestSession).createVM},
+	"delete_vm":       {needsCluster: true, handler: func(s *requestSession) any { return s.vmSession().Delete }},
+	"has_vm":          {needsCluster: true, handler: func(s *requestSession) any { return s.vmSession().Has }},
+	"reboot_vm":       {needsCluster: true, handler: func(s *requestSession) any { return s.vmSession().Reboot }},
+	"set_vm_metadata": {needsCluster: true, handler: func(s *requestSession) any { return s.vmSession().SetMetadata }},
+	"attach_disk":     {needsCluster: true, handler: (*requestSession).attachDisk},
+	"detach_disk":     {needsCluster: true, handler: func(s *requestSession) any { return s.vmSession().Detach }},
+	"get_disks":       {needsCluster: true, handler: func(s *requestSession) any { return s.vmSession().GetDisks }},
 
-	"create_disk":       {cluster: true, in: func(s *session) any { return s.disks().Create }},
-	"delete_disk":       {cluster: true, in: func(s *session) any { return s.disks().Delete }},
-	"has_disk":          {cluster: true, in: func(s *session) any { return s.disks().Has }},
-	"set_disk_metadata": {cluster: true, in: func(s *session) any { return s.disks().SetMetadata }},
-	"resize_disk":       {cluster: true, in: func(s *session) any { return s.disks().Resize }},
-	"update_disk":       {cluster: true, in: func(s *session) any { return s.disks().Update }},
-	"snapshot_disk":     {cluster: true, in: func(s *session) any { return s.disks().Snapshot }},
-	"delete_snapshot":   {cluster: true, in: func(s *session) any { return s.disks().DeleteSnapshot }},
+	"create_disk":       {needsCluster: true, handler: func(s *requestSession) any { return s.diskSession().Create }},
+	"delete_disk":       {needsCluster: true, handler: func(s *requestSession) any { return s.diskSession().Delete }},
+	"has_disk":          {needsCluster: true, handler: func(s *requestSession) any { return s.diskSession().Has }},
+	"set_disk_metadata": {needsCluster: true, handler: func(s *requestSession) any { return s.diskSession().SetMetadata }},
+	"resize_disk":       {needsCluster: true, handler: func(s *requestSession) any { return s.diskSession().Resize }},
+	"update_disk":       {needsCluster: true, handler: func(s *requestSession) any { return s.diskSession().Update }},
+	"snapshot_disk":     {needsCluster: true, handler: func(s *requestSession) any { return s.diskSession().Snapshot }},
+	"delete_snapshot":   {needsCluster: true, handler: func(s *requestSession) any { return s.diskSession().DeleteSnapshot }},
 
-	"create_network": {cluster: true, in: func(s *session) any { return s.networks().Create }},
-	"delete_network": {cluster: true, in: func(s *session) any { return s.networks().Delete }},
+	"create_network": {needsCluster: true, handler: func(s *requestSession) any { return s.networkSession().Create }},
+	"delete_network": {needsCluster: true, handler: func(s *requestSession) any { return s.networkSession().Delete }},
 }
 
-func (s *session) machines() *machine.Session {
+func (s *requestSession) vmSession() *machine.Session {
 	timeouts := s.config.Timeouts
 	return &machine.Session{Call: s.Call, Options: machine.Options{
 		Agent: s.config.Agent, Network: s.config.Network, Disk: s.config.Disk, Stemcell: s.config.Stemcell, StemcellAPI: s.stemcellAPI,
-		Unschedulable: timeouts.Unschedulable.Duration, AttachTime: timeouts.AttachDisk.Duration,
+		UnschedulableTimeout: timeouts.Unschedulable.Duration, AttachTimeout: timeouts.AttachDisk.Duration,
 	}}
 }
 
-func (s *session) disks() *disk.Session {
-	return &disk.Session{Call: s.Call, Start: s.config.Timeouts.AttachDisk.Duration}
+func (s *requestSession) diskSession() *disk.Session {
+	return &disk.Session{Call: s.Call, StartTimeout: s.config.Timeouts.AttachDisk.Duration}
 }
 
-func (s *session) networks() *network.Session { return &network.Session{Call: s.Call} }
+func (s *requestSession) networkSession() *network.Session { return &network.Session{Call: s.Call} }
 
 // info is the answer to the method of that name.
 type info struct {
@@ -68,15 +68,15 @@ type info struct {
 	StemcellFormats []string `json:"stemcell_formats"`
 }
 
-func describe() (info, error) {
+func getInfo() (info, error) {
 	return info{APIVersion: apiVersion, StemcellFormats: stemcell.Formats()}, nil
 }
 
 // createVM returns the VM's CID, and from version 2 of the API on its networks, as they were sent.
-func (s *session) createVM() any {
+func (s *requestSession) createVM() any {
 	create := func(agentID, stemcellCID string, properties json.RawMessage,
 		networks network.Networks, disks []string, env json.RawMessage) (string, network.Networks, error) {
-		cid, err := s.machines().Create(machine.Request{
+		cid, err := s.vmSession().Create(machine.Request{
 			AgentID: agentID, Stemcell: stemcellCID, Properties: properties, Networks: networks, Disks: disks, Env: env,
 		})
 		return cid, networks, err
@@ -92,12 +92,12 @@ func (s *session) createVM() any {
 }
 
 // attachDisk returns the disk's hint for the agent, from version 2 of the API on.
-func (s *session) attachDisk() any {
+func (s *requestSession) attachDisk() any {
 	if s.version >= 2 {
-		return s.machines().Attach
+		return s.vmSession().Attach
 	}
-	return func(vm, disk string) error {
-		_, err := s.machines().Attach(vm, disk)
+	return func(vmCID, diskCID string) error {
+		_, err := s.vmSession().Attach(vmCID, diskCID)
 		return err
 	}
 }

@@ -11,14 +11,14 @@ import (
 )
 
 var _ = Describe("What nodes pull images by", func() {
-	DescribeTable("is refused with the name of the setting that is wrong", func(content, says string) {
+	DescribeTable("is refused with the name of the setting that is wrong", func(content, message string) {
 		config := DefaultConfig()
 		config.Agent.Mbus = "nats://10.0.0.6:4222"
 		err := call.DecodeStrict("stemcell", []byte(content), &config.Stemcell)
 		if err == nil {
 			err = config.Validate()
 		}
-		Expect(err).To(MatchError(HavePrefix(says)))
+		Expect(err).To(MatchError(HavePrefix(message)))
 	},
 		Entry("a key that there is not", `{"prefetch":{"enable":true}}`, `stemcell: unknown field "prefetch.enable" (did you mean "enabled"?)`),
 		Entry("no truth", `{"prefetch":{"enabled":"yes"}}`, "stemcell.prefetch.enabled: a string is not what belongs there (it takes true or false)"),
@@ -38,7 +38,7 @@ var _ = Describe("What nodes pull images by", func() {
 
 	It("keeps far below the limits of helpers, and has none where they have none", func() {
 		limited := func(limits corev1.ResourceList) corev1.ResourceList {
-			return manifest.Own(frugal(call.PodOptions{HelperLimits: limits}.Equip(manifest.Prefetch{}.Pod()))).Resources.Limits
+			return manifest.OwnContainer(capLimits(call.PodOptions{HelperLimits: limits}.ApplyToHelperPod(manifest.Prefetch{}.Pod()))).Resources.Limits
 		}
 		Expect(limited(nil)).To(BeEmpty())
 		some := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceEphemeralStorage: resource.MustParse("1Gi")}

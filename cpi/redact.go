@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// redacting is a JSON document that is redacted when it is logged, and only then.
-type redacting []byte
+// redactedJSON is a JSON document that is redacted when it is logged, and only then.
+type redactedJSON []byte
 
 // LogValue is the document without its secrets.
-func (d redacting) LogValue() slog.Value { return slog.StringValue(redact(d)) }
+func (d redactedJSON) LogValue() slog.Value { return slog.StringValue(redact(d)) }
 
 // redact returns the document without what must not be in a log: agents' environments, credentials
 // and keys, whatever is below a key that names one.
@@ -29,7 +29,7 @@ func redact(raw []byte) string {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(redacted(document)); err != nil {
+	if err := encoder.Encode(redactValue(document)); err != nil {
 		return "(not loggable)"
 	}
 	return string(bytes.TrimSpace(text.Bytes()))
@@ -38,30 +38,30 @@ func redact(raw []byte) string {
 // secretWords, in a key, mark its value as secret.
 var secretWords = []string{"password", "secret", "token", "private", "credential", "kubeconfig", "mbus", "cert", "key", "env"}
 
-// redacted returns the document with secret values replaced, recursively.
-func redacted(document any) any {
+// redactValue returns the document with secret values replaced, recursively.
+func redactValue(document any) any {
 	switch value := document.(type) {
 	case map[string]any:
 		clean := make(map[string]any, len(value))
 		for key, inner := range value {
-			if secret(key) {
+			if isSecretKey(key) {
 				clean[key] = "<redacted>"
 			} else {
-				clean[key] = redacted(inner)
+				clean[key] = redactValue(inner)
 			}
 		}
 		return clean
 	case []any:
 		clean := make([]any, len(value))
 		for i, inner := range value {
-			clean[i] = redacted(inner)
+			clean[i] = redactValue(inner)
 		}
 		return clean
 	}
 	return document
 }
 
-func secret(key string) bool {
+func isSecretKey(key string) bool {
 	key = strings.ToLower(key)
 	for _, word := range secretWords {
 		if strings.Contains(key, word) {

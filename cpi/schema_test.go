@@ -23,8 +23,8 @@ const (
 	propertiesSchema = "../docs/cloud-properties.schema.json"
 )
 
-// documented are the cloud_properties: what the code takes, and the section of the page about them.
-var documented = []struct {
+// documentedProperties are the cloud_properties: what the code takes, and the section of the page about them.
+var documentedProperties = []struct {
 	name, section string
 	properties    reflect.Type
 	open          bool // other keys are ignored
@@ -37,17 +37,17 @@ var documented = []struct {
 var _ = Describe("The page about cloud_properties", func() {
 	It("has a row for each property, with each key of the project's own hashes, and none for others", func() {
 		page := readPage()
-		for _, each := range documented {
+		for _, entry := range documentedProperties {
 			known := map[string]bool{}
-			for _, field := range fields(each.properties) {
+			for _, field := range jsonFields(entry.properties) {
 				known[field.name] = true
-				row, ok := page[each.section][field.name]
-				Expect(ok).To(BeTrue(), "%s has no row for the property %s of %s", propertiesPage, field.name, each.section)
-				for _, below := range own(field.of) {
-					Expect(row).To(MatchRegexp(`\b`+below.name+`\b`), "the row of %s in %s does not name its key %s", field.name, propertiesPage, below.name)
+				row, ok := page[entry.section][field.name]
+				Expect(ok).To(BeTrue(), "%s has no row for the property %s of %s", propertiesPage, field.name, entry.section)
+				for _, key := range ownKeys(field.goType) {
+					Expect(row).To(MatchRegexp(`\b`+key.name+`\b`), "the row of %s in %s does not name its key %s", field.name, propertiesPage, key.name)
 				}
 			}
-			for key := range page[each.section] {
+			for key := range page[entry.section] {
 				Expect(known).To(HaveKey(key), "%s has a row for %s, which the code does not know", propertiesPage, key)
 			}
 		}
@@ -57,13 +57,13 @@ var _ = Describe("The page about cloud_properties", func() {
 var _ = Describe("The JSON Schema of cloud_properties", func() {
 	It("is what the code takes; UPDATE_GOLDEN=1 writes it", func() {
 		page, definitions := readPage(), map[string]any{}
-		for _, each := range documented {
-			schema := object(each.properties, definitions)
+		for _, entry := range documentedProperties {
+			schema := objectSchema(entry.properties, definitions)
 			for key, property := range schema["properties"].(map[string]any) {
-				property.(map[string]any)["description"] = page[each.section][key]
+				property.(map[string]any)["description"] = page[entry.section][key]
 			}
-			schema["additionalProperties"] = each.open
-			definitions[each.name] = schema
+			schema["additionalProperties"] = entry.open
+			definitions[entry.name] = schema
 		}
 		raw, err := json.MarshalIndent(map[string]any{
 			"$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -108,42 +108,42 @@ func readPage() map[string]map[string]string {
 	return page
 }
 
-type field struct {
-	name string
-	of   reflect.Type
+type jsonField struct {
+	name   string
+	goType reflect.Type
 }
 
-// fields are a struct's, as JSON names them; those of an inlined struct are its own.
-func fields(t reflect.Type) []field {
-	var found []field
-	for field0 := range t.Fields() {
-		name, options, _ := strings.Cut(field0.Tag.Get("json"), ",")
+// jsonFields are a struct's, as JSON names them; those of an inlined struct are its own.
+func jsonFields(t reflect.Type) []jsonField {
+	var found []jsonField
+	for structField := range t.Fields() {
+		name, options, _ := strings.Cut(structField.Tag.Get("json"), ",")
 		switch {
 		case name == "-":
-		case name == "" && (field0.Anonymous || options == "inline"):
-			found = append(found, fields(field0.Type)...)
+		case name == "" && (structField.Anonymous || options == "inline"):
+			found = append(found, jsonFields(structField.Type)...)
 		case name != "":
-			found = append(found, field{name, field0.Type})
+			found = append(found, jsonField{name, structField.Type})
 		}
 	}
 	return found
 }
 
-// own answers the keys of a hash, or of a list of hashes, that is the project's own and not Kubernetes'.
-func own(t reflect.Type) []field {
+// ownKeys answers the keys of a hash, or of a list of hashes, that is the project's own and not Kubernetes'.
+func ownKeys(t reflect.Type) []jsonField {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
 	if t.Kind() != reflect.Struct || !strings.HasPrefix(t.PkgPath(), "bosh-kubernetes-cpi") || t == reflect.TypeFor[machine.Quantity]() {
 		return nil
 	}
-	return fields(t)
+	return jsonFields(t)
 }
 
-func object(t reflect.Type, definitions map[string]any) map[string]any {
+func objectSchema(t reflect.Type, definitions map[string]any) map[string]any {
 	properties := map[string]any{}
-	for _, field := range fields(t) {
-		properties[field.name] = schemaOf(field.of, definitions)
+	for _, field := range jsonFields(t) {
+		properties[field.name] = schemaOf(field.goType, definitions)
 	}
 	return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
 }
@@ -167,7 +167,7 @@ func schemaOf(t reflect.Type, definitions map[string]any) map[string]any {
 		ports := map[string]any{"type": "string", "pattern": "^[0-9]+-[0-9]+$"}
 		return map[string]any{"type": "array", "items": map[string]any{"anyOf": []any{map[string]any{"type": "integer"}, ports, port}}}
 	case reflect.TypeFor[machine.EphemeralDisk]():
-		return map[string]any{"anyOf": []any{numberOrText, object(t, definitions)}}
+		return map[string]any{"anyOf": []any{numberOrText, objectSchema(t, definitions)}}
 	}
 	if values, ok := enumerations[t]; ok {
 		return map[string]any{"enum": values}
@@ -182,7 +182,7 @@ func schemaOf(t reflect.Type, definitions map[string]any) map[string]any {
 	case reflect.Struct:
 		if _, known := definitions[t.Name()]; !known {
 			definitions[t.Name()] = nil // it may contain itself
-			definitions[t.Name()] = object(t, definitions)
+			definitions[t.Name()] = objectSchema(t, definitions)
 		}
 		return map[string]any{"$ref": "#/$defs/" + t.Name()}
 	case reflect.Bool:

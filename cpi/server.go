@@ -52,30 +52,30 @@ func (d *dispatcher) Dispatch(raw []byte) (response []byte) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			log.Error("panic", "cause", cause, "stack", string(debug.Stack()))
-			response = failure(fmt.Sprintf("internal error: %v; its stack is in the CPI's log", cause))
+			response = errorResponse(fmt.Sprintf("internal error: %v; its stack is in the CPI's log", cause))
 		}
 	}()
 
-	var asked request
-	if err := json.Unmarshal(raw, &asked); err != nil {
+	var parsed request
+	if err := json.Unmarshal(raw, &parsed); err != nil {
 		log.Warn("the request is malformed", "error", err)
-		return failure("the request is not one JSON document like {\"method\":\"info\",\"arguments\":[],\"context\":{}}: " + err.Error())
+		return errorResponse("the request is not one JSON document like {\"method\":\"info\",\"arguments\":[],\"context\":{}}: " + err.Error())
 	}
-	log = log.With("method", asked.Method)
-	if asked.Context.RequestID != "" {
-		log = log.With("request_id", asked.Context.RequestID)
+	log = log.With("method", parsed.Method)
+	if parsed.Context.RequestID != "" {
+		log = log.With("request_id", parsed.Context.RequestID)
 	}
-	log.Debug("request", "json", redacting(raw))
+	log.Debug("request", "json", redactedJSON(raw))
 
-	serving := &exchange{ctx: d.ctx, config: d.server.Config, log: log, arguments: asked.Arguments}
-	response = rpc.NewJSONDispatcher(serving, serving, boshlog.NewLogger(boshlog.LevelNone)).Dispatch(raw)
+	handler := &exchange{ctx: d.ctx, config: d.server.Config, log: log, arguments: parsed.Arguments}
+	response = rpc.NewJSONDispatcher(handler, handler, boshlog.NewLogger(boshlog.LevelNone)).Dispatch(raw)
 	took := time.Since(started).Round(time.Millisecond)
-	if serving.failed != nil {
-		log.Warn("failed", "took", took, "error", serving.failed)
+	if handler.err != nil {
+		log.Warn("failed", "took", took, "error", handler.err)
 	} else {
 		log.Info("done", "took", took)
 	}
-	log.Debug("response", "json", redacting(response))
+	log.Debug("response", "json", redactedJSON(response))
 	return response
 }
 
@@ -91,8 +91,8 @@ func (s Server) level() slog.Level {
 	return level
 }
 
-// failure is the response to what never became a call.
-func failure(message string) []byte {
+// errorResponse is the response to what never became a call.
+func errorResponse(message string) []byte {
 	raw, err := json.Marshal(rpc.Response{Error: &rpc.ResponseError{Type: string(call.CPIError), Message: message}})
 	if err != nil {
 		panic(err) // strings alone cannot fail to serialize

@@ -13,13 +13,13 @@ import (
 	"bosh-kubernetes-cpi/stemcell"
 )
 
-func (s *session) stemcells() stemcell.Store {
+func (s *requestSession) stemcellStore() stemcell.Store {
 	return stemcell.Store{Options: s.config.Stemcell, Log: s.Log}
 }
 
 // createStemcell returns the reference of the image that a light stemcell names, or pushes a heavy
 // one's. No request is sent to the cluster unless nodes are to pull the image already.
-func (s *session) createStemcell(image string, properties json.RawMessage) (string, error) {
+func (s *requestSession) createStemcell(image string, properties json.RawMessage) (string, error) {
 	var named stemcell.Properties
 	if err := json.Unmarshal(properties, &named); err != nil {
 		return "", call.Invalid("cloud_properties: %w", err)
@@ -27,33 +27,33 @@ func (s *session) createStemcell(image string, properties json.RawMessage) (stri
 	if err := s.checkStemcellAPI(); err != nil {
 		return "", err
 	}
-	if named.Light() {
-		cid, err := s.stemcells().Pin(s.Ctx, named)
+	if named.IsLight() {
+		cid, err := s.stemcellStore().Pin(s.Ctx, named)
 		if err != nil {
 			return "", stemcellError(err)
 		}
-		return cid, s.prefetch(cid)
+		return cid, s.ensurePrefetch(cid)
 	}
 	if err := checkImage(image); err != nil {
 		return "", err
 	}
-	if err := s.admitPrefetch(); err != nil {
+	if err := s.dryRunPrefetch(); err != nil {
 		return "", err
 	}
-	cid, err := s.stemcells().Push(s.Ctx, image, named, map[string]string{manifest.LabelDirector: s.Director})
+	cid, err := s.stemcellStore().Push(s.Ctx, image, named, map[string]string{manifest.LabelDirector: s.Director})
 	if err != nil {
 		return "", stemcellError(err)
 	}
-	return cid, s.prefetch(cid) // if this fails, the image waits for the repeated call, which does not push it again
+	return cid, s.ensurePrefetch(cid) // if this fails, the image waits for the repeated call, which does not push it again
 }
 
 // checkImage refuses a stemcell that neither names an image nor brings one.
 func checkImage(path string) error {
-	found, err := os.Stat(path)
+	stat, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return call.Invalid("the stemcell's image cannot be read, and its cloud_properties name none (image_reference): %w", err)
-	case found.Size() == 0:
+	case stat.Size() == 0:
 		return call.Invalid("cloud_properties.image_reference is missing: the stemcell's image is empty, as in a light stemcell, " +
 			"but its cloud_properties name no container image (image_reference and digest, or image)")
 	}
@@ -61,7 +61,7 @@ func checkImage(path string) error {
 }
 
 // checkStemcellAPI refuses a stemcell whose agent cannot be told of disks while it runs.
-func (s *session) checkStemcellAPI() error {
+func (s *requestSession) checkStemcellAPI() error {
 	if s.stemcellAPI == nil {
 		return nil
 	}
@@ -88,15 +88,15 @@ func stemcellError(err error) error {
 // deleteStemcell removes the image that the CPI pushed, unless a VM uses it: its node may have to pull
 // it again. A light stemcell's image is not the CPI's, and its registry is left alone. Nodes that keep the image, of either
 // kind, do so no longer.
-func (s *session) deleteStemcell(cid string) error {
-	if !stemcell.Heavy(cid) {
-		return s.endPrefetch(cid)
+func (s *requestSession) deleteStemcell(cid string) error {
+	if !stemcell.IsHeavy(cid) {
+		return s.deletePrefetch(cid)
 	}
-	if err := s.connect(); err != nil {
+	if err := s.ensureClient(); err != nil {
 		return err
 	}
-	machines := kube.Selection{Labels: manifest.LabelRole + "=" + manifest.RoleVM}
-	user, used, err := s.Pods.Find(s.Ctx, machines, func(pod *corev1.Pod) bool {
+	selection := kube.Selection{Labels: manifest.LabelRole + "=" + manifest.RoleVM}
+	user, used, err := s.Pods.Find(s.Ctx, selection, func(pod *corev1.Pod) bool {
 		return stemcell.SameImage(pod.Annotations[manifest.AnnotationStemcell], cid)
 	})
 	switch {
@@ -105,8 +105,8 @@ func (s *session) deleteStemcell(cid string) error {
 	case used:
 		return call.CloudError.Errorf("stemcell %s is in use by VM %s: delete or recreate that VM first", cid, user.Name)
 	}
-	if err := s.endPrefetch(cid); err != nil {
+	if err := s.deletePrefetch(cid); err != nil {
 		return err
 	}
-	return stemcellError(s.stemcells().Delete(s.Ctx, cid))
+	return stemcellError(s.stemcellStore().Delete(s.Ctx, cid))
 }

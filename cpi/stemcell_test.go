@@ -22,8 +22,8 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// noCluster is a kubeconfig for which nobody answers: none of these calls asks the cluster.
-const noCluster = `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+// unreachableKubeconfig is a kubeconfig for which nobody answers: none of these calls asks the cluster.
+const unreachableKubeconfig = `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
 	"users": [{"name": "u", "user": {}}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "bosh"}}]}`
 
 type answer struct {
@@ -38,12 +38,12 @@ var _ = Describe("Stemcells on the wire", func() {
 		log      *bytes.Buffer
 	)
 	BeforeEach(func() {
-		registry = stemcells.New(false)
+		registry = stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		log = &bytes.Buffer{}
 		config = cpi.DefaultConfig()
 		config.Agent.Mbus = "nats://nats.test:4222"
-		config.Kubernetes.Kubeconfig = noCluster
+		config.Kubernetes.Kubeconfig = unreachableKubeconfig
 		config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", Insecure: true}
 	})
 	call := func(ctx context.Context, method, more string, arguments ...any) answer {
@@ -59,10 +59,10 @@ var _ = Describe("Stemcells on the wire", func() {
 	}
 	properties := map[string]string{"name": "bosh-warden-boshlite-ubuntu-jammy-go_agent", "version": "1.10", "infrastructure": "warden"}
 	// uploaded is what the director does with a stemcell tarball before it calls create_stemcell.
-	uploaded := func(tarball string) (string, map[string]any) {
+	extractAsDirector := func(tarball string) (string, map[string]any) {
 		path := filepath.Join(GinkgoT().TempDir(), "image")
 		var manifest stemcell.Manifest
-		for name, content := range unpacked(tarball) {
+		for name, content := range readTarball(tarball) {
 			switch name {
 			case "image":
 				Expect(os.WriteFile(path, content, 0o600)).To(Succeed())
@@ -78,10 +78,10 @@ var _ = Describe("Stemcells on the wire", func() {
 		Expect(json.Unmarshal(raw, &sent)).To(Succeed())
 		return path, sent
 	}
-	heavy := func(ctx context.Context) string {
+	createHeavyStemcell := func(ctx context.Context) string {
 		tarball := filepath.Join(GinkgoT().TempDir(), "stemcell.tgz")
 		stemcells.Tarball(tarball, stemcells.Jammy.Image(), nil)
-		path, sent := uploaded(tarball)
+		path, sent := extractAsDirector(tarball)
 		got := call(ctx, "create_stemcell", "", path, sent)
 		Expect(got.Error).To(BeNil())
 		return got.Result.(string)
@@ -93,9 +93,9 @@ var _ = Describe("Stemcells on the wire", func() {
 	})
 
 	It("pushes the same stemcell once and answers the same CID", func(ctx SpecContext) {
-		first := heavy(ctx)
-		Expect(heavy(ctx)).To(Equal(first))
-		Expect(registry.Uploads()).To(HaveEach(1))
+		first := createHeavyStemcell(ctx)
+		Expect(createHeavyStemcell(ctx)).To(Equal(first))
+		Expect(registry.UploadCounts()).To(HaveEach(1))
 		Expect(log.String()).To(ContainSubstring("pushing the stemcell's image"))
 	})
 
@@ -115,12 +115,12 @@ var _ = Describe("Stemcells on the wire", func() {
 
 	It("takes another registry from a cpi-config, without this one's credentials", func(ctx SpecContext) {
 		config.Stemcell.Registry.Username, config.Stemcell.Registry.Password = "bosh", "sesame"
-		other := stemcells.New(false)
+		other := stemcells.NewRegistry(false)
 		DeferCleanup(other.Close)
 		image := filepath.Join(GinkgoT().TempDir(), "image")
 		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
 		more := fmt.Sprintf(`,"stemcell":{"registry":{"repository":"%s/theirs","insecure":true}}`, other.Host())
-		other.FailWith(func(_ http.ResponseWriter, request *http.Request) bool {
+		other.SetFault(func(_ http.ResponseWriter, request *http.Request) bool {
 			Expect(request.Header).NotTo(HaveKey("Authorization"))
 			return false
 		})
@@ -128,25 +128,25 @@ var _ = Describe("Stemcells on the wire", func() {
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
-	DescribeTable("tells what the registry's trouble is, what to do, and its type", func(ctx SpecContext, trouble func(), kind, says string) {
-		trouble()
+	DescribeTable("tells what the registry's trouble is, what to do, and its type", func(ctx SpecContext, fault func(), kind, message string) {
+		fault()
 		image := filepath.Join(GinkgoT().TempDir(), "image")
 		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
 		got := call(ctx, "create_stemcell", "", image, properties)
 		Expect(got.Error.Type).To(Equal("Bosh::Clouds::" + kind))
-		Expect(got.Error.Message).To(And(HavePrefix("push the stemcell's image to "+config.Stemcell.Registry.Repository+": "), ContainSubstring(says)))
-		Expect(registry.Manifests()).To(BeZero())
+		Expect(got.Error.Message).To(And(HavePrefix("push the stemcell's image to "+config.Stemcell.Registry.Repository+": "), ContainSubstring(message)))
+		Expect(registry.CountManifests()).To(BeZero())
 	},
-		Entry("full", func() { registry.FailWith(stemcells.RefuseAll(http.MethodPatch, 507, "X")) },
+		Entry("full", func() { registry.SetFault(stemcells.RejectMethod(http.MethodPatch, 507, "X")) },
 			"NoDiskSpace", "is full: free space there (delete images, run its garbage collection) and repeat"),
-		Entry("denied", func() { registry.FailWith(stemcells.RefuseAll(http.MethodPost, 403, "X")) },
+		Entry("denied", func() { registry.SetFault(stemcells.RejectMethod(http.MethodPost, 403, "X")) },
 			"CloudError", "denies it: give the account of stemcell.registry the right to pull, push and delete in that repository"),
 		Entry("wrong credentials", func() { registry.Username, registry.Password = "bosh", "sesame" },
 			"CloudError", "does not accept the credentials: check stemcell.registry.username and password, or token"),
-		Entry("failing in the middle of the upload", func() { registry.FailWith(stemcells.BreakUploads(1000)) },
+		Entry("failing in the middle of the upload", func() { registry.SetFault(stemcells.BreakUploads(1000)) },
 			"CloudError", "breaks off, also when tried again (check the network and the proxies between, and the registry's log, and repeat)"),
 		Entry("another authority's certificate", func() {
-			registry = stemcells.New(true)
+			registry = stemcells.NewRegistry(true)
 			DeferCleanup(registry.Close)
 			stranger, _, err := stemcells.SelfSigned()
 			Expect(err).NotTo(HaveOccurred())
@@ -159,13 +159,13 @@ var _ = Describe("Stemcells on the wire", func() {
 	damaged := stemcells.Jammy.Image()
 	damaged[len(damaged)/2] ^= 0xff
 
-	DescribeTable("refuses a stemcell that cannot be", func(ctx SpecContext, content []byte, more, says string) {
+	DescribeTable("refuses a stemcell that cannot be", func(ctx SpecContext, content []byte, more, message string) {
 		image := filepath.Join(GinkgoT().TempDir(), "image")
 		Expect(os.WriteFile(image, content, 0o600)).To(Succeed())
 		got := call(ctx, "create_stemcell", more, image, properties)
 		Expect(got.Error.Type).To(Equal("Bosh::Clouds::CpiError"))
-		Expect(got.Error.Message).To(ContainSubstring(says))
-		Expect(registry.Manifests()).To(BeZero())
+		Expect(got.Error.Message).To(ContainSubstring(message))
+		Expect(registry.CountManifests()).To(BeZero())
 	},
 		Entry("empty, naming no image", nil, "", "cloud_properties.image_reference is missing"),
 		Entry("cut short", stemcells.Jammy.Image()[:5000], "", "is cut short: download the stemcell again and compare its sha1"),
@@ -180,8 +180,8 @@ var _ = Describe("Stemcells on the wire", func() {
 	})
 })
 
-// unpacked are the files of a stemcell tarball.
-func unpacked(path string) map[string][]byte {
+// readTarball are the files of a stemcell tarball.
+func readTarball(path string) map[string][]byte {
 	file, err := os.Open(path)
 	Expect(err).NotTo(HaveOccurred())
 	defer file.Close()

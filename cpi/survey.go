@@ -14,69 +14,69 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// survey is all that a director has in the namespace, but for its disks.
-type survey struct {
+// inventory is all that a director has in the namespace, but for its disks.
+type inventory struct {
 	pods     []*corev1.Pod
 	services []*corev1.Service
-	budgets  []*policyv1.PodDisruptionBudget
-	// templates are those of machines that are made again for each disk
-	templates []*corev1.PodTemplate
-	copies    []*corev1.PersistentVolumeClaim // for disks that update_disk copies, as long as they are not proven
-	used      []*corev1.PersistentVolumeClaim // disks that have an owner
-	// unfinished are snapshots that no call has answered with
-	unfinished []*extension.VolumeSnapshot
-	// prefetching have nodes keep stemcells' images, where that is not wanted any more
-	prefetching []*extension.DaemonSet
+	pdbs     []*policyv1.PodDisruptionBudget
+	// podTemplates are those of machines that are made again for each disk
+	podTemplates     []*corev1.PodTemplate
+	incompleteCopies []*corev1.PersistentVolumeClaim // for disks that update_disk copies, as long as they are not proven
+	ownedDisks       []*corev1.PersistentVolumeClaim // disks that have an owner
+	// unfinishedSnapshots are snapshots that no call has answered with
+	unfinishedSnapshots []*extension.VolumeSnapshot
+	// obsoletePrefetches have nodes keep stemcells' images, where that is not wanted any more
+	obsoletePrefetches []*extension.DaemonSet
 }
 
-// survey lists the Pods after what is there for them, which was made after them; and likewise what the
+// listInventory lists the Pods after what is there for them, which was made after them; and likewise what the
 // Pods themselves were made from.
-func (c Collector) survey(ctx context.Context, cluster *kube.Client) (survey, error) {
-	which := kube.Selection{Labels: manifest.OfDirector(c.Director)}
-	services, err := cluster.Services.List(ctx, which)
+func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inventory, error) {
+	selection := kube.Selection{Labels: manifest.DirectorSelector(c.Director)}
+	services, err := cluster.Services.List(ctx, selection)
 	if err != nil {
-		return survey{}, err
+		return inventory{}, err
 	}
-	client, err := cluster.Budgets()
+	client, err := cluster.PodDisruptionBudgets()
 	if err != nil {
-		return survey{}, err
+		return inventory{}, err
 	}
-	budgets, err := client.List(ctx, which)
+	pdbs, err := client.List(ctx, selection)
 	if err != nil {
-		return survey{}, err
+		return inventory{}, err
 	}
-	copies, err := cluster.Claims.List(ctx, kube.Selection{Labels: which.Labels + "," + manifest.LabelCopy + "=" + manifest.CopyUnproven})
+	copies, err := cluster.PVCs.List(ctx, kube.Selection{Labels: selection.Labels + "," + manifest.LabelCopy + "=" + manifest.CopyIncomplete})
 	if err != nil {
-		return survey{}, err
+		return inventory{}, err
 	}
-	disks, err := cluster.Claims.List(ctx, kube.Selection{Labels: which.Labels + "," + manifest.LabelRole + "=" + manifest.RoleDisk})
+	disks, err := cluster.PVCs.List(ctx, kube.Selection{Labels: selection.Labels + "," + manifest.LabelRole + "=" + manifest.RoleDisk})
 	if err != nil {
-		return survey{}, err
+		return inventory{}, err
 	}
 	used := slices.DeleteFunc(disks.Items, func(pvc *corev1.PersistentVolumeClaim) bool {
 		owner, _ := manifest.DiskOwnerOf(pvc)
 		return owner == manifest.DiskOwner{}
 	})
-	unfinished, err := unfinishedSnapshots(ctx, cluster, which.Labels)
+	unfinished, err := listUnfinishedSnapshots(ctx, cluster, selection.Labels)
 	if err != nil {
-		return survey{}, err
+		return inventory{}, err
 	}
-	prefetching, err := c.prefetching(ctx, cluster, which.Labels)
+	prefetching, err := c.listObsoletePrefetches(ctx, cluster, selection.Labels)
 	if err != nil {
-		return survey{}, err
+		return inventory{}, err
 	}
-	pods, err := cluster.Pods.List(ctx, which)
+	pods, err := cluster.Pods.List(ctx, selection)
 	if err != nil {
-		return survey{}, err
+		return inventory{}, err
 	}
-	templates, err := cluster.Templates.List(ctx, which)
-	return survey{pods.Items, services.Items, budgets.Items, templates.Items, copies.Items, used, unfinished, prefetching}, err
+	templates, err := cluster.PodTemplates.List(ctx, selection)
+	return inventory{pods.Items, services.Items, pdbs.Items, templates.Items, copies.Items, used, unfinished, prefetching}, err
 }
 
-// prefetching are none where the setting is on: which stemcells there are, the director alone knows. Nor are there any where the
+// listObsoletePrefetches are none where the setting is on: which stemcells there are, the director alone knows. Nor are there any where the
 // CPI was given no right to them (rbac-prefetch.yaml).
-func (c Collector) prefetching(ctx context.Context, cluster *kube.Client, ofDirector string) ([]*extension.DaemonSet, error) {
-	if c.Assumed || c.Config.Stemcell.Prefetch.Enabled {
+func (c Collector) listObsoletePrefetches(ctx context.Context, cluster *kube.Client, ofDirector string) ([]*extension.DaemonSet, error) {
+	if c.ConfigAssumed || c.Config.Stemcell.Prefetch.Enabled {
 		return nil, nil
 	}
 	client, err := cluster.DaemonSets()
@@ -90,9 +90,9 @@ func (c Collector) prefetching(ctx context.Context, cluster *kube.Client, ofDire
 	return found.Items, err
 }
 
-// unfinishedSnapshots are none where the cluster takes none, or the CPI was given no right to any (rbac.yaml).
-func unfinishedSnapshots(ctx context.Context, cluster *kube.Client, ofDirector string) ([]*extension.VolumeSnapshot, error) {
-	client, err := cluster.Snapshots()
+// listUnfinishedSnapshots are none where the cluster takes none, or the CPI was given no right to any (rbac.yaml).
+func listUnfinishedSnapshots(ctx context.Context, cluster *kube.Client, ofDirector string) ([]*extension.VolumeSnapshot, error) {
+	client, err := cluster.VolumeSnapshots()
 	if err != nil {
 		return nil, err
 	}
@@ -103,27 +103,27 @@ func unfinishedSnapshots(ctx context.Context, cluster *kube.Client, ofDirector s
 	return found.Items, err
 }
 
-// namedPod reports that a set_vm_metadata has named the Pod, and not yet what it was made from.
-func (s survey) namedPod(template *corev1.PodTemplate) bool {
-	return slices.ContainsFunc(s.pods, func(pod *corev1.Pod) bool {
-		return kube.OwnedBy(pod, template.UID) && manifest.Named(pod.Annotations)
+// hasNamedPod reports that a set_vm_metadata has named the Pod, and not yet what it was made from.
+func (inv inventory) hasNamedPod(template *corev1.PodTemplate) bool {
+	return slices.ContainsFunc(inv.pods, func(pod *corev1.Pod) bool {
+		return kube.OwnedBy(pod, template.UID) && manifest.HasMetadata(pod.Annotations)
 	})
 }
 
-// machines are the Pods of all VMs, those that are about to be made again included.
-func (s survey) machines() []*corev1.Pod {
-	machines := call.Machines(s.pods)
-	for _, template := range s.templates {
-		if !slices.ContainsFunc(machines, func(pod *corev1.Pod) bool { return kube.OwnedBy(pod, template.UID) }) {
-			machines = append(machines, manifest.Machine(template, ""))
+// vmPods are the Pods of all VMs, those that are about to be made again included.
+func (inv inventory) vmPods() []*corev1.Pod {
+	vmPods := call.VMPods(inv.pods)
+	for _, template := range inv.podTemplates {
+		if !slices.ContainsFunc(vmPods, func(pod *corev1.Pod) bool { return kube.OwnedBy(pod, template.UID) }) {
+			vmPods = append(vmPods, manifest.PodFromTemplate(template, ""))
 		}
 	}
-	return machines
+	return vmPods
 }
 
-// pod returns the Pod of this name, or nil.
-func (s survey) pod(name string) *corev1.Pod {
-	for _, pod := range s.pods {
+// findPod returns the Pod of this name, or nil.
+func (inv inventory) findPod(name string) *corev1.Pod {
+	for _, pod := range inv.pods {
 		if pod.Name == name {
 			return pod
 		}
@@ -131,44 +131,44 @@ func (s survey) pod(name string) *corev1.Pod {
 	return nil
 }
 
-// owns reports whether the Pod is the owner of its disk.
-func (s survey) owns(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(s.used, func(pvc *corev1.PersistentVolumeClaim) bool {
+// ownsDisk reports whether the Pod is the owner of its disk.
+func (inv inventory) ownsDisk(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(inv.ownedDisks, func(pvc *corev1.PersistentVolumeClaim) bool {
 		owner, _ := manifest.DiskOwnerOf(pvc)
 		return owner.Pod == pod.UID
 	})
 }
 
-// machine returns the Pod of this VM, or the one that would be created for it; nil if there is no such VM.
-func (s survey) machine(vm string) *corev1.Pod {
-	for _, pod := range s.machines() {
-		if pod.Name == vm {
+// findVMPod returns the Pod of this VM, or the one that would be created for it; nil if there is no such VM.
+func (inv inventory) findVMPod(vmCID string) *corev1.Pod {
+	for _, pod := range inv.vmPods() {
+		if pod.Name == vmCID {
 			return pod
 		}
 	}
 	return nil
 }
 
-func (s survey) hasOwner(pod *corev1.Pod) bool {
-	for _, other := range s.pods {
+func (inv inventory) hasOwner(pod *corev1.Pod) bool {
+	for _, other := range inv.pods {
 		if kube.OwnedBy(pod, other.UID) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(s.templates, func(template *corev1.PodTemplate) bool { return kube.OwnedBy(pod, template.UID) })
+	return slices.ContainsFunc(inv.podTemplates, func(template *corev1.PodTemplate) bool { return kube.OwnedBy(pod, template.UID) })
 }
 
-func (s survey) anyBehind(service string) bool {
-	for _, pod := range s.machines() {
-		if manifest.Behind(service, pod) {
+func (inv inventory) hasVMBehind(service string) bool {
+	for _, pod := range inv.vmPods() {
+		if manifest.IsBehindService(service, pod) {
 			return true
 		}
 	}
 	return false
 }
 
-func (s survey) members(group string) (members []*corev1.Pod) {
-	for _, pod := range s.machines() {
+func (inv inventory) members(group string) (members []*corev1.Pod) {
+	for _, pod := range inv.vmPods() {
 		if pod.Labels[manifest.LabelGroup] == group {
 			members = append(members, pod)
 		}

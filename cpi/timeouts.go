@@ -52,7 +52,7 @@ func (t timeout) boundsCalls() bool { return t.key != keyRequest && t.key != key
 // the page about the configuration are checked against it.
 func (t *Timeouts) table() []timeout {
 	return []timeout{
-		{keyRequest, &t.Request, kube.DefaultPatience},
+		{keyRequest, &t.Request, kube.DefaultRetryTimeout},
 		{"create_stemcell", &t.CreateStemcell, 30 * time.Minute},
 		{"create_vm", &t.CreateVM, 15 * time.Minute},
 		{keyUnschedulable, &t.Unschedulable, 5 * time.Minute},
@@ -94,8 +94,8 @@ func (t Timeouts) longest() (longest time.Duration) {
 	return longest
 }
 
-// of returns how long the method may take.
-func (t Timeouts) of(method string) time.Duration {
+// forMethod returns how long the method may take.
+func (t Timeouts) forMethod(method string) time.Duration {
 	for _, row := range t.table() {
 		if row.key == method && row.boundsCalls() {
 			return row.value.Duration

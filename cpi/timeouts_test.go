@@ -14,17 +14,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// zeros are what time.Duration writes and an operator leaves out: 2h0m0s is 2h.
-var zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
+// trailingZeroUnits are what time.Duration writes and an operator leaves out: 2h0m0s is 2h.
+var trailingZeroUnits = regexp.MustCompile(`([hm])(?:0m)?0s$`)
 
-// defaults are the timeouts of the table, as operators write them.
-func defaults() map[string]string {
+// timeoutDefaults are the timeouts of the table, as operators write them.
+func timeoutDefaults() map[string]string {
 	var t Timeouts
-	said := map[string]string{}
+	texts := map[string]string{}
 	for _, row := range t.table() {
-		said[row.key] = zeros.ReplaceAllString(row.fallback.String(), "$1")
+		texts[row.key] = trailingZeroUnits.ReplaceAllString(row.fallback.String(), "$1")
 	}
-	return said
+	return texts
 }
 
 var _ = Describe("The table of timeouts", func() {
@@ -37,17 +37,17 @@ var _ = Describe("The table of timeouts", func() {
 
 	It("has a row for each timeout of the configuration, and the methods that it names are known", func() {
 		var keys []string
-		for _, field := range fields(reflect.TypeFor[Timeouts]()) {
+		for _, field := range jsonFields(reflect.TypeFor[Timeouts]()) {
 			keys = append(keys, field.name)
 		}
 		Expect(keys).To(ConsistOf("unschedulable", "request", "create_stemcell", "create_vm", "delete_vm", "attach_disk", "detach_disk", "update_disk", "other"))
-		for key := range defaults() {
+		for key := range timeoutDefaults() {
 			Expect(keys).To(ContainElement(key))
 			if !slices.Contains([]string{keyRequest, keyUnschedulable, keyOther}, key) {
 				Expect(methods).To(HaveKey(key))
 			}
 		}
-		Expect(defaults()).To(HaveLen(len(keys)))
+		Expect(timeoutDefaults()).To(HaveLen(len(keys)))
 	})
 
 	It("is what the job's spec has for defaults", func() {
@@ -63,7 +63,7 @@ var _ = Describe("The table of timeouts", func() {
 				found[key], _ = property.Default.(string)
 			}
 		}
-		Expect(found).To(Equal(defaults()))
+		Expect(found).To(Equal(timeoutDefaults()))
 	})
 
 	It("is what the job's template writes into cpi.json", func() {
@@ -71,7 +71,7 @@ var _ = Describe("The table of timeouts", func() {
 			FindStringSubmatch(read("../jobs/kubernetes_cpi/templates/cpi.json.erb"))
 		Expect(list).NotTo(BeNil())
 		var keys []string
-		for key := range defaults() {
+		for key := range timeoutDefaults() {
 			keys = append(keys, key)
 		}
 		Expect(strings.Fields(list[1])).To(ConsistOf(keys))
@@ -83,15 +83,15 @@ var _ = Describe("The table of timeouts", func() {
 		for _, row := range rows {
 			found[row[1]] = row[2]
 		}
-		Expect(found).To(Equal(defaults()))
+		Expect(found).To(Equal(timeoutDefaults()))
 	})
 
 	It("gives a method without a row the time of others, and a method of the name request no other", func() {
 		t := defaultTimeouts()
 		t.Other = metav1.Duration{Duration: 7 * time.Second}
-		Expect(t.of("has_vm")).To(Equal(7 * time.Second))
-		Expect(t.of("request")).To(Equal(7 * time.Second))
-		Expect(t.of("create_vm")).To(Equal(15 * time.Minute))
+		Expect(t.forMethod("has_vm")).To(Equal(7 * time.Second))
+		Expect(t.forMethod("request")).To(Equal(7 * time.Second))
+		Expect(t.forMethod("create_vm")).To(Equal(15 * time.Minute))
 	})
 
 	It("knows the time after which no call is at work any more, whatever requests may take", func() {

@@ -19,8 +19,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// sample are arguments as the director sends them, for each method.
-var sample = map[string]string{
+// sampleArguments are arguments as the director sends them, for each method.
+var sampleArguments = map[string]string{
 	"info":                          `[]`,
 	"create_stemcell":               `["/dev/null", {"image_reference": "registry.example.com/stemcell@sha256:` + strings.Repeat("0", 64) + `"}]`,
 	"delete_stemcell":               `["registry.example.com/stemcell@sha256:` + strings.Repeat("0", 64) + `"]`,
@@ -45,19 +45,19 @@ var sample = map[string]string{
 	"delete_network":                `["bosh-pool-10-9-0-0-16"]`,
 }
 
-// wired is a CPI whose API server's port nobody listens at.
-type wired struct {
+// unreachableCPI is a CPI whose API server's port nobody listens at.
+type unreachableCPI struct {
 	config Config
 	broken error // in the operator's configuration
 	log    bytes.Buffer
 }
 
-func unreachable() *wired {
+func newUnreachableCPI() *unreachableCPI {
 	GinkgoHelper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
 	Expect(listener.Close()).To(Succeed())
-	w := &wired{config: DefaultConfig()}
+	w := &unreachableCPI{config: DefaultConfig()}
 	w.config.Agent.Mbus = "nats://nats.test:4222"
 	w.config.Timeouts.Request = metav1.Duration{Duration: time.Millisecond}
 	w.config.Kubernetes = kube.Options{Namespace: "bosh", Kubeconfig: fmt.Sprintf(`
@@ -74,17 +74,17 @@ users: [{name: u, user: {token: SECRET}}]`, listener.Addr())}
 type response struct {
 	Result json.RawMessage `json:"result"`
 	Error  *struct {
-		Type    call.Kind `json:"type"`
-		Message string    `json:"message"`
-		Retry   *bool     `json:"ok_to_retry"`
+		Type    call.ErrorKind `json:"type"`
+		Message string         `json:"message"`
+		Retry   *bool          `json:"ok_to_retry"`
 	} `json:"error"`
 	Log *string `json:"log"`
 }
 
 // send returns the response to the request; more is added to it at its top level.
-func (w *wired) send(method, arguments, more string) response {
+func (w *unreachableCPI) send(method, arguments, extra string) response {
 	GinkgoHelper()
-	request := fmt.Sprintf(`{"method":%q,"arguments":%s,"context":{"director_uuid":"d-1"}%s}`, method, arguments, more)
+	request := fmt.Sprintf(`{"method":%q,"arguments":%s,"context":{"director_uuid":"d-1"}%s}`, method, arguments, extra)
 	server := Server{Config: func() (Config, error) { return w.config, w.broken }, Log: &w.log}
 	var out bytes.Buffer
 	Expect(server.Serve(context.Background(), strings.NewReader(request), &out)).To(Succeed())
@@ -100,21 +100,21 @@ func (w *wired) send(method, arguments, more string) response {
 	return got
 }
 
-// serving adds a method to the table for as long as the spec runs.
-func serving(name string, function any) {
-	methods[name] = method{in: func(*session) any { return function }}
+// registerMethod adds a method to the table for as long as the spec runs.
+func registerMethod(name string, function any) {
+	methods[name] = method{handler: func(*requestSession) any { return function }}
 	DeferCleanup(func() { delete(methods, name) })
 }
 
 var _ = Describe("On the wire", func() {
 	It("there is a sample of each method", func() {
 		for name := range methods {
-			Expect(sample).To(HaveKey(name))
+			Expect(sampleArguments).To(HaveKey(name))
 		}
-		Expect(sample).To(HaveLen(len(methods)))
+		Expect(sampleArguments).To(HaveLen(len(methods)))
 	})
 
-	for name, arguments := range sample {
+	for name, arguments := range sampleArguments {
 		Describe(name, func() {
 			It("says which argument is too many, and which is missing", func() {
 				var given []json.RawMessage
@@ -125,14 +125,14 @@ var _ = Describe("On the wire", func() {
 					if string(raw) == "[]" && len(given) == 0 {
 						continue
 					}
-					got := unreachable().send(name, string(raw), "")
+					got := newUnreachableCPI().send(name, string(raw), "")
 					Expect(got.Error.Type).To(Equal(call.CPIError))
 					Expect(got.Error.Message).To(ContainSubstring("takes %d arguments", len(given)))
 				}
 			})
 
 			It("is refused for a version of the API that is not known yet, and with a broken configuration", func() {
-				w := unreachable()
+				w := newUnreachableCPI()
 				got := w.send(name, arguments, `,"api_version":3`)
 				Expect(got.Error.Type).To(Equal(call.CPIError))
 				Expect(got.Error.Message).To(ContainSubstring("api_version 3"))
@@ -144,8 +144,8 @@ var _ = Describe("On the wire", func() {
 
 			It("needs the API server, and says that it cannot be reached, or needs none", func() {
 				for _, version := range []string{"", `,"api_version":2`} {
-					got := unreachable().send(name, arguments, version)
-					if !methods[name].cluster {
+					got := newUnreachableCPI().send(name, arguments, version)
+					if !methods[name].needsCluster {
 						Expect(got.Error).To(BeNil())
 						continue
 					}
@@ -158,14 +158,14 @@ var _ = Describe("On the wire", func() {
 	}
 
 	DescribeTable("each kind of error leaves with its name, however it is wrapped",
-		func(kind call.Kind) {
+		func(kind call.ErrorKind) {
 			for _, wrapped := range []error{
 				kind.Errorf("the cause"),
 				fmt.Errorf("more: %w", kind.Errorf("the cause")),
 				errors.Join(kind.Errorf("the cause"), call.DiskNotFound.Errorf("of the undo")),
 			} {
-				serving("test_error", func() error { return wrapped })
-				got := unreachable().send("test_error", "[]", "")
+				registerMethod("test_error", func() error { return wrapped })
+				got := newUnreachableCPI().send("test_error", "[]", "")
 				Expect(got.Error.Type).To(Equal(kind))
 				Expect(got.Error.Message).To(ContainSubstring("the cause"))
 				Expect(*got.Error.Retry).To(BeFalse())
@@ -177,11 +177,11 @@ var _ = Describe("On the wire", func() {
 	)
 
 	DescribeTable("an error of the cluster's leaves as a CloudError with what to do",
-		func(kind error, says string) {
-			serving("test_error", func() error { return &kube.Error{Action: "get Pod bosh/a", Kind: kind, Err: errors.New("words")} })
-			got := unreachable().send("test_error", "[]", "")
+		func(kind error, message string) {
+			registerMethod("test_error", func() error { return &kube.Error{Action: "get Pod bosh/a", Kind: kind, Err: errors.New("words")} })
+			got := newUnreachableCPI().send("test_error", "[]", "")
 			Expect(got.Error.Type).To(Equal(call.CloudError))
-			Expect(got.Error.Message).To(And(ContainSubstring(says), ContainSubstring("get Pod bosh/a: words")))
+			Expect(got.Error.Message).To(And(ContainSubstring(message), ContainSubstring("get Pod bosh/a: words")))
 		},
 		Entry("unreachable", kube.ErrUnreachable, "check kubernetes.kubeconfig"),
 		Entry("not served", kube.ErrNotServed, "proxies before it"),
@@ -193,25 +193,25 @@ var _ = Describe("On the wire", func() {
 	)
 
 	It("a create_vm that may be tried again says so", func() {
-		serving("test_error", func() error { return call.VMCreationFailed.Wrap(errors.New("x"), true) })
-		Expect(*unreachable().send("test_error", "[]", "").Error.Retry).To(BeTrue())
+		registerMethod("test_error", func() error { return call.VMCreationFailed.Wrap(errors.New("x"), true) })
+		Expect(*newUnreachableCPI().send("test_error", "[]", "").Error.Retry).To(BeTrue())
 	})
 
 	It("a method without a result answers null, one with several a list", func() {
-		serving("test_none", func() error { return nil })
-		serving("test_two", func() (string, int, error) { return "a", 2, nil })
-		Expect(unreachable().send("test_none", "[]", "").Result).To(MatchJSON("null"))
-		Expect(unreachable().send("test_two", "[]", "").Result).To(MatchJSON(`["a", 2]`))
+		registerMethod("test_none", func() error { return nil })
+		registerMethod("test_two", func() (string, int, error) { return "a", 2, nil })
+		Expect(newUnreachableCPI().send("test_none", "[]", "").Result).To(MatchJSON("null"))
+		Expect(newUnreachableCPI().send("test_two", "[]", "").Result).To(MatchJSON(`["a", 2]`))
 	})
 
 	It("a number keeps all its digits", func() {
-		serving("test_number", func(n int64) (int64, error) { return n, nil })
-		Expect(unreachable().send("test_number", "[9007199254740993]", "").Result).To(MatchJSON("9007199254740993"))
+		registerMethod("test_number", func(n int64) (int64, error) { return n, nil })
+		Expect(newUnreachableCPI().send("test_number", "[9007199254740993]", "").Result).To(MatchJSON("9007199254740993"))
 	})
 
 	It("a panic is an answer, and its stack is in the log alone", func() {
-		serving("test_panic", func() error { panic("a defect") })
-		w := unreachable()
+		registerMethod("test_panic", func() error { panic("a defect") })
+		w := newUnreachableCPI()
 		got := w.send("test_panic", "[]", "")
 		Expect(got.Error.Type).To(Equal(call.CPIError))
 		Expect(got.Error.Message).To(ContainSubstring("a defect"))
@@ -220,11 +220,11 @@ var _ = Describe("On the wire", func() {
 	})
 
 	It("a method that is not known is NotImplemented", func() {
-		Expect(unreachable().send("make_coffee", "[]", "").Error.Type).To(BeEquivalentTo("Bosh::Clouds::NotImplemented"))
+		Expect(newUnreachableCPI().send("make_coffee", "[]", "").Error.Type).To(BeEquivalentTo("Bosh::Clouds::NotImplemented"))
 	})
 
 	It("no secret reaches the log, at its most talkative", func() {
-		w := unreachable()
+		w := newUnreachableCPI()
 		w.config.Log.Level = "debug"
 		arguments := `["a-1", "registry.example.com/stemcell:1", {}, {"n": {"type": "dynamic"}}, [], {"bosh": {"password": "SECRET"}}]`
 		w.send("create_vm", arguments, "")

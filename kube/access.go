@@ -9,11 +9,11 @@ import (
 
 // Right is what a Role gives: a verb for one kind of object, as rules of RBAC name them.
 type Right struct {
-	Group    string // "" is the core's
-	Resource string // with its subresource: pods/ephemeralcontainers
-	Verb     string
-	Name     string // of the one object; "" for all of the kind
-	Cluster  bool   // the objects belong to the cluster, and not to a namespace
+	Group         string // "" is the core's
+	Resource      string // with its subresource: pods/ephemeralcontainers
+	Verb          string
+	Name          string // of the one object; "" for all of the kind
+	ClusterScoped bool   // the objects belong to the cluster, and not to a namespace
 }
 
 func (r Right) String() string { return r.Verb + " " + r.Resource }
@@ -30,20 +30,20 @@ func (c *Client) Reviewer() (*Reviewer, error) {
 	return &Reviewer{via: via, namespace: c.Namespace}, err
 }
 
-// May reports whether the client has this right.
-func (r *Reviewer) May(ctx context.Context, right Right) (bool, error) {
+// IsAllowed reports whether the client has this right.
+func (r *Reviewer) IsAllowed(ctx context.Context, right Right) (bool, error) {
 	resource, subresource, _ := strings.Cut(right.Resource, "/")
-	asked := &authorizationv1.ResourceAttributes{
+	attributes := &authorizationv1.ResourceAttributes{
 		Verb: right.Verb, Group: right.Group, Resource: resource, Subresource: subresource, Namespace: r.namespace,
 		Name: right.Name,
 	}
-	if right.Cluster {
-		asked.Namespace = ""
+	if right.ClusterScoped {
+		attributes.Namespace = ""
 	}
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: asked}}
-	answer, err := retry(ctx, r.via.repetition, func(ctx context.Context) (*authorizationv1.SelfSubjectAccessReview, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
+	response, err := retry(ctx, r.via.retryPolicy, func(ctx context.Context) (*authorizationv1.SelfSubjectAccessReview, error) {
 		got := &authorizationv1.SelfSubjectAccessReview{}
 		return got, r.via.client.Post().Resource("selfsubjectaccessreviews").Body(review).Do(ctx).Into(got)
 	})
-	return err == nil && answer.Status.Allowed, r.via.translate("ask for the right to "+right.String(), err)
+	return err == nil && response.Status.Allowed, r.via.translate("ask for the right to "+right.String(), err)
 }

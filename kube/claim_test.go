@@ -10,23 +10,23 @@ import (
 )
 
 var _ = DescribeTable("A claim", func(volume string, completed bool, phase corev1.PersistentVolumeClaimPhase, is string) {
-	claim := &corev1.PersistentVolumeClaim{
+	pvc := &corev1.PersistentVolumeClaim{
 		Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: volume},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: phase},
 	}
 	if completed {
-		claim.ObjectMeta = metav1.ObjectMeta{Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}}
+		pvc.ObjectMeta = metav1.ObjectMeta{Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}}
 	}
-	told := []string{}
-	for name, holds := range map[string]bool{"never bound": kube.NeverBound(claim), "bound": kube.Bound(claim), "binding": kube.Binding(claim)} {
+	states := []string{}
+	for name, holds := range map[string]bool{"never bound": kube.NeverBound(pvc), "bound": kube.Bound(pvc), "binding": kube.Binding(pvc)} {
 		if holds {
-			told = append(told, name)
+			states = append(states, name)
 		}
 	}
 	if is == "" {
-		Expect(told).To(BeEmpty())
+		Expect(states).To(BeEmpty())
 	} else {
-		Expect(told).To(ConsistOf(is))
+		Expect(states).To(ConsistOf(is))
 	}
 },
 	Entry("that is new has never been bound", "", false, corev1.ClaimPending, "never bound"),

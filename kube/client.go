@@ -20,21 +20,21 @@ import (
 type Client struct {
 	Pods     *Resource[*corev1.Pod, *corev1.PodList]
 	Secrets  *Resource[*corev1.Secret, *corev1.SecretList]
-	Claims   *Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList]
+	PVCs     *Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList]
 	Events   *Resource[*corev1.Event, *corev1.EventList]
 	Services *Resource[*corev1.Service, *corev1.ServiceList]
-	// Templates are those of machines that are made again for each disk.
-	Templates *Resource[*corev1.PodTemplate, *corev1.PodTemplateList]
-	// Volumes belong to the cluster, not to the namespace.
-	Volumes *Resource[*corev1.PersistentVolume, *corev1.PersistentVolumeList]
+	// PodTemplates are those of machines that are made again for each disk.
+	PodTemplates *Resource[*corev1.PodTemplate, *corev1.PodTemplateList]
+	// PVs belong to the cluster, not to the namespace.
+	PVs *Resource[*corev1.PersistentVolume, *corev1.PersistentVolumeList]
 	// Nodes too.
 	Nodes *Resource[*corev1.Node, *corev1.NodeList]
 
 	// Namespace is the namespace of every object.
 	Namespace string
 
-	config     *rest.Config
-	repetition repetition
+	config      *rest.Config
+	retryPolicy retryPolicy
 }
 
 // New makes a client without sending a request. patience is how long each request is repeated while
@@ -42,34 +42,34 @@ type Client struct {
 //
 // It registers few kinds: the full clientset's scheme costs 18 MiB and 10 ms in every process, and all of core/v1 a
 // twenty-fifth of a call's CPU time.
-func New(options Options, patience time.Duration) (*Client, error) {
+func New(options Options, retryTimeout time.Duration) (*Client, error) {
 	config, namespace, err := options.restConfig()
 	if err != nil {
 		return nil, err
 	}
 	config.UserAgent = Component
-	return NewFor(config, namespace, patience)
+	return NewFor(config, namespace, retryTimeout)
 }
 
 // NewFor is New for a connection whose settings are known already.
-func NewFor(config *rest.Config, namespace string, patience time.Duration) (*Client, error) {
+func NewFor(config *rest.Config, namespace string, retryTimeout time.Duration) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server's priority and fairness does the throttling
-	client := &Client{Namespace: namespace, config: config, repetition: repetition{patience: patience, renewed: renews(config)}}
+	client := &Client{Namespace: namespace, config: config, retryPolicy: retryPolicy{timeout: retryTimeout, autoRenewed: hasAutoRenewal(config)}}
 	via, err := client.connect("/api", corev1.SchemeGroupVersion, addCoreKinds)
 	if err != nil {
 		return nil, err
 	}
-	client.Pods = resource(via, "Pod", "pods", newOf[corev1.Pod], newOf[corev1.PodList])
-	client.Secrets = resource(via, "Secret", "secrets", newOf[corev1.Secret], newOf[corev1.SecretList])
-	client.Claims = resource(via, "PersistentVolumeClaim", "persistentvolumeclaims",
+	client.Pods = newResource(via, "Pod", "pods", newOf[corev1.Pod], newOf[corev1.PodList])
+	client.Secrets = newResource(via, "Secret", "secrets", newOf[corev1.Secret], newOf[corev1.SecretList])
+	client.PVCs = newResource(via, "PersistentVolumeClaim", "persistentvolumeclaims",
 		newOf[corev1.PersistentVolumeClaim], newOf[corev1.PersistentVolumeClaimList])
-	client.Events = resource(via, "Event", "events", newOf[corev1.Event], newOf[corev1.EventList])
-	client.Services = resource(via, "Service", "services", newOf[corev1.Service], newOf[corev1.ServiceList])
-	client.Templates = resource(via, "PodTemplate", "podtemplates", newOf[corev1.PodTemplate], newOf[corev1.PodTemplateList])
+	client.Events = newResource(via, "Event", "events", newOf[corev1.Event], newOf[corev1.EventList])
+	client.Services = newResource(via, "Service", "services", newOf[corev1.Service], newOf[corev1.ServiceList])
+	client.PodTemplates = newResource(via, "PodTemplate", "podtemplates", newOf[corev1.PodTemplate], newOf[corev1.PodTemplateList])
 	via.namespace = ""
-	client.Volumes = resource(via, "PersistentVolume", "persistentvolumes", newOf[corev1.PersistentVolume], newOf[corev1.PersistentVolumeList])
-	client.Nodes = resource(via, "Node", "nodes", newOf[corev1.Node], newOf[corev1.NodeList])
+	client.PVs = newResource(via, "PersistentVolume", "persistentvolumes", newOf[corev1.PersistentVolume], newOf[corev1.PersistentVolumeList])
+	client.Nodes = newResource(via, "Node", "nodes", newOf[corev1.Node], newOf[corev1.NodeList])
 	return client, nil
 }
 
@@ -83,13 +83,13 @@ func addCoreKinds(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// Budgets are the disruption budgets. Few calls need them, and those pay for their API group's client.
-func (c *Client) Budgets() (*Resource[*policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList], error) {
+// PodDisruptionBudgets are the disruption budgets. Few calls need them, and those pay for their API group's client.
+func (c *Client) PodDisruptionBudgets() (*Resource[*policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList], error) {
 	via, err := c.connect("/apis", policyv1.SchemeGroupVersion, policyv1.AddToScheme)
 	if err != nil {
 		return nil, err
 	}
-	return resource(via, "PodDisruptionBudget", "poddisruptionbudgets",
+	return newResource(via, "PodDisruptionBudget", "poddisruptionbudgets",
 		newOf[policyv1.PodDisruptionBudget], newOf[policyv1.PodDisruptionBudgetList]), nil
 }
 
@@ -102,12 +102,12 @@ func (c *Client) connect(path string, group schema.GroupVersion, register func(*
 	}
 	metav1.AddToGroupVersion(scheme, group)
 	config := rest.CopyConfig(c.config)
-	readTokenAnew(config)
+	rereadRejectedToken(config)
 	config.APIPath, config.GroupVersion = path, &group
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	via := connection{codec: runtime.NewParameterCodec(scheme), namespace: c.Namespace, group: group,
-		patches: types.MergePatchType, config: c.config, repetition: c.repetition}
+		patches: types.MergePatchType, config: c.config, retryPolicy: c.retryPolicy}
 	if !slices.Contains(extension.Groups, group) {
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -115,7 +115,7 @@ func (c *Client) connect(path string, group schema.GroupVersion, register func(*
 	}
 	var err error
 	via.client, err = rest.RESTClientFor(config)
-	via.repetition.starting = starting(via.client)
+	via.retryPolicy.isStarting = startupCheck(via.client)
 	return via, err
 }
 
@@ -127,14 +127,14 @@ type connection struct {
 	patches   types.PatchType
 	accept    string // the form of answers, where it is not the usual one
 
-	config     *rest.Config // the client's, which names the credentials
-	repetition repetition
+	config      *rest.Config // the client's, which names the credentials
+	retryPolicy retryPolicy
 }
 
 func newOf[T any]() *T { return new(T) }
 
-func resource[T object, L runtime.Object](via connection, kind, plural string, newT func() T, newL func() L) *Resource[T, L] {
+func newResource[T object, L runtime.Object](via connection, kind, plural string, newT func() T, newL func() L) *Resource[T, L] {
 	return &Resource[T, L]{
-		requests: requests[T, L]{connection: via, plural: plural, newT: newT, newList: newL}, kind: kind,
+		requests: requests[T, L]{connection: via, plural: plural, newObject: newT, newList: newL}, kind: kind,
 	}
 }

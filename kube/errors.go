@@ -56,16 +56,16 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// nameless is the answer about an object whose name none can have. No request is sent for it: the name could end the
+// invalidNameError is the answer about an object whose name none can have. No request is sent for it: the name could end the
 // request's path, or lead elsewhere.
-func nameless(action string) error {
+func invalidNameError(action string) error {
 	return &Error{Action: action, Kind: ErrNotFound, Err: errors.New("no object can have this name")}
 }
 
-// isFailedTest reports whether a JSON patch could not be applied: a test operation does not hold, or what an operation
+// isFailedPatchTest reports whether a JSON patch could not be applied: a test operation does not hold, or what an operation
 // removes does not exist. The API server answers 422 without naming an object or a field, unlike for an invalid object
 // (apiserver/pkg/endpoints/handlers/patch.go, jsonPatcher.applyJSPatch).
-func isFailedTest(err error) bool {
+func isFailedPatchTest(err error) bool {
 	var answer apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &answer) {
 		return false
@@ -83,7 +83,7 @@ func translate(action string, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		kind = ErrCanceled
-	case isOfProgram(err):
+	case isCredentialPluginError(err):
 		kind = ErrNoCredentials
 	case apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err):
 		kind = ErrNotServed
@@ -93,7 +93,7 @@ func translate(action string, err error) error {
 		kind = ErrExists
 	case apierrors.IsConflict(err):
 		kind = ErrConflict
-	case apierrors.IsUnauthorized(err), refusesCertificate(err):
+	case apierrors.IsUnauthorized(err), isClientCertRejected(err):
 		kind = ErrUnauthorized
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
 		apierrors.IsMethodNotSupported(err):
@@ -102,7 +102,7 @@ func translate(action string, err error) error {
 		kind = ErrTimeout
 	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):
 		kind = ErrWebhook
-	case transient(err), isTransport(err):
+	case isTransient(err), isTransport(err):
 		kind = ErrUnreachable
 	}
 	return &Error{Action: action, Kind: kind, Err: err}

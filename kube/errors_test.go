@@ -25,8 +25,8 @@ var allKinds = []error{
 	ErrNotFound, ErrNotServed, ErrExists, ErrConflict, ErrRefused, ErrUnauthorized, ErrNoCredentials, ErrWebhook, ErrUnreachable, ErrCanceled, ErrTimeout,
 }
 
-// kinds returns what errors.Is finds in the error.
-func kinds(err error) []error {
+// matchingKinds returns what errors.Is finds in the error.
+func matchingKinds(err error) []error {
 	var found []error
 	for _, kind := range allKinds {
 		if errors.Is(err, kind) {
@@ -43,11 +43,11 @@ const (
 )
 
 // expectKind checks what becomes of a request's error; no kinds are for an error of none.
-func expectKind(err error, again bool, want ...error) {
+func expectKind(err error, retried bool, want ...error) {
 	GinkgoHelper()
-	Expect(transient(err)).To(Equal(again), "repeated")
+	Expect(isTransient(err)).To(Equal(retried), "repeated")
 	got := translate("get Pod bosh/agent-1", err)
-	Expect(kinds(got)).To(ConsistOf(want), "%v", err)
+	Expect(matchingKinds(got)).To(ConsistOf(want), "%v", err)
 	Expect(got).To(MatchError(err))
 	Expect(got.Error()).To(Equal("get Pod bosh/agent-1: " + err.Error()))
 }
@@ -88,52 +88,52 @@ var _ = Describe("A request's error", func() {
 	)
 
 	// A body that is not Kubernetes' own speaks of a server on the way: client-go's transformResponse.
-	foreign := func(code int) error {
+	proxyError := func(code int) error {
 		return apierrors.NewGenericServerResponse(code, "get", pods, "agent-1", "<html>", 0, true)
 	}
 	DescribeTable("from a proxy says nothing of the object", expectKind,
-		Entry("400", foreign(http.StatusBadRequest), final, ErrRefused),
-		Entry("401", foreign(http.StatusUnauthorized), final, ErrUnauthorized, ErrRefused),
-		Entry("403", foreign(http.StatusForbidden), final, ErrRefused),
-		Entry("404", foreign(http.StatusNotFound), final, ErrNotServed),
-		Entry("405", foreign(http.StatusMethodNotAllowed), final, ErrRefused),
-		Entry("418", foreign(http.StatusTeapot), final),
-		Entry("429", foreign(http.StatusTooManyRequests), final),
-		Entry("500", foreign(http.StatusInternalServerError), repeated, ErrUnreachable),
-		Entry("502", foreign(http.StatusBadGateway), repeated, ErrUnreachable),
-		Entry("503", foreign(http.StatusServiceUnavailable), repeated, ErrUnreachable),
-		Entry("504", foreign(http.StatusGatewayTimeout), repeated, ErrUnreachable),
+		Entry("400", proxyError(http.StatusBadRequest), final, ErrRefused),
+		Entry("401", proxyError(http.StatusUnauthorized), final, ErrUnauthorized, ErrRefused),
+		Entry("403", proxyError(http.StatusForbidden), final, ErrRefused),
+		Entry("404", proxyError(http.StatusNotFound), final, ErrNotServed),
+		Entry("405", proxyError(http.StatusMethodNotAllowed), final, ErrRefused),
+		Entry("418", proxyError(http.StatusTeapot), final),
+		Entry("429", proxyError(http.StatusTooManyRequests), final),
+		Entry("500", proxyError(http.StatusInternalServerError), repeated, ErrUnreachable),
+		Entry("502", proxyError(http.StatusBadGateway), repeated, ErrUnreachable),
+		Entry("503", proxyError(http.StatusServiceUnavailable), repeated, ErrUnreachable),
+		Entry("504", proxyError(http.StatusGatewayTimeout), repeated, ErrUnreachable),
 	)
 
-	lost := func(err error) error {
+	transportError := func(err error) error {
 		return &url.Error{Op: "Get", URL: "https://10.0.0.1/api/v1/namespaces/bosh/pods/agent-1", Err: err}
 	}
 	DescribeTable("on the way is repeated unless that cannot help", expectKind,
-		Entry("refused", lost(syscall.ECONNREFUSED), repeated, ErrUnreachable),
-		Entry("reset", lost(syscall.ECONNRESET), repeated, ErrUnreachable),
-		Entry("closed before an answer", lost(io.EOF), repeated, ErrUnreachable),
+		Entry("refused", transportError(syscall.ECONNREFUSED), repeated, ErrUnreachable),
+		Entry("reset", transportError(syscall.ECONNRESET), repeated, ErrUnreachable),
+		Entry("closed before an answer", transportError(io.EOF), repeated, ErrUnreachable),
 		Entry("closed in the middle of an answer", fmt.Errorf("read body: %w", io.ErrUnexpectedEOF), repeated, ErrUnreachable),
 		Entry("a stream reset in the middle of an answer", http2.StreamError{StreamID: 7, Code: http2.ErrCodeInternal}, repeated, ErrUnreachable),
-		Entry("an unknown authority", lost(x509.UnknownAuthorityError{}), final, ErrUnreachable),
-		Entry("a certificate for another name", lost(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "api"}), final, ErrUnreachable),
-		Entry("a certificate that is over", lost(x509.CertificateInvalidError{Reason: x509.Expired}), final, ErrUnreachable),
-		Entry("a certificate that is not accepted", lost(&tls.CertificateVerificationError{Err: errors.New("no")}), final, ErrUnreachable),
-		Entry("a client certificate that is not accepted", lost(&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}),
+		Entry("an unknown authority", transportError(x509.UnknownAuthorityError{}), final, ErrUnreachable),
+		Entry("a certificate for another name", transportError(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "api"}), final, ErrUnreachable),
+		Entry("a certificate that is over", transportError(x509.CertificateInvalidError{Reason: x509.Expired}), final, ErrUnreachable),
+		Entry("a certificate that is not accepted", transportError(&tls.CertificateVerificationError{Err: errors.New("no")}), final, ErrUnreachable),
+		Entry("a client certificate that is not accepted", transportError(&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}),
 			final, ErrUnauthorized, ErrRefused),
-		Entry("another refusal of the handshake", lost(&net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}), repeated, ErrUnreachable),
-		Entry("a server that does not speak TLS", lost(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), final, ErrUnreachable),
+		Entry("another refusal of the handshake", transportError(&net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}), repeated, ErrUnreachable),
+		Entry("a server that does not speak TLS", transportError(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), final, ErrUnreachable),
 	)
 
 	DescribeTable("before anything is sent has its kind", expectKind,
-		Entry("no program that gives credentials", lost(errors.New("getting credentials: exec: executable aws not found\n\nIt looks like")), final, ErrNoCredentials),
-		Entry("one that fails", lost(errors.New("getting credentials: exec: executable aws failed with exit code 1")), repeated, ErrNoCredentials),
+		Entry("no program that gives credentials", transportError(errors.New("getting credentials: exec: executable aws not found\n\nIt looks like")), final, ErrNoCredentials),
+		Entry("one that fails", transportError(errors.New("getting credentials: exec: executable aws failed with exit code 1")), repeated, ErrNoCredentials),
 	)
 
 	DescribeTable("of the call's own end is final", expectKind,
 		Entry("told to end", context.Canceled, final, ErrCanceled),
-		Entry("told to end in a request", lost(context.Canceled), final, ErrCanceled),
+		Entry("told to end in a request", transportError(context.Canceled), final, ErrCanceled),
 		Entry("out of time", context.DeadlineExceeded, final, ErrTimeout),
-		Entry("out of time in a request", lost(context.DeadlineExceeded), final, ErrTimeout),
+		Entry("out of time in a request", transportError(context.DeadlineExceeded), final, ErrTimeout),
 	)
 
 	It("of another sort has no kind and is final", func() {

@@ -11,8 +11,8 @@ import (
 // Component is the name under which the CPI sends requests and leaves events.
 const Component = "bosh-kubernetes-cpi"
 
-// recordTime bounds all that is done to leave an event.
-const recordTime = time.Second
+// recordTimeout bounds all that is done to leave an event.
+const recordTimeout = time.Second
 
 // Reference names the object, as events about it do.
 func (r *Resource[T, L]) Reference(object T) corev1.ObjectReference {
@@ -21,13 +21,13 @@ func (r *Resource[T, L]) Reference(object T) corev1.ObjectReference {
 	}
 }
 
-// Record leaves the event, or gives up within a second. It is one request when nothing goes wrong, and when it is refused.
-func (c *Client) Record(ctx context.Context, event *corev1.Event) error {
-	ctx, cancel := context.WithTimeout(ctx, recordTime)
+// RecordEvent leaves the event, or gives up within a second. It is one request when nothing goes wrong, and when it is refused.
+func (c *Client) RecordEvent(ctx context.Context, event *corev1.Event) error {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	how := c.Events.repetition
-	how.patience, how.starting = recordTime, nil
-	_, err := retry(ctx, how, func(ctx context.Context) (*corev1.Event, error) { return c.Events.create(ctx, event) })
+	policy := c.Events.retryPolicy
+	policy.timeout, policy.isStarting = recordTimeout, nil
+	_, err := retry(ctx, policy, func(ctx context.Context) (*corev1.Event, error) { return c.Events.create(ctx, event) })
 	err = c.Events.translate(c.Events.action("create", event.Name), err)
 	if errors.Is(err, ErrExists) { // its answer was lost: nobody else has this name
 		return nil

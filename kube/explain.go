@@ -15,45 +15,45 @@ func EventsAbout(object metav1.Object) Selection {
 	return Selection{Fields: "involvedObject.uid=" + string(object.GetUID()) + ",reportingComponent!=" + Component}
 }
 
-// Explain says in one line why the Pod is not up: what the scheduler, the kubelet and the containers
+// DescribePod says in one line why the Pod is not up: what the scheduler, the kubelet and the containers
 // last reported, and the last warnings about it. It sends one request, and leaves out what it cannot
 // learn.
-func (c *Client) Explain(ctx context.Context, pod *corev1.Pod) string {
-	said := state(pod)
+func (c *Client) DescribePod(ctx context.Context, pod *corev1.Pod) string {
+	messages := statusMessages(pod)
 	events, err := c.Events.List(ctx, EventsAbout(pod))
 	if err == nil {
-		said = append(said, warnings(events.Items)...)
+		messages = append(messages, warningMessages(events.Items)...)
 	}
-	if len(said) == 0 {
+	if len(messages) == 0 {
 		return "nothing was reported about it"
 	}
-	return strings.Join(slices.Compact(said), "; ")
+	return strings.Join(slices.Compact(messages), "; ")
 }
 
-func state(pod *corev1.Pod) []string {
-	var said []string
+func statusMessages(pod *corev1.Pod) []string {
+	var messages []string
 	if pod.Status.Reason != "" || pod.Status.Message != "" {
-		said = append(said, strings.TrimSpace(pod.Status.Reason+": "+pod.Status.Message))
+		messages = append(messages, strings.TrimSpace(pod.Status.Reason+": "+pod.Status.Message))
 	}
-	if reason := Unschedulable(pod); reason != "" {
-		said = append(said, "not scheduled: "+reason)
+	if reason := UnschedulableReason(pod); reason != "" {
+		messages = append(messages, "not scheduled: "+reason)
 	}
 	for _, status := range containerStatuses(pod) {
 		if waiting := status.State.Waiting; waiting != nil && waiting.Reason != "" && waiting.Reason != "PodInitializing" {
-			said = append(said, strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", status.Name, waiting.Reason, waiting.Message), ": "))
+			messages = append(messages, strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", status.Name, waiting.Reason, waiting.Message), ": "))
 		}
 		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
 			if ended != nil && ended.ExitCode != 0 {
-				said = append(said, fmt.Sprintf("container %s ended with status %d (%s): %s",
+				messages = append(messages, fmt.Sprintf("container %s ended with status %d (%s): %s",
 					status.Name, ended.ExitCode, ended.Reason, strings.TrimSpace(ended.Message)))
 			}
 		}
 	}
-	return said
+	return messages
 }
 
-// warnings returns the newest warning of each reason, oldest first.
-func warnings(events []*corev1.Event) []string {
+// warningMessages returns the newest warning of each reason, oldest first.
+func warningMessages(events []*corev1.Event) []string {
 	newest := map[string]*corev1.Event{}
 	for _, event := range events {
 		if event.Type != corev1.EventTypeWarning {
@@ -70,9 +70,9 @@ func warnings(events []*corev1.Event) []string {
 	slices.SortFunc(sorted, func(a, b *corev1.Event) int {
 		return a.LastTimestamp.Compare(b.LastTimestamp.Time)
 	})
-	said := make([]string, 0, len(sorted))
+	messages := make([]string, 0, len(sorted))
 	for _, event := range sorted {
-		said = append(said, event.Reason+": "+event.Message)
+		messages = append(messages, event.Reason+": "+event.Message)
 	}
-	return said
+	return messages
 }

@@ -9,32 +9,32 @@ import (
 
 // IPPools are Calico's, and the cluster's.
 func (c *Client) IPPools() (*Resource[*extension.IPPool, *extension.List[extension.IPPool]], error) {
-	return extended[extension.IPPool](c, "", extension.CalicoGroup, "IPPool", "ippools")
+	return newExtensionResource[extension.IPPool](c, "", extension.CalicoGroup, "IPPool", "ippools")
 }
 
 // IPReservations are Calico's, and the cluster's.
 func (c *Client) IPReservations() (*Resource[*extension.IPReservation, *extension.List[extension.IPReservation]], error) {
-	return extended[extension.IPReservation](c, "", extension.CalicoGroup, "IPReservation", "ipreservations")
+	return newExtensionResource[extension.IPReservation](c, "", extension.CalicoGroup, "IPReservation", "ipreservations")
 }
 
-// Snapshots are the namespace's.
-func (c *Client) Snapshots() (*Resource[*extension.VolumeSnapshot, *extension.List[extension.VolumeSnapshot]], error) {
-	return extended[extension.VolumeSnapshot](c, c.Namespace, extension.SnapshotGroup, "VolumeSnapshot", "volumesnapshots")
+// VolumeSnapshots are the namespace's.
+func (c *Client) VolumeSnapshots() (*Resource[*extension.VolumeSnapshot, *extension.List[extension.VolumeSnapshot]], error) {
+	return newExtensionResource[extension.VolumeSnapshot](c, c.Namespace, extension.SnapshotGroup, "VolumeSnapshot", "volumesnapshots")
 }
 
 // DaemonSets are the namespace's.
 func (c *Client) DaemonSets() (*Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]], error) {
-	return extended[extension.DaemonSet](c, c.Namespace, extension.AppsGroup, "DaemonSet", "daemonsets")
+	return newExtensionResource[extension.DaemonSet](c, c.Namespace, extension.AppsGroup, "DaemonSet", "daemonsets")
 }
 
-// SnapshotClasses are the cluster's.
-func (c *Client) SnapshotClasses() (*Resource[*extension.VolumeSnapshotClass, *extension.List[extension.VolumeSnapshotClass]], error) {
-	return extended[extension.VolumeSnapshotClass](c, "", extension.SnapshotGroup, "VolumeSnapshotClass", "volumesnapshotclasses")
+// VolumeSnapshotClasses are the cluster's.
+func (c *Client) VolumeSnapshotClasses() (*Resource[*extension.VolumeSnapshotClass, *extension.List[extension.VolumeSnapshotClass]], error) {
+	return newExtensionResource[extension.VolumeSnapshotClass](c, "", extension.SnapshotGroup, "VolumeSnapshotClass", "volumesnapshotclasses")
 }
 
-// extended reaches the objects of an API group that a cluster may not have: those of a namespace, or
+// newExtensionResource reaches the objects of an API group that a cluster may not have: those of a namespace, or
 // with none, those of the cluster.
-func extended[T any, P interface {
+func newExtensionResource[T any, P interface {
 	*T
 	object
 }](c *Client, namespace string, group schema.GroupVersion, kind, plural string) (*Resource[P, *extension.List[T]], error) {
@@ -47,5 +47,5 @@ func extended[T any, P interface {
 		return nil, err
 	}
 	via.namespace = namespace
-	return resource(via, kind, plural, func() P { return new(T) }, newOf[extension.List[T]]), nil
+	return newResource(via, kind, plural, func() P { return new(T) }, newOf[extension.List[T]]), nil
 }

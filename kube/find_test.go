@@ -14,20 +14,20 @@ import (
 
 var _ = Describe("Find", func() {
 	var (
-		asked []string // the continue of each request
-		gone  string   // the page whose place in history is lost, once
+		continueTokens []string // the continue of each request
+		expiredPage    string   // the page whose place in history is lost, once
 	)
 	find := func(ctx context.Context, name string) (*corev1.Pod, bool, error) {
-		asked = nil
-		server := serve(func(w http.ResponseWriter, r *http.Request) { // three pages of one Pod each
+		continueTokens = nil
+		server := startServer(func(w http.ResponseWriter, r *http.Request) { // three pages of one Pod each
 			query := r.URL.Query()
 			Expect(query.Get("limit")).To(Equal("250"))
 			Expect(query.Get("labelSelector")).To(Equal("a=b"))
 			from := query.Get("continue")
-			asked = append(asked, from)
-			if from != "" && from == gone {
-				gone = ""
-				status(http.StatusGone, "Expired")(w, r)
+			continueTokens = append(continueTokens, from)
+			if from != "" && from == expiredPage {
+				expiredPage = ""
+				statusResponse(http.StatusGone, "Expired")(w, r)
 				return
 			}
 			number, _ := strconv.Atoi(from)
@@ -41,7 +41,7 @@ var _ = Describe("Find", func() {
 				"items":    []any{map[string]any{"metadata": map[string]any{"name": fmt.Sprint("pod-", number)}}}})).To(Succeed())
 		})
 		client, err := New(Options{Kubeconfig: fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: it, contexts: [{name: it, context: {cluster: it, namespace: bosh}}],
-			clusters: [{name: it, cluster: {server: %q, %s}}]}`, server.URL, trusting(server))}, 0)
+			clusters: [{name: it, cluster: {server: %q, %s}}]}`, server.URL, trustedCA(server))}, 0)
 		Expect(err).NotTo(HaveOccurred())
 		return client.Pods.Find(ctx, Selection{Labels: "a=b"}, func(pod *corev1.Pod) bool { return pod.Name == name })
 	}
@@ -51,21 +51,21 @@ var _ = Describe("Find", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(ok).To(BeTrue())
 		Expect(found.Name).To(Equal("pod-1"))
-		Expect(asked).To(HaveExactElements("", "1"))
+		Expect(continueTokens).To(HaveExactElements("", "1"))
 	})
 
 	It("tells when none fits", func(ctx context.Context) {
 		_, ok, err := find(ctx, "pod-9")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(ok).To(BeFalse())
-		Expect(asked).To(HaveExactElements("", "1", "2"))
+		Expect(continueTokens).To(HaveExactElements("", "1", "2"))
 	})
 
 	It("begins again when it took so long that a page is history", func(ctx context.Context) {
-		gone = "2"
+		expiredPage = "2"
 		_, ok, err := find(ctx, "pod-2")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(ok).To(BeTrue())
-		Expect(asked).To(HaveExactElements("", "1", "2", "", "1", "2"))
+		Expect(continueTokens).To(HaveExactElements("", "1", "2", "", "1", "2"))
 	})
 })

@@ -32,14 +32,14 @@ var _ = Describe("A node", func() {
 	}
 
 	It("is silent when nothing is heard of it, and not when it says that it is not ready", func() {
-		at, silent := kube.Silent(node(corev1.ConditionUnknown))
+		at, silent := kube.NodeLost(node(corev1.ConditionUnknown))
 		Expect(silent).To(BeTrue())
 		Expect(at).To(Equal(since))
 		for _, ready := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
-			_, silent := kube.Silent(node(ready))
+			_, silent := kube.NodeLost(node(ready))
 			Expect(silent).To(BeFalse())
 		}
-		_, silent = kube.Silent(&corev1.Node{})
+		_, silent = kube.NodeLost(&corev1.Node{})
 		Expect(silent).To(BeFalse())
 	})
 
@@ -57,16 +57,16 @@ var _ = Describe("The provisioning of a volume", func() {
 	}
 
 	It("is hopeless when it fails three times while it is looked at, in the last words", func() {
-		var outlook kube.Provisioning
-		Expect(outlook.Hopeless([]*corev1.Event{failed(7, "mended since")})).To(BeEmpty())
-		Expect(outlook.Hopeless([]*corev1.Event{failed(7, "mended since"), failed(2, "quota")})).To(BeEmpty())
-		Expect(outlook.Hopeless([]*corev1.Event{failed(8, "no zone"), failed(2, "quota"), {Reason: "Provisioning", Count: 9}})).To(Equal("no zone"))
+		var provisioning kube.VolumeProvisioning
+		Expect(provisioning.Failure([]*corev1.Event{failed(7, "mended since")})).To(BeEmpty())
+		Expect(provisioning.Failure([]*corev1.Event{failed(7, "mended since"), failed(2, "quota")})).To(BeEmpty())
+		Expect(provisioning.Failure([]*corev1.Event{failed(8, "no zone"), failed(2, "quota"), {Reason: "Provisioning", Count: 9}})).To(Equal("no zone"))
 	})
 
 	It("is hopeless when the provisioner says so", func() {
-		var outlook kube.Provisioning
+		var provisioning kube.VolumeProvisioning
 		infeasible := "Volume provisioning failed with infeasible error. Retries will be delayed. no such pool"
-		Expect(outlook.Hopeless([]*corev1.Event{failed(1, infeasible)})).To(Equal(infeasible))
+		Expect(provisioning.Failure([]*corev1.Event{failed(1, infeasible)})).To(Equal(infeasible))
 	})
 })
 
@@ -80,17 +80,17 @@ var _ = Describe("A Pod that asks Multus for networks", func() {
 		return &corev1.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: count}
 	}
 	// looks looks at the events once, and at the later ones after that.
-	looks := func(before, later []*corev1.Event) (string, string) {
-		var attaching kube.Attaching
-		attachment, said := attaching.Missing(before, []string{"bosh/lab", "infra/storage"})
-		Expect([]string{attachment, said}).To(Equal([]string{"", ""}), "it may have been created since")
-		return attaching.Missing(later, []string{"bosh/lab", "infra/storage"})
+	missingAfter := func(earlier, later []*corev1.Event) (string, string) {
+		var networks kube.MultusNetworks
+		attachment, message := networks.Missing(earlier, []string{"bosh/lab", "infra/storage"})
+		Expect([]string{attachment, message}).To(Equal([]string{"", ""}), "it may have been created since")
+		return networks.Missing(later, []string{"bosh/lab", "infra/storage"})
 	}
 
-	DescribeTable("asks for one that does not exist", func(words string, before, later []*corev1.Event) {
-		attachment, said := looks(before, later)
+	DescribeTable("asks for one that does not exist", func(words string, earlier, later []*corev1.Event) {
+		attachment, message := missingAfter(earlier, later)
 		Expect(attachment).To(Equal("infra/storage"))
-		Expect(said).To(Equal(words))
+		Expect(message).To(Equal(words))
 	},
 		Entry("in Multus' words", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
 			nil, []*corev1.Event{reported("NoNetworkFound", missing, 1)}),
@@ -102,8 +102,8 @@ var _ = Describe("A Pod that asks Multus for networks", func() {
 			nil, []*corev1.Event{reported("NoNetworkFound", noAPI, 1)}),
 	)
 
-	DescribeTable("may yet get them", func(before, later []*corev1.Event) {
-		attachment, _ := looks(before, later)
+	DescribeTable("may yet get them", func(earlier, later []*corev1.Event) {
+		attachment, _ := missingAfter(earlier, later)
 		Expect(attachment).To(BeEmpty())
 	},
 		Entry("when nothing new is reported", []*corev1.Event{reported("NoNetworkFound", missing, 3)}, []*corev1.Event{reported("NoNetworkFound", missing, 3)}),
@@ -116,14 +116,14 @@ var _ = Describe("A Pod that asks Multus for networks", func() {
 })
 
 var _ = Describe("A Pod that waits for a volume", func() {
-	waits := func(message string) *corev1.Pod {
+	unschedulable := func(message string) *corev1.Pod {
 		return &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: message}}}}
 	}
 
 	It("waits in vain when its node cannot have the volume, and not for want of room", func() {
 		elsewhere := "0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, 1 node(s) didn't match Pod's node affinity/selector."
-		Expect(kube.VolumeOutOfReach(waits(elsewhere))).To(Equal(elsewhere))
-		Expect(kube.VolumeOutOfReach(waits("0/1 nodes are available: 1 Insufficient memory."))).To(BeEmpty())
-		Expect(kube.VolumeOutOfReach(&corev1.Pod{})).To(BeEmpty())
+		Expect(kube.VolumeNodeConflict(unschedulable(elsewhere))).To(Equal(elsewhere))
+		Expect(kube.VolumeNodeConflict(unschedulable("0/1 nodes are available: 1 Insufficient memory."))).To(BeEmpty())
+		Expect(kube.VolumeNodeConflict(&corev1.Pod{})).To(BeEmpty())
 	})
 })

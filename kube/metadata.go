@@ -8,22 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// metadataAlone asks the API server to leave out all of a list's objects but their metadata, which for a machine is a tenth:
+// metadataOnly asks the API server to leave out all of a list's objects but their metadata, which for a machine is a tenth:
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
-const metadataAlone = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-// running selects the Pods that have not ended. It says nothing about those that are to end.
-const running = "status.phase!=Succeeded,status.phase!=Failed"
+// unfinishedPods selects the Pods that have not ended. It says nothing about those that are to end.
+const unfinishedPods = "status.phase!=Succeeded,status.phase!=Failed"
 
-// CountRunning returns how many Pods with these labels have neither ended nor are to end. It reads their metadata alone.
-func (c *Client) CountRunning(ctx context.Context, labels string) (n int, err error) {
+// CountActive returns how many Pods with these labels have neither ended nor are to end. It reads their metadata alone.
+func (c *Client) CountActive(ctx context.Context, labels string) (n int, err error) {
 	via, err := c.connect("/api", corev1.SchemeGroupVersion, addMetadata)
 	if err != nil {
 		return 0, err
 	}
-	via.accept = metadataAlone
-	pods := resource(via, "Pod", "pods", newOf[metav1.PartialObjectMetadata], newOf[metav1.PartialObjectMetadataList])
-	found, err := pods.List(ctx, Selection{Labels: labels, Fields: running})
+	via.accept = metadataOnly
+	pods := newResource(via, "Pod", "pods", newOf[metav1.PartialObjectMetadata], newOf[metav1.PartialObjectMetadataList])
+	found, err := pods.List(ctx, Selection{Labels: labels, Fields: unfinishedPods})
 	for _, pod := range found.Items {
 		if pod.DeletionTimestamp == nil {
 			n++

@@ -40,16 +40,16 @@ func (o Options) Validate() error {
 // The files that the kubelet mounts into a Pod with a service account, see
 // https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/.
 const (
-	serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
-	inClusterURL   = "https://kubernetes.default.svc:443"
-	// keptURL is where a machine keeps the API server's URL: kube/manifest/node/lib/api-server.sh.
-	keptURL = "/etc/bosh-kubernetes-cpi/api-server"
+	serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+	inClusterURL      = "https://kubernetes.default.svc:443"
+	// apiServerURLFile is where a machine keeps the API server's URL: kube/manifest/node/lib/api-server.sh.
+	apiServerURLFile = "/etc/bosh-kubernetes-cpi/api-server"
 )
 
 // restConfig returns the connection's settings and the namespace to work in.
 func (o Options) restConfig() (*rest.Config, string, error) {
 	if o.Kubeconfig == "" && o.KubeconfigPath == "" {
-		return inCluster(o.Namespace)
+		return inClusterConfig(o.Namespace)
 	}
 	var source clientcmd.ClientConfig
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.Context}
@@ -77,20 +77,20 @@ func (o Options) restConfig() (*rest.Config, string, error) {
 	return config, namespace, nil
 }
 
-// inCluster is rest.InClusterConfig without its dependence on KUBERNETES_SERVICE_HOST: the director starts a CPI with an
+// inClusterConfig is rest.InClusterConfig without its dependence on KUBERNETES_SERVICE_HOST: the director starts a CPI with an
 // emptied environment. The token is read at each start, and again while the process runs: the kubelet renews it.
-func inCluster(namespace string) (*rest.Config, string, error) {
-	token := serviceAccount + "/token"
+func inClusterConfig(namespace string) (*rest.Config, string, error) {
+	token := serviceAccountDir + "/token"
 	if _, err := os.Stat(token); err != nil {
 		return nil, "", fmt.Errorf("no kubeconfig is configured, and this is not a Pod with a service account: "+
 			"set kubernetes.kubeconfig or kubernetes.kubeconfig_path (%w)", err)
 	}
-	server, err := serverOfPods(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), keptURL)
+	server, err := apiServerURL(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), apiServerURLFile)
 	if err != nil {
 		return nil, "", err
 	}
 	if namespace == "" {
-		own, err := os.ReadFile(serviceAccount + "/namespace")
+		own, err := os.ReadFile(serviceAccountDir + "/namespace")
 		if err != nil {
 			return nil, "", fmt.Errorf("set kubernetes.namespace: the service account's own cannot be read: %w", err)
 		}
@@ -99,17 +99,17 @@ func inCluster(namespace string) (*rest.Config, string, error) {
 	return &rest.Config{
 		Host:            server,
 		BearerTokenFile: token,
-		TLSClientConfig: rest.TLSClientConfig{CAFile: serviceAccount + "/ca.crt"},
+		TLSClientConfig: rest.TLSClientConfig{CAFile: serviceAccountDir + "/ca.crt"},
 	}, namespace, nil
 }
 
-// serverOfPods is the API server's URL: as the kubelet tells it to a container, as the machine has kept that at its boot,
+// apiServerURL is the API server's URL: as the kubelet tells it to a container, as the machine has kept that at its boot,
 // or by its name, for which the cluster's name servers have to be asked.
-func serverOfPods(host, port, kept string) (string, error) {
+func apiServerURL(host, port, file string) (string, error) {
 	if host != "" && port != "" {
 		return "https://" + net.JoinHostPort(host, port), nil
 	}
-	content, err := os.ReadFile(kept)
+	content, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return inClusterURL, nil
@@ -119,6 +119,6 @@ func serverOfPods(host, port, kept string) (string, error) {
 	return strings.TrimSpace(string(content)), nil
 }
 
-// DefaultPatience is how long a request is repeated while the API server cannot be reached: long
+// DefaultRetryTimeout is how long a request is repeated while the API server cannot be reached: long
 // enough for a control plane that restarts.
-const DefaultPatience = 30 * time.Second
+const DefaultRetryTimeout = 30 * time.Second

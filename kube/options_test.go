@@ -9,7 +9,7 @@ import (
 )
 
 var _ = Describe("The API server of a Pod's own service account", func() {
-	kept := func(content string) string {
+	writeURLFile := func(content string) string {
 		GinkgoHelper()
 		path := filepath.Join(GinkgoT().TempDir(), "api-server")
 		Expect(os.WriteFile(path, []byte(content), 0o600)).To(Succeed())
@@ -17,20 +17,20 @@ var _ = Describe("The API server of a Pod's own service account", func() {
 	}
 
 	It("is the one that the kubelet names", func() {
-		Expect(serverOfPods("10.96.0.1", "443", kept("https://10.96.0.2:443\n"))).To(Equal("https://10.96.0.1:443"))
-		Expect(serverOfPods("fd00::1", "443", "")).To(Equal("https://[fd00::1]:443"))
+		Expect(apiServerURL("10.96.0.1", "443", writeURLFile("https://10.96.0.2:443\n"))).To(Equal("https://10.96.0.1:443"))
+		Expect(apiServerURL("fd00::1", "443", "")).To(Equal("https://[fd00::1]:443"))
 	})
 
 	It("is, without an environment, the one that the machine has kept at its boot", func() {
-		Expect(serverOfPods("", "", kept("https://[fd00::1]:6443\n"))).To(Equal("https://[fd00::1]:6443"))
+		Expect(apiServerURL("", "", writeURLFile("https://[fd00::1]:6443\n"))).To(Equal("https://[fd00::1]:6443"))
 	})
 
 	It("is called by its name where nothing was kept", func() {
-		Expect(serverOfPods("", "", filepath.Join(GinkgoT().TempDir(), "api-server"))).To(Equal("https://kubernetes.default.svc:443"))
+		Expect(apiServerURL("", "", filepath.Join(GinkgoT().TempDir(), "api-server"))).To(Equal("https://kubernetes.default.svc:443"))
 	})
 
 	It("is an error where what was kept cannot be read", func() {
-		_, err := serverOfPods("", "", GinkgoT().TempDir())
+		_, err := apiServerURL("", "", GinkgoT().TempDir())
 		Expect(err).To(MatchError(ContainSubstring("set kubernetes.kubeconfig")))
 	})
 })

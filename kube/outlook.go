@@ -10,17 +10,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Outlook follows a Pod that is to come up, to tell when waiting any longer cannot help.
-type Outlook struct {
-	pulls  int    // how often the image was tried in vain
-	reason string // why a container waited when it was last looked at
+// PodStartup follows a Pod that is to come up, to tell when waiting any longer cannot help.
+type PodStartup struct {
+	failedPulls int    // how often the image was tried in vain
+	lastReason  string // why a container waited when it was last looked at
 }
 
 // A machine that ended that often did not end by chance, and an image that was not there twice is not
 // just late.
 const (
-	enoughCrashes = 3
-	enoughPulls   = 2
+	maxCrashes     = 3
+	maxFailedPulls = 2
 )
 
 // What the kubelet says of a container whose image it cannot get: pkg/kubelet/images/types.go.
@@ -29,33 +29,33 @@ const (
 	reasonImagePullBackOff = "ImagePullBackOff"
 )
 
-// Hopeless reports whether nothing but a change of the request or of the cluster lets this Pod come
+// Failed reports whether nothing but a change of the request or of the cluster lets this Pod come
 // up. It has to see every change of the Pod.
-func (o *Outlook) Hopeless(pod *corev1.Pod) bool {
+func (o *PodStartup) Failed(pod *corev1.Pod) bool {
 	for _, status := range containerStatuses(pod) {
 		waiting := status.State.Waiting
 		if waiting == nil {
-			o.reason = ""
+			o.lastReason = ""
 			continue
 		}
-		if waiting.Reason == reasonErrImagePull && o.reason != waiting.Reason {
-			o.pulls++
+		if waiting.Reason == reasonErrImagePull && o.lastReason != waiting.Reason {
+			o.failedPulls++
 		}
-		o.reason = waiting.Reason
+		o.lastReason = waiting.Reason
 		switch waiting.Reason {
 		case "InvalidImageName", "CreateContainerConfigError":
 			return true
 		case reasonErrImagePull, reasonImagePullBackOff:
-			return o.pulls >= enoughPulls && noSuchImage(waiting.Message)
+			return o.failedPulls >= maxFailedPulls && isPermanentPullError(waiting.Message)
 		case "CrashLoopBackOff":
-			return status.RestartCount >= enoughCrashes
+			return status.RestartCount >= maxCrashes
 		}
 	}
 	return false
 }
 
-// noSuchImage tells a registry's answer that stays the same, by its words, from an outage.
-func noSuchImage(message string) bool {
+// isPermanentPullError tells a registry's answer that stays the same, by its words, from an outage.
+func isPermanentPullError(message string) bool {
 	message = strings.ToLower(message)
 	return slices.ContainsFunc([]string{
 		"not found", "manifest unknown", "unauthorized", "denied", "authorization failed", "forbidden",
@@ -72,38 +72,38 @@ func WrongPlatform(pod *corev1.Pod) bool {
 	})
 }
 
-// NoNode reports whether the Pod waits for a node that takes it, and not for a claim of its own that is
+// WaitsForNode reports whether the Pod waits for a node that takes it, and not for a claim of its own that is
 // being made.
-func NoNode(pod *corev1.Pod) bool {
-	reason := Unschedulable(pod)
-	return reason != "" && !strings.Contains(reason, "ephemeral volume controller") && !Unbound(pod)
+func WaitsForNode(pod *corev1.Pod) bool {
+	reason := UnschedulableReason(pod)
+	return reason != "" && !strings.Contains(reason, "ephemeral volume controller") && !HasUnboundPVC(pod)
 }
 
-// Unbound reports whether the Pod waits for a claim that needs no node to be bound.
-func Unbound(pod *corev1.Pod) bool {
-	return strings.Contains(Unschedulable(pod), "unbound immediate PersistentVolumeClaim")
+// HasUnboundPVC reports whether the Pod waits for a claim that needs no node to be bound.
+func HasUnboundPVC(pod *corev1.Pod) bool {
+	return strings.Contains(UnschedulableReason(pod), "unbound immediate PersistentVolumeClaim")
 }
 
-// claimReport is how soon the controllers report of a claim that they cannot serve.
-const claimReport = 5 * time.Second
+// pvcEventTimeout is how soon the controllers report of a claim that they cannot serve.
+const pvcEventTimeout = 5 * time.Second
 
-// MissingClass returns what is reported of a claim whose storage class is not there, or "". It waits
+// MissingStorageClass returns what is reported of a claim whose storage class is not there, or "". It waits
 // for the first report, for a short while.
-func (c *Client) MissingClass(ctx context.Context, name string) (string, error) {
-	claim, err := c.Claims.Get(ctx, name)
+func (c *Client) MissingStorageClass(ctx context.Context, name string) (string, error) {
+	pvc, err := c.PVCs.Get(ctx, name)
 	if errors.Is(err, ErrNotFound) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, claimReport)
+	ctx, cancel := context.WithTimeout(ctx, pvcEventTimeout)
 	defer cancel()
-	said := ""
-	err = c.Events.Await(ctx, EventsAbout(claim), nil, func(events []*corev1.Event) (bool, error) {
+	message := ""
+	err = c.Events.Wait(ctx, EventsAbout(pvc), nil, func(events []*corev1.Event) (bool, error) {
 		for _, event := range events {
 			if strings.Contains(event.Message, "storageclass") && strings.Contains(event.Message, "not found") {
-				said = event.Message
+				message = event.Message
 			}
 		}
 		return len(events) > 0, nil
@@ -111,13 +111,13 @@ func (c *Client) MissingClass(ctx context.Context, name string) (string, error) 
 	if errors.Is(err, ErrTimeout) {
 		return "", nil
 	}
-	return said, err
+	return message, err
 }
 
-// VolumeOutOfReach returns the scheduler's words when the Pod, which can run on one node only, waits for
+// VolumeNodeConflict returns the scheduler's words when the Pod, which can run on one node only, waits for
 // a volume that is not to be had there, or "".
-func VolumeOutOfReach(pod *corev1.Pod) string {
-	reason := Unschedulable(pod)
+func VolumeNodeConflict(pod *corev1.Pod) string {
+	reason := UnschedulableReason(pod)
 	if slices.ContainsFunc([]string{
 		"didn't match PersistentVolume's node affinity", // it is elsewhere
 		"volume node affinity conflict",                 // the same, as older schedulers say it
@@ -128,9 +128,9 @@ func VolumeOutOfReach(pod *corev1.Pod) string {
 	return ""
 }
 
-// SnapshotHopeless reports whether a VolumeSnapshot's error says that there can be none, for want of a driver or of a
+// IsPermanentSnapshotError reports whether a VolumeSnapshot's error says that there can be none, for want of a driver or of a
 // class that can. The words are external-snapshotter's, pkg/common-controller/snapshot_controller.go, and gRPC's.
-func SnapshotHopeless(message string) bool {
+func IsPermanentSnapshotError(message string) bool {
 	return slices.ContainsFunc([]string{
 		"Failed to set default snapshot class with error",
 		"Failed to get snapshot class with error",
@@ -139,19 +139,19 @@ func SnapshotHopeless(message string) bool {
 	}, func(words string) bool { return strings.Contains(message, words) })
 }
 
-// enoughProvisions is how often a provisioner has to fail, while it is looked at, not to be just late.
-const enoughProvisions = 3
+// maxProvisioningFailures is how often a provisioner has to fail, while it is looked at, not to be just late.
+const maxProvisioningFailures = 3
 
-// Provisioning follows the events of a claim that is to get its volume, to tell when waiting any longer
+// VolumeProvisioning follows the events of a claim that is to get its volume, to tell when waiting any longer
 // cannot help.
-type Provisioning struct {
-	known bool
-	past  int // failures before this one looked: the cause may be mended since
+type VolumeProvisioning struct {
+	initialized     bool
+	initialFailures int // failures before this one looked: the cause may be mended since
 }
 
-// Hopeless returns what the provisioner says when it fails again and again, or "". It has to see every
+// Failure returns what the provisioner says when it fails again and again, or "". It has to see every
 // change of the claim's events.
-func (p *Provisioning) Hopeless(events []*corev1.Event) string {
+func (p *VolumeProvisioning) Failure(events []*corev1.Event) string {
 	var failures int
 	var last *corev1.Event
 	for _, event := range events {
@@ -163,43 +163,43 @@ func (p *Provisioning) Hopeless(events []*corev1.Event) string {
 			last = event
 		}
 	}
-	if !p.known {
-		p.known, p.past = true, failures
+	if !p.initialized {
+		p.initialized, p.initialFailures = true, failures
 	}
 	// What the provisioner itself calls infeasible it tries again only minutes later.
-	if failures-p.past >= enoughProvisions || last != nil && strings.Contains(last.Message, "infeasible error") {
+	if failures-p.initialFailures >= maxProvisioningFailures || last != nil && strings.Contains(last.Message, "infeasible error") {
 		return last.Message
 	}
 	return ""
 }
 
-// Attaching follows the events of a Pod that asks Multus for networks, to tell when one of them does not exist.
-type Attaching struct {
-	known bool
-	past  int // reports before this one looked: somebody may have created it since
+// MultusNetworks follows the events of a Pod that asks Multus for networks, to tell when one of them does not exist.
+type MultusNetworks struct {
+	initialized    bool
+	initialReports int // reports before this one looked: somebody may have created it since
 }
 
 // Missing returns the first of the attachments (namespace/name) that does not exist, and what is reported of it; or "". It has to see
 // every change of the Pod's events. Multus reports its own words (pkg/k8sclient/k8sclient.go) as NoNetworkFound, and the kubelet
 // repeats them. Multus reports so of the cluster's default network, too, before it looks for that elsewhere.
-func (a *Attaching) Missing(events []*corev1.Event, attachments []string) (attachment, said string) {
+func (a *MultusNetworks) Missing(events []*corev1.Event, networks []string) (network, message string) {
 	var reports int
 	for _, event := range events {
-		for _, each := range attachments {
-			namespace, name, _ := strings.Cut(each, "/")
+		for _, candidate := range networks {
+			namespace, name, _ := strings.Cut(candidate, "/")
 			words := "cannot find a network-attachment-definition (" + name + ") in namespace (" + namespace + "): "
 			_, cause, found := strings.Cut(event.Message, words)
 			if found && (strings.Contains(cause, "not found") || strings.Contains(cause, "could not find the requested resource")) {
 				reports += int(max(event.Count, 1))
-				attachment, said = each, cause
+				network, message = candidate, cause
 			}
 		}
 	}
-	if !a.known {
-		a.known, a.past = true, reports
+	if !a.initialized {
+		a.initialized, a.initialReports = true, reports
 	}
-	if reports == a.past {
+	if reports == a.initialReports {
 		return "", ""
 	}
-	return attachment, said
+	return network, message
 }

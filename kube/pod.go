@@ -8,27 +8,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Runs reports whether the Pod has neither ended nor is to end.
-func Runs(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !Finished(pod) }
+// IsActive reports whether the Pod has neither ended nor is to end.
+func IsActive(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !Finished(pod) }
 
-// Running returns those of the Pods that run.
-func Running(pods []*corev1.Pod) (some []*corev1.Pod) {
+// ActivePods returns those of the Pods that run.
+func ActivePods(pods []*corev1.Pod) (matching []*corev1.Pod) {
 	for _, pod := range pods {
-		if Runs(pod) {
-			some = append(some, pod)
+		if IsActive(pod) {
+			matching = append(matching, pod)
 		}
 	}
-	return some
+	return matching
 }
 
-// Labeled returns those of the Pods whose label has this value.
-func Labeled(pods []*corev1.Pod, label, value string) (some []*corev1.Pod) {
+// PodsWithLabel returns those of the Pods whose label has this value.
+func PodsWithLabel(pods []*corev1.Pod, label, value string) (matching []*corev1.Pod) {
 	for _, pod := range pods {
 		if pod.Labels[label] == value {
-			some = append(some, pod)
+			matching = append(matching, pod)
 		}
 	}
-	return some
+	return matching
 }
 
 // NodeOf returns the node of the first of the Pods that has one, or "".
@@ -67,9 +67,9 @@ func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
-// Unschedulable returns the scheduler's reason for not placing the Pod, or "". A Pod with a scheduling gate was not
+// UnschedulableReason returns the scheduler's reason for not placing the Pod, or "". A Pod with a scheduling gate was not
 // looked at.
-func Unschedulable(pod *corev1.Pod) string {
+func UnschedulableReason(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason != corev1.PodReasonSchedulingGated {
 			return c.Message
@@ -78,8 +78,8 @@ func Unschedulable(pod *corev1.Pod) string {
 	return ""
 }
 
-// EphemeralEnded returns how the ephemeral container of this name ended, or nil while it has not.
-func EphemeralEnded(pod *corev1.Pod, name string) *corev1.ContainerStateTerminated {
+// EphemeralTermination returns how the ephemeral container of this name ended, or nil while it has not.
+func EphemeralTermination(pod *corev1.Pod, name string) *corev1.ContainerStateTerminated {
 	for _, status := range pod.Status.EphemeralContainerStatuses {
 		if status.Name == name {
 			return status.State.Terminated
@@ -88,26 +88,26 @@ func EphemeralEnded(pod *corev1.Pod, name string) *corev1.ContainerStateTerminat
 	return nil
 }
 
-// Cut reports that a container's program did not end by itself: it could not be started, was killed, or ended unseen. The
+// Aborted reports that a container's program did not end by itself: it could not be started, was killed, or ended unseen. The
 // codes are those of shells and container runtimes: 126 to 128 for what cannot be started, a signal's number and 128, and 255
 // for what a runtime has lost sight of.
-func Cut(ended *corev1.ContainerStateTerminated) bool { return ended.ExitCode >= 126 }
+func Aborted(ended *corev1.ContainerStateTerminated) bool { return ended.ExitCode >= 126 }
 
-// NeverRan reports that a container's program could not be started, see Cut.
-func NeverRan(ended *corev1.ContainerStateTerminated) bool {
-	return Cut(ended) && ended.ExitCode <= 128
+// FailedToStart reports that a container's program could not be started, see Cut.
+func FailedToStart(ended *corev1.ContainerStateTerminated) bool {
+	return Aborted(ended) && ended.ExitCode <= 128
 }
 
-// EphemeralUnpulled reports that the image of the ephemeral container of this name cannot be had now.
-func EphemeralUnpulled(pod *corev1.Pod, name string) bool {
+// EphemeralImagePullFailed reports that the image of the ephemeral container of this name cannot be had now.
+func EphemeralImagePullFailed(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
 		waiting := s.State.Waiting
 		return s.Name == name && waiting != nil && (waiting.Reason == reasonErrImagePull || waiting.Reason == reasonImagePullBackOff)
 	})
 }
 
-// EphemeralUnstarted reports that the ephemeral container of this name was made and does not run.
-func EphemeralUnstarted(pod *corev1.Pod, name string) bool {
+// EphemeralNotStarted reports that the ephemeral container of this name was made and does not run.
+func EphemeralNotStarted(pod *corev1.Pod, name string) bool {
 	for _, status := range pod.Status.EphemeralContainerStatuses {
 		if status.Name == name {
 			return status.ContainerID != "" && status.State.Waiting != nil

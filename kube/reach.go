@@ -9,52 +9,52 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Reach is what options make of the machine that they are used on.
-type Reach struct {
-	Commands []Use // that are run to get credentials
-	Files    []Use // that are read, and whose content may be sent to a server
+// HostAccess is what options make of the machine that they are used on.
+type HostAccess struct {
+	Commands []HostResource // that are run to get credentials
+	Files    []HostResource // that are read, and whose content may be sent to a server
 }
 
-// Use is one program or file, and the field of the options that names it.
-type Use struct{ Field, Name string }
+// HostResource is one program or file, and the field of the options that names it.
+type HostResource struct{ Field, Name string }
 
-// Reach returns what the options run and read on this machine, beside the service account of a Pod.
-func (o Options) Reach() (Reach, error) {
-	var reach Reach
+// HostAccess returns what the options run and read on this machine, beside the service account of a Pod.
+func (o Options) HostAccess() (HostAccess, error) {
+	var access HostAccess
 	if o.KubeconfigPath != "" {
-		reach.Files = append(reach.Files, Use{"kubernetes.kubeconfig_path", o.KubeconfigPath})
+		access.Files = append(access.Files, HostResource{"kubernetes.kubeconfig_path", o.KubeconfigPath})
 	}
 	if o.Kubeconfig == "" {
-		return reach, nil
+		return access, nil
 	}
 	config, err := clientcmd.Load([]byte(o.Kubeconfig))
 	if err != nil {
-		return reach, fmt.Errorf("kubernetes.kubeconfig is not a kubeconfig file's content: %w", err)
+		return access, fmt.Errorf("kubernetes.kubeconfig is not a kubeconfig file's content: %w", err)
 	}
 	for name, user := range config.AuthInfos {
-		reach.addUser("kubernetes.kubeconfig's users["+name+"].user.", user)
+		access.addUser("kubernetes.kubeconfig's users["+name+"].user.", user)
 	}
 	for name, cluster := range config.Clusters {
 		field := "kubernetes.kubeconfig's clusters[" + name + "].cluster."
-		reach.Files = append(reach.Files, Use{field + "certificate-authority", cluster.CertificateAuthority})
+		access.Files = append(access.Files, HostResource{field + "certificate-authority", cluster.CertificateAuthority})
 	}
-	reach.Commands, reach.Files = given(reach.Commands), given(reach.Files)
-	return reach, nil
+	access.Commands, access.Files = sortNonEmpty(access.Commands), sortNonEmpty(access.Files)
+	return access, nil
 }
 
-func (r *Reach) addUser(field string, user *clientcmdapi.AuthInfo) {
-	r.Files = append(r.Files, Use{field + "tokenFile", user.TokenFile},
-		Use{field + "client-certificate", user.ClientCertificate}, Use{field + "client-key", user.ClientKey})
+func (r *HostAccess) addUser(field string, user *clientcmdapi.AuthInfo) {
+	r.Files = append(r.Files, HostResource{field + "tokenFile", user.TokenFile},
+		HostResource{field + "client-certificate", user.ClientCertificate}, HostResource{field + "client-key", user.ClientKey})
 	if user.Exec != nil {
-		r.Commands = append(r.Commands, Use{field + "exec", user.Exec.Command})
+		r.Commands = append(r.Commands, HostResource{field + "exec", user.Exec.Command})
 	}
 	if user.AuthProvider != nil {
-		r.Commands = append(r.Commands, Use{field + "auth-provider", "auth-provider " + user.AuthProvider.Name})
+		r.Commands = append(r.Commands, HostResource{field + "auth-provider", "auth-provider " + user.AuthProvider.Name})
 	}
 }
 
-// given are the uses that name something, in an order that stays the same.
-func given(uses []Use) []Use {
-	slices.SortFunc(uses, func(a, b Use) int { return cmp.Compare(a.Field, b.Field) })
-	return slices.DeleteFunc(uses, func(use Use) bool { return use.Name == "" })
+// sortNonEmpty are the uses that name something, in an order that stays the same.
+func sortNonEmpty(resources []HostResource) []HostResource {
+	slices.SortFunc(resources, func(a, b HostResource) int { return cmp.Compare(a.Field, b.Field) })
+	return slices.DeleteFunc(resources, func(resource HostResource) bool { return resource.Name == "" })
 }

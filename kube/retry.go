@@ -18,15 +18,15 @@ import (
 // isTransport reports whether the request or its answer was lost on the way, even in the middle of the
 // answer's body.
 func isTransport(err error) bool {
-	var lost *url.Error
+	var urlErr *url.Error
 	var stream http2.StreamError
-	return errors.As(err, &lost) || errors.As(err, &stream) || errors.Is(err, io.ErrUnexpectedEOF)
+	return errors.As(err, &urlErr) || errors.As(err, &stream) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// transient reports whether the same request may well succeed a moment later: the connection broke,
+// isTransient reports whether the same request may well succeed a moment later: the connection broke,
 // or the API server (or its etcd) says that it cannot serve now. client-go itself repeats only GETs
 // after a broken connection, and other answers only when they carry a Retry-After header.
-func transient(err error) bool {
+func isTransient(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
@@ -36,7 +36,7 @@ func transient(err error) bool {
 	var verification *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	switch {
-	case isMissingProgram(err), refusesCertificate(err):
+	case isMissingCredentialPlugin(err), isClientCertRejected(err):
 		return false
 	case errors.As(err, &unknownAuthority), errors.As(err, &hostname), errors.As(err, &invalid),
 		errors.As(err, &verification), errors.As(err, &record):
@@ -57,16 +57,16 @@ func backoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 30, Cap: 3 * time.Second}
 }
 
-// turns spaces the attempts where another call is at the same object: short at first, since such calls mostly take
+// conflictBackoff spaces the attempts where another call is at the same object: short at first, since such calls mostly take
 // turns, and longer where they do not, for example because a finalizer keeps the object.
-func turns() wait.Backoff {
+func conflictBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 30, Cap: 3 * time.Second}
 }
 
-// Turns returns a function that waits before the next attempt where another call, or the cluster, changes the same object: at
+// NewConflictBackoff returns a function that waits before the next attempt where another call, or the cluster, changes the same object: at
 // first shortly, then longer. It returns false when the context ended first.
-func Turns() func(context.Context) bool {
-	pause := turns()
+func NewConflictBackoff() func(context.Context) bool {
+	pause := conflictBackoff()
 	return func(ctx context.Context) bool { return sleep(ctx, pause.Step()) }
 }
 
@@ -82,15 +82,15 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// repetition is how requests are repeated.
-type repetition struct {
-	// patience is for how long, while the API server cannot be reached.
-	patience time.Duration
-	// renewed: something else renews the credentials. Those that are not accepted any more have a successor, with which the
+// retryPolicy is how requests are repeated.
+type retryPolicy struct {
+	// timeout is for how long, while the API server cannot be reached.
+	timeout time.Duration
+	// autoRenewed: something else renews the credentials. Those that are not accepted any more have a successor, with which the
 	// request is repeated, once.
-	renewed bool
-	// starting reports whether an API server refuses only because it has just started; nil if nobody can say.
-	starting func(ctx context.Context, since time.Time) bool
+	autoRenewed bool
+	// isStarting reports whether an API server refuses only because it has just started; nil if nobody can say.
+	isStarting func(ctx context.Context, since time.Time) bool
 }
 
 // retry repeats a request that may be repeated until it succeeds, fails for good, or the outage has
@@ -98,38 +98,38 @@ type repetition struct {
 //
 // Every request of this package may be repeated: names are deterministic (a second POST returns
 // ErrExists), deletions carry a UID, patches set absolute values.
-func retry[R any](ctx context.Context, how repetition, request func(context.Context) (R, error)) (R, error) {
-	return retryIf(ctx, how, transient, request)
+func retry[R any](ctx context.Context, policy retryPolicy, request func(context.Context) (R, error)) (R, error) {
+	return retryIf(ctx, policy, isTransient, request)
 }
 
 // retryCreate is retry for the creation of an object. A Conflict, which speaks of another object there, comes from
 // the quota of the namespace, when many creations at once change what is used of it.
-func retryCreate[R any](ctx context.Context, how repetition, request func(context.Context) (R, error)) (R, error) {
-	return retryIf(ctx, how, func(err error) bool { return transient(err) || apierrors.IsConflict(err) }, request)
+func retryCreate[R any](ctx context.Context, policy retryPolicy, request func(context.Context) (R, error)) (R, error) {
+	return retryIf(ctx, policy, func(err error) bool { return isTransient(err) || apierrors.IsConflict(err) }, request)
 }
 
 func retryIf[R any](
-	ctx context.Context, how repetition, may func(error) bool, request func(context.Context) (R, error)) (R, error) {
+	ctx context.Context, policy retryPolicy, isRetryable func(error) bool, request func(context.Context) (R, error)) (R, error) {
 
 	started := time.Now()
 	pause := backoff()
 	var refused time.Time
-	for answers := false; ; {
+	for ready := false; ; {
 		result, err := request(ctx)
-		if how.renewed && apierrors.IsUnauthorized(err) {
-			how.renewed = false
+		if policy.autoRenewed && apierrors.IsUnauthorized(err) {
+			policy.autoRenewed = false
 			continue
 		}
-		if err == nil || time.Since(started) > how.patience {
+		if err == nil || time.Since(started) > policy.timeout {
 			return result, err
 		}
-		if how.starting != nil && isOwnRefusal(err) && !answers {
+		if policy.isStarting != nil && isAPIServerForbidden(err) && !ready {
 			if refused.IsZero() {
 				refused = time.Now()
 			}
 			// One that is ready now may not have been so when it refused.
-			answers = !how.starting(ctx, refused)
-		} else if !may(err) {
+			ready = !policy.isStarting(ctx, refused)
+		} else if !isRetryable(err) {
 			return result, err
 		}
 		if !sleep(ctx, pause.Step()) {

@@ -9,9 +9,9 @@ import (
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 )
 
-// NoRoom returns the scheduler's words when the Pod waits for room on a node that would take it otherwise, or "".
-func NoRoom(pod *corev1.Pod) string {
-	reason := Unschedulable(pod)
+// InsufficientCapacity returns the scheduler's words when the Pod waits for room on a node that would take it otherwise, or "".
+func InsufficientCapacity(pod *corev1.Pod) string {
+	reason := UnschedulableReason(pod)
 	if slices.ContainsFunc([]string{"Insufficient ", "Too many pods", "exceed max volume count"},
 		func(words string) bool { return strings.Contains(reason, words) }) {
 		return reason
@@ -19,48 +19,48 @@ func NoRoom(pod *corev1.Pod) string {
 	return ""
 }
 
-// Autoscaler is what one has said of a Pod that no node takes.
-type Autoscaler struct {
-	Helps   bool   // it brings a node
-	Refuses string // why it does not, and will not
+// AutoscalerDecision is what one has said of a Pod that no node takes.
+type AutoscalerDecision struct {
+	ScalesUp bool   // it brings a node
+	Refusal  string // why it does not, and will not
 }
 
-// AutoscalerOf returns what the events about a Pod tell of an autoscaler: the cluster autoscaler's
+// AutoscalerDecisionOf returns what the events about a Pod tell of an autoscaler: the cluster autoscaler's
 // (https://github.com/kubernetes/autoscaler, processors/status/eventing_scale_up_processor.go) or Karpenter's. What
 // comes last holds. A refusal for a time, after a failure, is none.
-func AutoscalerOf(events []*corev1.Event) (said Autoscaler) {
+func AutoscalerDecisionOf(events []*corev1.Event) (decision AutoscalerDecision) {
 	inOrder := slices.Clone(events)
 	slices.SortStableFunc(inOrder, func(a, b *corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
 	for _, event := range inOrder {
 		switch event.Reason {
 		case "TriggeredScaleUp", "Nominated":
-			said = Autoscaler{Helps: true}
+			decision = AutoscalerDecision{ScalesUp: true}
 		case "NotTriggerScaleUp":
 			if strings.Contains(event.Message, "in backoff") {
-				said = Autoscaler{Helps: true}
+				decision = AutoscalerDecision{ScalesUp: true}
 				continue
 			}
-			said = Autoscaler{Refuses: event.Message}
+			decision = AutoscalerDecision{Refusal: event.Message}
 		}
 	}
-	return said
+	return decision
 }
 
 // TooLarge returns what the Pod asks for when none of the nodes could hold that, were it empty, as NAME: QUANTITY; or
 // "". Without a node nothing is known.
 func TooLarge(pod *corev1.Pod, nodes []*corev1.Node) string {
-	asked := map[corev1.ResourceName]quantity.Quantity{}
+	requested := map[corev1.ResourceName]quantity.Quantity{}
 	for _, container := range pod.Spec.Containers {
 		for name, amount := range container.Resources.Requests {
-			sum := asked[name]
+			sum := requested[name]
 			sum.Add(amount)
-			asked[name] = sum
+			requested[name] = sum
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(asked)) {
-		amount := asked[name]
-		holds := func(node *corev1.Node) bool { return amount.Cmp(node.Status.Allocatable[name]) <= 0 }
-		if len(nodes) > 0 && !slices.ContainsFunc(nodes, holds) {
+	for _, name := range slices.Sorted(maps.Keys(requested)) {
+		amount := requested[name]
+		fits := func(node *corev1.Node) bool { return amount.Cmp(node.Status.Allocatable[name]) <= 0 }
+		if len(nodes) > 0 && !slices.ContainsFunc(nodes, fits) {
 			return string(name) + ": " + amount.String()
 		}
 	}

@@ -16,14 +16,14 @@ var _ = Describe("What an autoscaler says of a Pod", func() {
 	after := func(seconds int, reason, message string) *corev1.Event {
 		return &corev1.Event{Reason: reason, Message: message, LastTimestamp: metav1.NewTime(time.Unix(int64(seconds), 0))}
 	}
-	DescribeTable("is what it said last", func(expected kube.Autoscaler, events ...*corev1.Event) {
-		Expect(kube.AutoscalerOf(events)).To(Equal(expected))
+	DescribeTable("is what it said last", func(expected kube.AutoscalerDecision, events ...*corev1.Event) {
+		Expect(kube.AutoscalerDecisionOf(events)).To(Equal(expected))
 	},
-		Entry("when there is none", kube.Autoscaler{}, after(1, "FailedScheduling", "0/3 nodes are available")),
-		Entry("when it brings a node", kube.Autoscaler{Helps: true}, after(2, "TriggeredScaleUp", "…"), after(1, "NotTriggerScaleUp", "max size reached")),
-		Entry("when Karpenter does", kube.Autoscaler{Helps: true}, after(1, "Nominated", "Pod should schedule on: nodeclaim/a")),
-		Entry("when it does not", kube.Autoscaler{Refuses: "max size reached"}, after(2, "NotTriggerScaleUp", "max size reached"), after(1, "TriggeredScaleUp", "…")),
-		Entry("when it will later", kube.Autoscaler{Helps: true}, after(1, "NotTriggerScaleUp", "1 in backoff after failed scale-up")),
+		Entry("when there is none", kube.AutoscalerDecision{}, after(1, "FailedScheduling", "0/3 nodes are available")),
+		Entry("when it brings a node", kube.AutoscalerDecision{ScalesUp: true}, after(2, "TriggeredScaleUp", "…"), after(1, "NotTriggerScaleUp", "max size reached")),
+		Entry("when Karpenter does", kube.AutoscalerDecision{ScalesUp: true}, after(1, "Nominated", "Pod should schedule on: nodeclaim/a")),
+		Entry("when it does not", kube.AutoscalerDecision{Refusal: "max size reached"}, after(2, "NotTriggerScaleUp", "max size reached"), after(1, "TriggeredScaleUp", "…")),
+		Entry("when it will later", kube.AutoscalerDecision{ScalesUp: true}, after(1, "NotTriggerScaleUp", "1 in backoff after failed scale-up")),
 	)
 })
 

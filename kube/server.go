@@ -13,18 +13,18 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Server is what an API server says of itself.
-type Server struct {
+// ServerInfo is what an API server says of itself.
+type ServerInfo struct {
 	URL     string
 	Version string // v1.36.3
 	Minor   int    // 36; 0 when the version is of another form
-	// Ahead is by how much its clock is ahead of this machine's, to a second.
-	Ahead time.Duration
+	// ClockSkew is by how much its clock is ahead of this machine's, to a second.
+	ClockSkew time.Duration
 }
 
-// Server asks the API server what it is. Everyone whom it knows may ask that.
-func (c *Client) Server(ctx context.Context) (Server, error) {
-	server := Server{URL: c.config.Host}
+// GetServerInfo asks the API server what it is. Everyone whom it knows may ask that.
+func (c *Client) GetServerInfo(ctx context.Context) (ServerInfo, error) {
+	server := ServerInfo{URL: c.config.Host}
 	client, err := rest.HTTPClientFor(c.config)
 	if err != nil {
 		return server, err
@@ -33,38 +33,38 @@ func (c *Client) Server(ctx context.Context) (Server, error) {
 	if err != nil {
 		return server, err
 	}
-	var asked, answered time.Time
-	answer, err := retry(ctx, c.repetition, func(ctx context.Context) (*http.Response, error) {
+	var sent, received time.Time
+	answer, err := retry(ctx, c.retryPolicy, func(ctx context.Context) (*http.Response, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(target.String(), "/")+"/version", http.NoBody)
 		if err != nil {
 			return nil, err
 		}
-		asked = time.Now()
+		sent = time.Now()
 		response, err := client.Do(request)
-		answered = time.Now()
+		received = time.Now()
 		return response, err
 	})
 	const action = "get /version"
 	if err != nil {
-		return server, explained(c.config, translate(action, err))
+		return server, explainCredentialError(c.config, translate(action, err))
 	}
 	defer answer.Body.Close()
-	var said struct{ GitVersion, Minor string }
-	err = json.NewDecoder(answer.Body).Decode(&said)
+	var version struct{ GitVersion, Minor string }
+	err = json.NewDecoder(answer.Body).Decode(&version)
 	switch {
 	case answer.StatusCode == http.StatusUnauthorized:
 		refused := &Error{Action: action, Kind: ErrUnauthorized, Err: errors.New(server.URL + " does not accept the credentials")}
-		return server, explained(c.config, refused)
-	case answer.StatusCode != http.StatusOK || err != nil || said.GitVersion == "":
-		said := fmt.Errorf("%s answers %s, and not with a version", server.URL, answer.Status)
-		return server, &Error{Action: action, Kind: ErrNotServed, Err: said}
+		return server, explainCredentialError(c.config, refused)
+	case answer.StatusCode != http.StatusOK || err != nil || version.GitVersion == "":
+		cause := fmt.Errorf("%s answers %s, and not with a version", server.URL, answer.Status)
+		return server, &Error{Action: action, Kind: ErrNotServed, Err: cause}
 	}
-	server.Version = said.GitVersion
-	server.Minor, _ = strconv.Atoi(strings.TrimSuffix(said.Minor, "+"))
+	server.Version = version.GitVersion
+	server.Minor, _ = strconv.Atoi(strings.TrimSuffix(version.Minor, "+"))
 	if date, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
 		// The header leaves out parts of a second, and may have been written at any time in between.
-		halfway := asked.Add(answered.Sub(asked) / 2)
-		server.Ahead = date.Add(time.Second / 2).Sub(halfway).Round(time.Second)
+		halfway := sent.Add(received.Sub(sent) / 2)
+		server.ClockSkew = date.Add(time.Second / 2).Sub(halfway).Round(time.Second)
 	}
 	return server, nil
 }

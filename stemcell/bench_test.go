@@ -42,9 +42,9 @@ func BenchmarkHeavyStemcell(b *testing.B) {
 	if err := largeImage(image); err != nil {
 		b.Fatal(err)
 	}
-	registry := stemcells.New(false)
+	registry := stemcells.NewRegistry(false)
 	b.Cleanup(registry.Close)
-	registry.FailWith(discard)
+	registry.SetFault(discardUploads)
 
 	b.Run("cpi", func(b *testing.B) {
 		config := filepath.Join(folder, "cpi.json")
@@ -120,15 +120,15 @@ func watchMemory(pid int, ended <-chan struct{}) <-chan memory {
 			case <-ended:
 				return
 			case <-ticker.C:
-				peak = peak.max(memory{field(pid, "VmHWM:"), field(pid, "RssAnon:")})
+				peak = peak.max(memory{procStatusField(pid, "VmHWM:"), procStatusField(pid, "RssAnon:")})
 			}
 		}
 	}()
 	return peaks
 }
 
-// field is a number in a process's /proc/PID/status, 0 when it has ended.
-func field(pid int, name string) int {
+// procStatusField is a number in a process's /proc/PID/status, 0 when it has ended.
+func procStatusField(pid int, name string) int {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, after, found := strings.Cut(string(status), name)
 	var kib int
@@ -165,7 +165,7 @@ func largeImage(path string) error {
 	for n := 0; ; n++ {
 		written, err := file.Seek(0, 1)
 		if err != nil || written >= benchSize {
-			return finish(err, archive, zipped)
+			return closeAll(err, archive, zipped)
 		}
 		if err := archive.WriteHeader(&tar.Header{Name: fmt.Sprintf("usr/lib/%d", n), Mode: 0o644, Size: int64(len(block))}); err != nil {
 			return err
@@ -188,7 +188,7 @@ func largeImage(path string) error {
 	}
 }
 
-func finish(err error, closers ...interface{ Close() error }) error {
+func closeAll(err error, closers ...interface{ Close() error }) error {
 	for _, each := range closers {
 		if closeErr := each.Close(); err == nil {
 			err = closeErr

@@ -22,8 +22,8 @@ var _ = Describe("A CPI that is killed in the middle of an upload", func() {
 		program, err := gexec.Build("bosh-kubernetes-cpi/cmd/cpi")
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(gexec.CleanupBuildArtifacts)
-		registry := registryFor(false)
-		image := fileWith(stemcells.Jammy.Image())
+		registry := startRegistry(false)
+		image := writeTempFile(stemcells.Jammy.Image())
 		config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
 		Expect(os.WriteFile(config, fmt.Appendf(nil,
 			`{"agent": {"mbus": "nats://nats.test:4222"}, "stemcell": {"registry": {"repository": "%s/stemcells", "insecure": true}}}`,
@@ -38,7 +38,7 @@ var _ = Describe("A CPI that is killed in the middle of an upload", func() {
 		}
 
 		halfway, killed := make(chan struct{}), make(chan struct{})
-		registry.FailWith(func(_ http.ResponseWriter, request *http.Request) bool {
+		registry.SetFault(func(_ http.ResponseWriter, request *http.Request) bool {
 			if request.Method != http.MethodPatch {
 				return false
 			}
@@ -51,11 +51,11 @@ var _ = Describe("A CPI that is killed in the middle of an upload", func() {
 		Eventually(halfway, "10s").Should(BeClosed())
 		session.Kill().Wait("10s")
 		close(killed)
-		Expect(registry.Manifests()).To(BeZero())
-		Expect(registry.Uploads()).To(BeEmpty())
+		Expect(registry.CountManifests()).To(BeZero())
+		Expect(registry.UploadCounts()).To(BeEmpty())
 
-		registry.FailWith(nil)
+		registry.SetFault(nil)
 		Eventually(start(), "10s").Should(And(gexec.Exit(0), gbytes.Say(`"result":"heavy://`)))
-		Expect(registry.Uploads()).To(And(HaveLen(2), HaveEach(1)))
+		Expect(registry.UploadCounts()).To(And(HaveLen(2), HaveEach(1)))
 	})
 })

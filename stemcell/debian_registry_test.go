@@ -20,16 +20,16 @@ var _ = func() bool {
 }()
 
 // startDebian runs the registry until the spec ends.
-func startDebian(ctx SpecContext, deletes bool) *stemcells.Debian {
+func startDebian(ctx SpecContext, deletes bool) *stemcells.DebianRegistry {
 	GinkgoHelper()
-	registry, err := stemcells.StartDebian(ctx, GinkgoT().TempDir(), deletes)
+	registry, err := stemcells.StartDebianRegistry(ctx, GinkgoT().TempDir(), deletes)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(registry.Close)
 	return registry
 }
 
-func storeAtDebian(registry *stemcells.Debian, change ...func(*stemcell.Registry)) stemcell.Store {
-	store, _ := storeWith(stemcell.Registry{
+func newDebianStore(registry *stemcells.DebianRegistry, change ...func(*stemcell.Registry)) stemcell.Store {
+	store, _ := newStoreWith(stemcell.Registry{
 		Repository: registry.Host() + "/bosh/stemcells", CA: registry.CA(),
 		Username: stemcells.DebianUsername, Password: stemcells.DebianPassword,
 	}, change...)
@@ -39,7 +39,7 @@ func storeAtDebian(registry *stemcells.Debian, change ...func(*stemcell.Registry
 func debianRegistry() {
 	It("takes a stemcell once, gives it back, and deletes it", func(ctx SpecContext) {
 		registry := startDebian(ctx, true)
-		store, path := storeAtDebian(registry), fileWith(stemcells.Jammy.Image())
+		store, path := newDebianStore(registry), writeTempFile(stemcells.Jammy.Image())
 		uploads := func() int { return strings.Count(strings.Join(registry.Requests(), "\n"), "PATCH /v2/") }
 		cid, err := store.Push(ctx, path, jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
@@ -59,17 +59,17 @@ func debianRegistry() {
 	})
 
 	It("is explained when it denies, is not trusted, or does not delete", func(ctx SpecContext) {
-		registry, path := startDebian(ctx, false), fileWith(stemcells.Jammy.Image())
-		_, err := storeAtDebian(registry, func(r *stemcell.Registry) { r.Password = "wrong" }).Push(ctx, path, jammy, nil)
+		registry, path := startDebian(ctx, false), writeTempFile(stemcells.Jammy.Image())
+		_, err := newDebianStore(registry, func(r *stemcell.Registry) { r.Password = "wrong" }).Push(ctx, path, jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrDenied))
 		stranger, _, err := stemcells.SelfSigned()
 		Expect(err).NotTo(HaveOccurred())
-		_, err = storeAtDebian(registry, func(r *stemcell.Registry) { r.CA = stranger }).Push(ctx, path, jammy, nil)
+		_, err = newDebianStore(registry, func(r *stemcell.Registry) { r.CA = stranger }).Push(ctx, path, jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrUntrusted))
-		_, err = storeAtDebian(registry).Push(ctx, fileWith(stemcells.Jammy.Image()[:5000]), jammy, nil)
+		_, err = newDebianStore(registry).Push(ctx, writeTempFile(stemcells.Jammy.Image()[:5000]), jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
-		cid, err := storeAtDebian(registry).Push(ctx, path, jammy, nil)
+		cid, err := newDebianStore(registry).Push(ctx, path, jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(storeAtDebian(registry).Delete(ctx, cid)).To(MatchError(stemcell.ErrUndeletable))
+		Expect(newDebianStore(registry).Delete(ctx, cid)).To(MatchError(stemcell.ErrUndeletable))
 	})
 }

@@ -35,15 +35,15 @@ var (
 	errPlainHTTP = errors.New("plain HTTP is not allowed")
 )
 
-// explained says what an error means and what to do, and keeps the error.
-type explained struct {
-	kind  error
-	words string
-	err   error
+// registryError says what an error means and what to do, and keeps the error.
+type registryError struct {
+	kind    error
+	message string
+	err     error
 }
 
-func (e *explained) Error() string   { return e.words + " (" + e.err.Error() + ")" }
-func (e *explained) Unwrap() []error { return []error{e.kind, e.err} }
+func (e *registryError) Error() string   { return e.message + " (" + e.err.Error() + ")" }
+func (e *registryError) Unwrap() []error { return []error{e.kind, e.err} }
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
@@ -55,59 +55,59 @@ func explain(action, registry string, err error) error {
 	if err == nil {
 		return nil
 	}
-	say := func(kind error, words string) error {
-		return &explained{kind: kind, words: action + ": " + words, err: err}
+	wrap := func(kind error, message string) error {
+		return &registryError{kind: kind, message: action + ": " + message, err: err}
 	}
-	var answer *transport.Error
+	var response *transport.Error
 	switch {
 	case errors.Is(err, ErrInvalid):
 		return err
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: ended before it was done: %w", action, err)
-	case untrusted(err):
-		return say(ErrUntrusted, "the certificate of registry "+registry+" is not trusted: "+
+	case isUntrustedCertificate(err):
+		return wrap(ErrUntrusted, "the certificate of registry "+registry+" is not trusted: "+
 			"set stemcell.registry.ca to the certificate authority that signed it")
-	case speaksNoTLS(err):
-		return say(ErrUntrusted, "registry "+registry+" does not speak TLS: "+
+	case isPlainHTTPError(err):
+		return wrap(ErrUntrusted, "registry "+registry+" does not speak TLS: "+
 			"give it a certificate, or set stemcell.registry.insecure to true when the network to it is trusted")
-	case errors.As(err, &answer):
-		return explainAnswer(say, registry, answer, fmt.Errorf("%s: %w", action, err))
+	case errors.As(err, &response):
+		return explainResponse(wrap, registry, response, fmt.Errorf("%s: %w", action, err))
 	case errors.Is(err, errPlainHTTP):
-		return say(ErrUntrusted, "registry "+registry+" can only be reached, or sends its clients on, by plain HTTP: "+
+		return wrap(ErrUntrusted, "registry "+registry+" can only be reached, or sends its clients on, by plain HTTP: "+
 			"correct its address or its own configuration, or set stemcell.registry.insecure to true")
 	}
-	if lost(err) {
+	if isConnectionLost(err) {
 		return fmt.Errorf("%s: the connection to registry %s breaks off, also when tried again "+
 			"(check the network and the proxies between, and the registry's log, and repeat): %w", action, registry, err)
 	}
 	return fmt.Errorf("%s: registry %s does not answer as one (check its address and the network between): %w", action, registry, err)
 }
 
-func explainAnswer(say func(error, string) error, registry string, answer *transport.Error, otherwise error) error {
-	switch answer.StatusCode {
+func explainResponse(wrap func(error, string) error, registry string, response *transport.Error, fallback error) error {
+	switch response.StatusCode {
 	case http.StatusUnauthorized:
-		return say(ErrDenied, "registry "+registry+" does not accept the credentials: check stemcell.registry.username and password, or token")
+		return wrap(ErrDenied, "registry "+registry+" does not accept the credentials: check stemcell.registry.username and password, or token")
 	case http.StatusForbidden:
-		return say(ErrDenied, "registry "+registry+" denies it: "+
+		return wrap(ErrDenied, "registry "+registry+" denies it: "+
 			"give the account of stemcell.registry the right to pull, push and delete in that repository")
 	case http.StatusNotFound:
-		return say(ErrNotFound, "registry "+registry+" has no such image or repository")
+		return wrap(ErrNotFound, "registry "+registry+" has no such image or repository")
 	case http.StatusInsufficientStorage:
-		return say(ErrFull, "registry "+registry+" is full: free space there (delete images, run its garbage collection) and repeat")
+		return wrap(ErrFull, "registry "+registry+" is full: free space there (delete images, run its garbage collection) and repeat")
 	case http.StatusRequestEntityTooLarge:
-		return say(ErrFull, "registry "+registry+", or a proxy before it, takes no upload of this size: "+
+		return wrap(ErrFull, "registry "+registry+", or a proxy before it, takes no upload of this size: "+
 			"raise its limit (nginx: client_max_body_size)")
 	case http.StatusMethodNotAllowed:
-		return say(ErrUndeletable, "registry "+registry+" does not allow it: enable deletion there "+
+		return wrap(ErrUndeletable, "registry "+registry+" does not allow it: enable deletion there "+
 			"(REGISTRY_STORAGE_DELETE_ENABLED=true for the registry of Docker and Debian)")
 	}
-	if strings.Contains(answer.Error(), "no space left") {
-		return say(ErrFull, "the disk of registry "+registry+" is full: free space there and repeat")
+	if strings.Contains(response.Error(), "no space left") {
+		return wrap(ErrFull, "the disk of registry "+registry+" is full: free space there and repeat")
 	}
-	return otherwise
+	return fallback
 }
 
-func untrusted(err error) bool {
+func isUntrustedCertificate(err error) bool {
 	var authority x509.UnknownAuthorityError
 	var hostname x509.HostnameError
 	var certificate x509.CertificateInvalidError
@@ -115,8 +115,8 @@ func untrusted(err error) bool {
 	return errors.As(err, &authority) || errors.As(err, &hostname) || errors.As(err, &certificate) || errors.As(err, &verification)
 }
 
-// lost reports whether a connection ended before the registry had answered.
-func lost(err error) bool {
+// isConnectionLost reports whether a connection ended before the registry had answered.
+func isConnectionLost(err error) bool {
 	for _, each := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET, net.ErrClosed} {
 		if errors.Is(err, each) {
 			return true
@@ -125,9 +125,9 @@ func lost(err error) bool {
 	return false
 }
 
-// speaksNoTLS recognizes a server that answers a TLS handshake in plain HTTP. net/http has no type for
+// isPlainHTTPError recognizes a server that answers a TLS handshake in plain HTTP. net/http has no type for
 // what it makes of that.
-func speaksNoTLS(err error) bool {
+func isPlainHTTPError(err error) bool {
 	var record tls.RecordHeaderError
 	return errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
 }

@@ -76,15 +76,15 @@ func FuzzTarball(f *testing.F) {
 		if err == nil && filepath.Dir(image) != into {
 			t.Fatalf("the image is at %s", image)
 		}
-		if beside, _ := os.ReadDir(folder); len(beside) != 2 {
-			t.Fatalf("something was written beside: %v", beside)
+		if entries, _ := os.ReadDir(folder); len(entries) != 2 {
+			t.Fatalf("something was written beside: %v", entries)
 		}
 	})
 }
 
 // A root filesystem is pushed or refused; one that is refused leaves no manifest in the registry.
 func FuzzRootfs(f *testing.F) {
-	registry := stemcells.New(false)
+	registry := stemcells.NewRegistry(false)
 	f.Cleanup(registry.Close)
 	for _, seed := range [][]byte{stemcells.Jammy.Image(), stemcells.Jammy.Tar(), stemcells.Noble.Tar(), {}, []byte("no archive")} {
 		f.Add(seed)
@@ -98,14 +98,14 @@ func FuzzRootfs(f *testing.F) {
 		if err := os.WriteFile(file, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		before := registry.Manifests()
+		previous := registry.CountManifests()
 		_, err := store.Build(context.Background(), file, stemcell.Properties{Name: "n", Version: "1"})
 		switch {
 		case err == nil && !bytes.Contains(content, []byte("agent")) && !bytes.HasPrefix(content, []byte{0x1f, 0x8b}):
 			t.Fatal("a root filesystem without an agent was pushed")
 		case err != nil && !errors.Is(err, stemcell.ErrInvalid):
 			t.Fatalf("it is the stemcell that is at fault: %v", err)
-		case err != nil && registry.Manifests() != before:
+		case err != nil && registry.CountManifests() != previous:
 			t.Fatalf("a stemcell that is refused is in the registry: %v", err)
 		}
 	})

@@ -10,15 +10,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// image is an OCI image of these layers. Nothing of this machine and moment goes into it, so that the
+// buildImage is an OCI image of these layers. Nothing of this machine and moment goes into it, so that the
 // same stemcell always gives the same digest.
-func image(found *contents, config v1.Config, layers ...v1.Layer) (v1.Image, error) {
-	made := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	made, err := mutate.AppendLayers(made, layers...)
+func buildImage(found *contents, config v1.Config, layers ...v1.Layer) (v1.Image, error) {
+	built := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	built, err := mutate.AppendLayers(built, layers...)
 	if err != nil {
 		return nil, err
 	}
-	file, err := made.ConfigFile()
+	file, err := built.ConfigFile()
 	if err != nil {
 		return nil, err
 	}
@@ -29,13 +29,13 @@ func image(found *contents, config v1.Config, layers ...v1.Layer) (v1.Image, err
 		file.Architecture = "amd64"
 	}
 	file.Config = config
-	return mutate.ConfigFile(made, file)
+	return mutate.ConfigFile(built, file)
 }
 
 // initConfig is the configuration of an image that starts the stemcell's init on its own.
 func initConfig(found *contents) (v1.Config, error) {
 	if found.init == "" {
-		return v1.Config{}, invalid("the root filesystem has no init program that is known: none of %s", strings.Join(inits, ", "))
+		return v1.Config{}, invalid("the root filesystem has no init program that is known: none of %s", strings.Join(initPrograms, ", "))
 	}
 	config := v1.Config{Cmd: []string{found.init}}
 	if !strings.HasSuffix(found.init, "runsvdir-start") {
@@ -45,8 +45,8 @@ func initConfig(found *contents) (v1.Config, error) {
 	return config, nil
 }
 
-// labels are the image's, for people and registries: https://github.com/opencontainers/image-spec/blob/main/annotations.md
-func labels(name, version string, others map[string]string) map[string]string {
+// buildLabels are the image's, for people and registries: https://github.com/opencontainers/image-spec/blob/main/annotations.md
+func buildLabels(name, version string, others map[string]string) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, others)
 	all["org.opencontainers.image.title"], all["org.opencontainers.image.version"] = name, version

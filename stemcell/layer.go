@@ -38,8 +38,8 @@ func (l *layer) wait() (*contents, error) {
 	return l.found, l.err
 }
 
-// failed reports whether the check is over, and with which error.
-func (l *layer) failed() (bool, error) {
+// checkDone reports whether the check is over, and with which error.
+func (l *layer) checkDone() (bool, error) {
 	select {
 	case <-l.checked:
 		return true, l.err
@@ -89,7 +89,7 @@ type upload struct {
 }
 
 func (u *upload) Read(p []byte) (int, error) {
-	if _, bad := u.layer.failed(); bad != nil {
+	if _, bad := u.layer.checkDone(); bad != nil {
 		return 0, bad
 	}
 	n, err := u.file.Read(p)

@@ -28,8 +28,8 @@ type Properties struct {
 	Digest         string `json:"digest"`
 }
 
-// Light reports whether the stemcell names an image instead of bringing one.
-func (p Properties) Light() bool { return p.Image != "" || p.ImageReference != "" }
+// IsLight reports whether the stemcell names an image instead of bringing one.
+func (p Properties) IsLight() bool { return p.Image != "" || p.ImageReference != "" }
 
 // Reference is the image's reference, pinned by digest when the stemcell gives one.
 func (p Properties) Reference() (name.Reference, error) {
@@ -54,8 +54,8 @@ func (p Properties) Reference() (name.Reference, error) {
 	return pinned, nil
 }
 
-// lookTime bounds the question to the registry; an upload must not hang on one that drops packets.
-const lookTime = 10 * time.Second
+// lookupTimeout bounds the question to the registry; an upload must not hang on one that drops packets.
+const lookupTimeout = 10 * time.Second
 
 // Pin asks the registry, or its mirror, for the digest that the stemcell's reference names now, and
 // returns the CID: the reference pinned by it, and the architectures that it is for. A registry that says
@@ -66,30 +66,30 @@ func (s Store) Pin(ctx context.Context, properties Properties) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	at, err := s.mirrored(reference)
+	mirrored, err := s.applyMirror(reference)
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	described, err := remote.Head(at, s.reading(ctx, at)...)
-	err = explain("look up "+at.String(), at.Context().RegistryStr(), err)
+	descriptor, err := remote.Head(mirrored, s.readOptions(ctx, mirrored)...)
+	err = explain("look up "+mirrored.String(), mirrored.Context().RegistryStr(), err)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return "", fmt.Errorf("%w; push the image there, or correct the stemcell's cloud_properties", err)
 	case err != nil:
 		s.Log.Warn("the registry could not be asked for the image; whether it exists shows when a VM starts",
-			"image", at.String(), "error", err.Error())
+			"image", mirrored.String(), "error", err.Error())
 		return reference.String(), nil
 	}
-	pinned := at.Context().Digest(described.Digest.String())
-	found, err := platforms(pinned, s.reading(ctx, at)...)
-	if lost(err) { // what breaks off within an answer is not repeated by the library
-		found, err = platforms(pinned, s.reading(ctx, at)...)
+	pinned := mirrored.Context().Digest(descriptor.Digest.String())
+	found, err := listPlatforms(pinned, s.readOptions(ctx, mirrored)...)
+	if isConnectionLost(err) { // what breaks off within an answer is not repeated by the library
+		found, err = listPlatforms(pinned, s.readOptions(ctx, mirrored)...)
 	}
 	if err != nil {
 		s.Log.Warn("the registry does not say which architectures the image is for; nodes of others are not kept from its VMs",
-			"image", at.String(), "error", err.Error())
+			"image", mirrored.String(), "error", err.Error())
 	}
-	return marked(reference.Context().Digest(described.Digest.String()).Name(), found...), nil
+	return appendArchitectures(reference.Context().Digest(descriptor.Digest.String()).Name(), found...), nil
 }

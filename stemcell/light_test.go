@@ -20,7 +20,7 @@ var _ = Describe("A light stemcell", func() {
 		digest   string
 	)
 	BeforeEach(func() {
-		registry = registryFor(false)
+		registry = startRegistry(false)
 		image, err := random.Image(1024, 1)
 		Expect(err).NotTo(HaveOccurred())
 		tag, err := name.NewTag(registry.Host() + "/ubuntu-jammy-stemcell:1.10")
@@ -32,23 +32,23 @@ var _ = Describe("A light stemcell", func() {
 	})
 
 	It("is pinned by the digest that its tag has now", func(ctx SpecContext) {
-		store, _ := storeAt(registry)
+		store, _ := newStore(registry)
 		cid, err := store.Pin(ctx, stemcell.Properties{Image: registry.Host() + "/ubuntu-jammy-stemcell:1.10"})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(cid).To(Equal(registry.Host() + "/ubuntu-jammy-stemcell@" + digest))
-		Expect(stemcell.Heavy(cid)).To(BeFalse())
+		Expect(stemcell.IsHeavy(cid)).To(BeFalse())
 		Expect(store.Image(cid)).To(Equal(cid))
 	})
 
 	It("is taken by its digest when it gives one", func(ctx SpecContext) {
-		store, _ := storeAt(registry)
+		store, _ := newStore(registry)
 		cid, err := store.Pin(ctx, stemcell.Properties{ImageReference: registry.Host() + "/ubuntu-jammy-stemcell:other", Digest: digest})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(cid).To(Equal(registry.Host() + "/ubuntu-jammy-stemcell@" + digest))
 	})
 
 	It("is an error at upload when its image does not exist", func(ctx SpecContext) {
-		store, _ := storeAt(registry)
+		store, _ := newStore(registry)
 		_, err := store.Pin(ctx, stemcell.Properties{Image: registry.Host() + "/ubuntu-jammy-stemcell:2"})
 		Expect(err).To(MatchError(stemcell.ErrNotFound))
 		Expect(err).To(MatchError(ContainSubstring("ubuntu-jammy-stemcell:2")))
@@ -56,15 +56,15 @@ var _ = Describe("A light stemcell", func() {
 	})
 
 	It("is taken as it is, with a warning, when the registry cannot be asked", func(ctx SpecContext) {
-		store, log := storeAt(registry)
-		registry.FailWith(stemcells.RefuseAll(http.MethodHead, http.StatusForbidden, "DENIED"))
+		store, log := newStore(registry)
+		registry.SetFault(stemcells.RejectMethod(http.MethodHead, http.StatusForbidden, "DENIED"))
 		reference := registry.Host() + "/ubuntu-jammy-stemcell:1.10"
 		Expect(store.Pin(ctx, stemcell.Properties{Image: reference})).To(Equal(reference))
 		Expect(log.String()).To(ContainSubstring("level=WARN"))
 	})
 
 	It("is taken as it is, with a warning, when the registry does not answer at all", func(ctx SpecContext) {
-		store, log := storeAt(registry)
+		store, log := newStore(registry)
 		reference := registry.Host() + "/ubuntu-jammy-stemcell@" + digest
 		registry.Close()
 		Expect(store.Pin(ctx, stemcell.Properties{Image: reference})).To(Equal(reference))
@@ -72,7 +72,7 @@ var _ = Describe("A light stemcell", func() {
 	})
 
 	It("comes from the mirror, and keeps its own name in the CID", func(ctx SpecContext) {
-		store, _ := storeAt(registry)
+		store, _ := newStore(registry)
 		store.RegistryMirrors = map[string]string{"ghcr.io/cloudfoundry": registry.Host()}
 		cid, err := store.Pin(ctx, stemcell.Properties{Image: "ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.10"})
 		Expect(err).NotTo(HaveOccurred())
@@ -81,15 +81,15 @@ var _ = Describe("A light stemcell", func() {
 	})
 
 	It("is asked for with the registry's credentials, and those go to no other registry", func(ctx SpecContext) {
-		store, _ := storeAt(registry)
+		store, _ := newStore(registry)
 		store.Registry.Username, store.Registry.Password = "bosh", "sesame"
 		registry.Username, registry.Password = "bosh", "sesame"
 		cid, err := store.Pin(ctx, stemcell.Properties{Image: registry.Host() + "/ubuntu-jammy-stemcell:1.10"})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(cid).To(ContainSubstring("@"))
 
-		other := registryFor(false)
-		other.FailWith(func(_ http.ResponseWriter, request *http.Request) bool {
+		other := startRegistry(false)
+		other.SetFault(func(_ http.ResponseWriter, request *http.Request) bool {
 			Expect(request.Header).NotTo(HaveKey("Authorization"))
 			return false
 		})
@@ -97,13 +97,13 @@ var _ = Describe("A light stemcell", func() {
 		Expect(err).To(MatchError(stemcell.ErrNotFound))
 	})
 
-	DescribeTable("is refused with the name of the property at fault", func(ctx SpecContext, properties stemcell.Properties, says string) {
-		store, _ := storeAt(registry)
-		before := registry.Requests()
+	DescribeTable("is refused with the name of the property at fault", func(ctx SpecContext, properties stemcell.Properties, message string) {
+		store, _ := newStore(registry)
+		previous := registry.Requests()
 		_, err := store.Pin(ctx, properties)
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
-		Expect(err).To(MatchError(ContainSubstring(says)))
-		Expect(registry.Requests()).To(Equal(before))
+		Expect(err).To(MatchError(ContainSubstring(message)))
+		Expect(registry.Requests()).To(Equal(previous))
 	},
 		Entry("image", stemcell.Properties{Image: "Not An Image"}, `cloud_properties.image "Not An Image" is not an image reference`),
 		Entry("image_reference", stemcell.Properties{ImageReference: "a b"}, `cloud_properties.image_reference "a b"`),
@@ -148,11 +148,11 @@ var _ = Describe("The configuration", func() {
 	good := func() stemcell.Options {
 		return stemcell.Options{Registry: stemcell.Registry{Repository: "push.test/bosh/stemcells"}}
 	}
-	DescribeTable("is refused with the name of the property", func(change func(*stemcell.Options), says string) {
+	DescribeTable("is refused with the name of the property", func(change func(*stemcell.Options), message string) {
 		options := good()
 		Expect(options.Validate()).To(Succeed())
 		change(&options)
-		Expect(options.Validate()).To(MatchError(ContainSubstring(says)))
+		Expect(options.Validate()).To(MatchError(ContainSubstring(message)))
 	},
 		Entry("scheme", func(o *stemcell.Options) { o.Registry.Repository = "https://push.test/a" }, "stemcell.registry.repository"),
 		Entry("tag", func(o *stemcell.Options) { o.Registry.Repository = "push.test/a:1" }, "stemcell.registry.repository"),

@@ -75,15 +75,15 @@ func (s Secret) GoString() string { return `"` + s.String() + `"` }
 // LogValue keeps the secret out of structured logs.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// secretName is what Kubernetes allows as a Secret's name. Expressions are compiled at their first use: the program runs once for
+// secretNamePattern is what Kubernetes allows as a Secret's name. Expressions are compiled at their first use: the program runs once for
 // each call, and few calls are about stemcells.
-var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) })
+var secretNamePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) })
 
 // Validate names the first property that is missing, malformed or contradicts another.
 func (o Options) Validate() error {
 	for from, to := range o.RegistryMirrors {
 		for _, each := range []string{from, to} {
-			if !prefix(each) {
+			if !isImagePrefix(each) {
 				return fmt.Errorf("stemcell.registry_mirrors: %q is neither a registry (registry.example.com:5000) "+
 					"nor a registry and a path (ghcr.io/cloudfoundry)", each)
 			}
@@ -92,8 +92,8 @@ func (o Options) Validate() error {
 	return o.Registry.validate()
 }
 
-// prefix reports whether an image's name can begin with the text.
-func prefix(text string) bool {
+// isImagePrefix reports whether an image's name can begin with the text.
+func isImagePrefix(text string) bool {
 	host, _, _ := strings.Cut(text, "/")
 	if !strings.ContainsAny(host, ".:") && host != "localhost" {
 		return false // a name without a dot, colon or slash is one of Docker Hub's images
@@ -106,10 +106,10 @@ func (r Registry) validate() error {
 	if r.Repository == "" {
 		return r.validateUnused()
 	}
-	for _, each := range []struct{ key, value string }{{"repository", r.Repository}, {"pull_repository", r.PullRepository}} {
-		if each.value != "" && !(strings.Contains(each.value, "/") && prefix(each.value)) {
+	for _, setting := range []struct{ key, value string }{{"repository", r.Repository}, {"pull_repository", r.PullRepository}} {
+		if setting.value != "" && !(strings.Contains(setting.value, "/") && isImagePrefix(setting.value)) {
 			return fmt.Errorf("stemcell.registry.%s %q is not a registry and a repository, without scheme and tag, "+
-				"for example registry.example.com/bosh/stemcells", each.key, each.value)
+				"for example registry.example.com/bosh/stemcells", setting.key, setting.value)
 		}
 	}
 	switch {
@@ -139,7 +139,7 @@ func (r Registry) validatePullSecret() error {
 		return errors.New("stemcell.registry.pull_secret.name is missing although its username or password is set")
 	case pull.Name == "":
 		return nil
-	case !secretName().MatchString(pull.Name):
+	case !secretNamePattern().MatchString(pull.Name):
 		return fmt.Errorf("stemcell.registry.pull_secret.name %q is not a Secret's name: "+
 			"use lower-case letters, digits and '-', at most 63", pull.Name)
 	case (pull.Username == "") != (pull.Password == ""):
@@ -162,7 +162,7 @@ func (r Registry) pullRepository() string {
 // name when they need none. The content is a .dockerconfigjson.
 func (o Options) PullSecret(image string) (string, []byte, error) {
 	pull := o.Registry.PullSecret
-	if pull.Name == "" || host(image) != host(o.Registry.pullRepository()) {
+	if pull.Name == "" || registryHost(image) != registryHost(o.Registry.pullRepository()) {
 		return "", nil, nil
 	}
 	username, password := pull.Username, pull.Password
@@ -170,7 +170,7 @@ func (o Options) PullSecret(image string) (string, []byte, error) {
 		username, password = o.Registry.Username, o.Registry.Password
 	}
 	content, err := json.Marshal(map[string]any{"auths": map[string]any{
-		host(image): map[string]string{
+		registryHost(image): map[string]string{
 			"username": username, "password": string(password),
 			"auth": base64.StdEncoding.EncodeToString([]byte(username + ":" + string(password))),
 		},
@@ -178,8 +178,8 @@ func (o Options) PullSecret(image string) (string, []byte, error) {
 	return pull.Name, content, err
 }
 
-// host is the registry in an image's name that names one.
-func host(image string) string {
+// registryHost is the registry in an image's name that names one.
+func registryHost(image string) string {
 	registry, _, _ := strings.Cut(image, "/")
 	return registry
 }

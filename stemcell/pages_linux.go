@@ -26,15 +26,15 @@ func releaseStartPages() {
 		fields := strings.Fields(line)
 		switch {
 		case !strings.HasSuffix(fields[0], ":"): // addresses, permissions, offset, device, inode, path
-			start, end = readOnlyFile(fields)
+			start, end = readOnlyMapping(fields)
 		case fields[0] == "Anonymous:" && fields[1] == "0" && end > 0:
 			_, _, _ = unix.Syscall(unix.SYS_MADVISE, uintptr(start), uintptr(end-start), unix.MADV_DONTNEED)
 		}
 	}
 }
 
-// readOnlyFile is where the mapping of a file is that is not written to; 0 for any other.
-func readOnlyFile(fields []string) (start, end uint64) {
+// readOnlyMapping is where the mapping of a file is that is not written to; 0 for any other.
+func readOnlyMapping(fields []string) (start, end uint64) {
 	if len(fields) < 6 || !strings.HasPrefix(fields[5], "/") || strings.Contains(fields[1], "w") {
 		return 0, 0
 	}

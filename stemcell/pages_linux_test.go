@@ -23,8 +23,8 @@ func fileMemory() int {
 
 var _ = Describe("The pages that starting has read", func() {
 	It("are given back, and the program goes on", func() {
-		before := fileMemory()
+		previous := fileMemory()
 		releaseStartPages()
-		Expect(fileMemory()).To(BeNumerically("<", before*3/4))
+		Expect(fileMemory()).To(BeNumerically("<", previous*3/4))
 	})
 })

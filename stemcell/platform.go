@@ -13,15 +13,15 @@ import (
 
 // A CID is the image's reference, and after this mark the architectures that it has programs for, where they are
 // known: registry/repository@sha256:…#amd64,arm64. No image's reference can hold it.
-const platformMark = "#"
+const platformSeparator = "#"
 
-// architecture is what Kubernetes allows as a node's, and no more: a registry may say anything.
-var architecture = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{1,63}$`) })
+// architecturePattern is what Kubernetes allows as a node's, and no more: a registry may say anything.
+var architecturePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{1,63}$`) })
 
 // Architectures are those of the image that a stemcell's CID stands for, by the names that OCI and Kubernetes have for
 // them; none where they are not known, as in CIDs that were made before they were noted.
 func Architectures(cid string) []string {
-	_, noted, _ := strings.Cut(cid, platformMark)
+	_, noted, _ := strings.Cut(cid, platformSeparator)
 	return strings.FieldsFunc(noted, func(mark rune) bool { return mark == ',' })
 }
 
@@ -30,15 +30,15 @@ func SameImage(cid, other string) bool { return Reference(cid) == Reference(othe
 
 // Reference is the CID without what is noted of its image.
 func Reference(cid string) string {
-	reference, _, _ := strings.Cut(cid, platformMark)
+	reference, _, _ := strings.Cut(cid, platformSeparator)
 	return reference
 }
 
-// marked is the CID of an image that is for these platforms.
-func marked(reference string, platforms ...v1.Platform) string {
+// appendArchitectures is the CID of an image that is for these platforms.
+func appendArchitectures(reference string, platforms ...v1.Platform) string {
 	var noted []string
 	for _, platform := range platforms {
-		if platform.OS == "linux" && architecture().MatchString(platform.Architecture) {
+		if platform.OS == "linux" && architecturePattern().MatchString(platform.Architecture) {
 			noted = append(noted, platform.Architecture)
 		}
 	}
@@ -46,24 +46,24 @@ func marked(reference string, platforms ...v1.Platform) string {
 		return reference
 	}
 	slices.Sort(noted)
-	return reference + platformMark + strings.Join(slices.Compact(noted), ",")
+	return reference + platformSeparator + strings.Join(slices.Compact(noted), ",")
 }
 
-// platforms are those of the image, or of all the images in the index, that the registry has.
-func platforms(pinned name.Digest, options ...remote.Option) ([]v1.Platform, error) {
-	described, err := remote.Get(pinned, options...)
+// listPlatforms are those of the image, or of all the images in the index, that the registry has.
+func listPlatforms(pinned name.Digest, options ...remote.Option) ([]v1.Platform, error) {
+	descriptor, err := remote.Get(pinned, options...)
 	if err != nil {
 		return nil, err
 	}
-	if !described.MediaType.IsIndex() {
-		image, err := described.Image()
+	if !descriptor.MediaType.IsIndex() {
+		image, err := descriptor.Image()
 		if err != nil {
 			return nil, err
 		}
-		platform, err := platform(image)
+		platform, err := platformOf(image)
 		return []v1.Platform{platform}, err
 	}
-	index, err := described.ImageIndex()
+	index, err := descriptor.ImageIndex()
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func platforms(pinned name.Digest, options ...remote.Option) ([]v1.Platform, err
 	return all, nil
 }
 
-func platform(image v1.Image) (v1.Platform, error) {
+func platformOf(image v1.Image) (v1.Platform, error) {
 	config, err := image.ConfigFile()
 	if err != nil {
 		return v1.Platform{}, err

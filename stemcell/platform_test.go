@@ -23,7 +23,7 @@ var _ = Describe("The architectures of a light stemcell", func() {
 		tag      name.Tag
 	)
 	BeforeEach(func() {
-		registry = registryFor(false)
+		registry = startRegistry(false)
 		var err error
 		tag, err = name.NewTag(registry.Host() + "/stemcell:1")
 		Expect(err).NotTo(HaveOccurred())
@@ -41,9 +41,9 @@ var _ = Describe("The architectures of a light stemcell", func() {
 		return image
 	}
 	// pinned is the CID of the stemcell, and what the CPI's log has of it.
-	pinned := func(ctx SpecContext) (cid, said string) {
+	pin := func(ctx SpecContext) (cid, output string) {
 		GinkgoHelper()
-		store, log := storeAt(registry)
+		store, log := newStore(registry)
 		cid, err := store.Pin(ctx, stemcell.Properties{Image: tag.Name()})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(store.Image(cid)).To(MatchRegexp(`^` + tag.Context().Name() + `@sha256:[0-9a-f]{64}$`))
@@ -52,7 +52,7 @@ var _ = Describe("The architectures of a light stemcell", func() {
 
 	It("are what its image says", func(ctx SpecContext) {
 		Expect(remote.Write(tag, imageFor("linux", "arm64"))).To(Succeed())
-		cid, _ := pinned(ctx)
+		cid, _ := pin(ctx)
 		Expect(stemcell.Architectures(cid)).To(Equal([]string{"arm64"}))
 	})
 
@@ -67,28 +67,28 @@ var _ = Describe("The architectures of a light stemcell", func() {
 			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
 		}
 		Expect(remote.WriteIndex(tag, index)).To(Succeed())
-		cid, _ := pinned(ctx)
+		cid, _ := pin(ctx)
 		Expect(stemcell.Architectures(cid)).To(Equal([]string{"amd64", "arm64"}))
 	})
 
 	It("are not known of an image that names none", func(ctx SpecContext) {
 		Expect(remote.Write(tag, imageFor("", ""))).To(Succeed())
-		cid, _ := pinned(ctx)
+		cid, _ := pin(ctx)
 		Expect(stemcell.Architectures(cid)).To(BeEmpty())
 	})
 
 	It("are not known, with a warning, when the registry does not say", func(ctx SpecContext) {
 		Expect(remote.Write(tag, imageFor("linux", "arm64"))).To(Succeed())
-		registry.FailWith(func(w http.ResponseWriter, request *http.Request) bool {
+		registry.SetFault(func(w http.ResponseWriter, request *http.Request) bool {
 			if request.Method != http.MethodGet || !strings.Contains(request.URL.Path, "/manifests/") {
 				return false
 			}
-			stemcells.Refuse(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", "come back in six hours")
+			stemcells.WriteError(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", "come back in six hours")
 			return true
 		})
-		cid, said := pinned(ctx)
+		cid, output := pin(ctx)
 		Expect(stemcell.Architectures(cid)).To(BeEmpty())
-		Expect(said).To(And(ContainSubstring("level=WARN"), ContainSubstring("does not say which architectures")))
+		Expect(output).To(And(ContainSubstring("level=WARN"), ContainSubstring("does not say which architectures")))
 	})
 })
 

@@ -24,30 +24,30 @@ func (s Store) Probe(ctx context.Context) error {
 }
 
 func (r Registry) beginUpload(ctx context.Context, repository name.Repository) error {
-	who, err := authn.Resolve(ctx, r.keychain(), repository)
+	credentials, err := authn.Resolve(ctx, r.keychain(), repository)
 	if err != nil {
 		return err
 	}
-	via, err := transport.NewWithContext(ctx, repository.Registry, who, r.transport(), []string{repository.Scope(transport.PushScope)})
+	roundTripper, err := transport.NewWithContext(ctx, repository.Registry, credentials, r.transport(), []string{repository.Scope(transport.PushScope)})
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: via}
+	client := &http.Client{Transport: roundTripper}
 	uploads := fmt.Sprintf("%s://%s/v2/%s/blobs/uploads/", repository.Scheme(), repository.RegistryStr(), repository.RepositoryStr())
 	begin, err := http.NewRequestWithContext(ctx, http.MethodPost, uploads, http.NoBody)
 	if err != nil {
 		return err
 	}
-	answer, err := client.Do(begin)
+	response, err := client.Do(begin)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close()
-	if err := transport.CheckError(answer, http.StatusCreated, http.StatusAccepted); err != nil {
+	defer response.Body.Close()
+	if err := transport.CheckError(response, http.StatusCreated, http.StatusAccepted); err != nil {
 		return err
 	}
 	// A session that is not canceled, since the registry cannot do that, it forgets after a while.
-	if session, err := answer.Location(); err == nil {
+	if session, err := response.Location(); err == nil {
 		if end, err := http.NewRequestWithContext(ctx, http.MethodDelete, session.String(), http.NoBody); err == nil {
 			if canceled, err := client.Do(end); err == nil {
 				canceled.Body.Close()

@@ -33,14 +33,14 @@ func (s Store) Push(ctx context.Context, file string, properties Properties, lab
 	releaseStartPages()
 	var pushed v1.Image
 	pinned, err := s.push(ctx, repository, file, properties, func(found *contents, base v1.Layer) (_ v1.Image, err error) {
-		pushed, err = image(found, v1.Config{Labels: labels(properties.Name, properties.Version, labeled)}, base)
+		pushed, err = buildImage(found, v1.Config{Labels: buildLabels(properties.Name, properties.Version, labeled)}, base)
 		return pushed, err
 	})
 	if err != nil {
 		return "", err
 	}
-	its, err := platform(pushed)
-	return marked(heavyMark+pinned.Name(), its), err
+	builtFor, err := platformOf(pushed)
+	return appendArchitectures(heavyPrefix+pinned.Name(), builtFor), err
 }
 
 // Build pushes a root filesystem as the image of a light stemcell, with the init program as the image's
@@ -55,8 +55,8 @@ func (s Store) Build(ctx context.Context, file string, properties Properties) (n
 		if err != nil {
 			return nil, err
 		}
-		config.Labels = labels(properties.Name, properties.Version, nil)
-		return image(found, config, base)
+		config.Labels = buildLabels(properties.Name, properties.Version, nil)
+		return buildImage(found, config, base)
 	})
 }
 
@@ -67,16 +67,16 @@ func (s Store) push(ctx context.Context, repository name.Repository, file string
 	if err != nil {
 		return name.Digest{}, err
 	}
-	checking, stop := context.WithCancel(ctx)
+	checkCtx, stop := context.WithCancel(ctx)
 	defer stop()
-	base := newLayer(checking, fs, s.Log)
+	base := newLayer(checkCtx, fs, s.Log)
 
-	pusher, err := remote.NewPusher(s.writing(ctx)...)
+	pusher, err := remote.NewPusher(s.writeOptions(ctx)...)
 	if err != nil {
 		return name.Digest{}, err
 	}
 	if err := pusher.Upload(ctx, repository, base); err != nil {
-		if done, bad := base.failed(); done && bad != nil {
+		if done, bad := base.checkDone(); done && bad != nil {
 			err = bad // what the registry says of an upload that was broken off is of no interest
 		}
 		return name.Digest{}, explain(action, repository.RegistryStr(), err)
@@ -85,20 +85,20 @@ func (s Store) push(ctx context.Context, repository name.Repository, file string
 	if err != nil {
 		return name.Digest{}, err
 	}
-	made, err := build(found, base)
+	built, err := build(found, base)
 	if err != nil {
 		return name.Digest{}, err
 	}
-	digest, err := made.Digest()
+	digest, err := built.Digest()
 	if err != nil {
 		return name.Digest{}, err
 	}
 	pinned := repository.Digest(digest.String())
-	if err := pusher.Push(ctx, pinned, made); err != nil {
+	if err := pusher.Push(ctx, pinned, built); err != nil {
 		return name.Digest{}, explain(action, repository.RegistryStr(), err)
 	}
 	tag := repository.Tag(tagFor(properties, digest))
-	if err := s.tag(ctx, pusher, tag, made, digest); err != nil {
+	if err := s.tag(ctx, pusher, tag, built, digest); err != nil {
 		return name.Digest{}, explain("tag the stemcell's image "+tag.Name(), repository.RegistryStr(), err)
 	}
 	s.Log.Info("the stemcell's image is in the registry", "image", pinned.Name(), "tag", tag.TagStr())
@@ -106,20 +106,20 @@ func (s Store) push(ctx context.Context, repository name.Repository, file string
 }
 
 // tag gives the image a tag: many registries clear away images without one.
-func (s Store) tag(ctx context.Context, pusher *remote.Pusher, tag name.Tag, made v1.Image, digest v1.Hash) error {
-	present, err := remote.Head(tag, s.writing(ctx)...)
-	if err == nil && present.Digest == digest {
+func (s Store) tag(ctx context.Context, pusher *remote.Pusher, tag name.Tag, image v1.Image, digest v1.Hash) error {
+	existing, err := remote.Head(tag, s.writeOptions(ctx)...)
+	if err == nil && existing.Digest == digest {
 		return nil
 	}
-	return pusher.Put(ctx, tag, made)
+	return pusher.Put(ctx, tag, image)
 }
 
-var notOfTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^A-Za-z0-9_.-]+`) })
+var invalidTagChars = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^A-Za-z0-9_.-]+`) })
 
 // tagFor is a tag that people can read and that no other image ever gets. A tag has at most 128
 // characters: https://github.com/opencontainers/distribution-spec/blob/main/spec.md
 func tagFor(properties Properties, digest v1.Hash) string {
-	readable := notOfTag().ReplaceAllString(properties.Name+"-"+properties.Version, "-")
+	readable := invalidTagChars().ReplaceAllString(properties.Name+"-"+properties.Version, "-")
 	readable = strings.Trim(readable[:min(len(readable), 100)], "-._")
 	if readable == "" {
 		readable = "stemcell"
@@ -130,10 +130,10 @@ func tagFor(properties Properties, digest v1.Hash) string {
 // Delete removes a heavy stemcell's image from the registry; nothing happens when it is gone already.
 // A light one's registry is never asked.
 func (s Store) Delete(ctx context.Context, cid string) error {
-	if !Heavy(cid) {
+	if !IsHeavy(cid) {
 		return nil
 	}
-	pushed, err := pushedAs(cid)
+	pushed, err := pushedReference(cid)
 	if err != nil {
 		return err
 	}
@@ -144,13 +144,13 @@ func (s Store) Delete(ctx context.Context, cid string) error {
 			"set it back, or delete the image %s by hand and the stemcell with --force",
 			pushed.Context().Name(), s.Registry.Repository, pushed.Name())
 	}
-	pusher, err := remote.NewPusher(s.writing(ctx)...)
+	pusher, err := remote.NewPusher(s.writeOptions(ctx)...)
 	if err != nil {
 		return err
 	}
 	err = pusher.Delete(ctx, configured.Digest(pushed.DigestStr()))
-	var answer *transport.Error
-	if errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
+	var response *transport.Error
+	if errors.As(err, &response) && response.StatusCode == http.StatusNotFound {
 		return nil
 	}
 	return explain("delete the image "+pushed.Name(), registry, err)

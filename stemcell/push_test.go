@@ -20,17 +20,17 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// pushed is the reference in a heavy CID.
-func pushed(cid string) name.Reference {
+// parseHeavyCID is the reference in a heavy CID.
+func parseHeavyCID(cid string) name.Reference {
 	text, _, _ := strings.Cut(strings.TrimPrefix(cid, "heavy://"), "#")
 	reference, err := name.ParseReference(text, name.Insecure)
 	Expect(err).NotTo(HaveOccurred())
 	return reference
 }
 
-// pulled is the image that a heavy CID stands for, read back whole and checked.
-func pulled(cid string) v1.Image {
-	image, err := remote.Image(pushed(cid))
+// pullImage is the image that a heavy CID stands for, read back whole and checked.
+func pullImage(cid string) v1.Image {
+	image, err := remote.Image(parseHeavyCID(cid))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(validate.Image(image)).To(Succeed())
 	return image
@@ -43,16 +43,16 @@ func digestOf(content []byte) string {
 
 var _ = Describe("Pushing a heavy stemcell", func() {
 	var registry *stemcells.Registry
-	BeforeEach(func() { registry = registryFor(false) })
+	BeforeEach(func() { registry = startRegistry(false) })
 
 	It("makes an image whose layer is the stemcell's file as it is", func(ctx SpecContext) {
-		store, log := storeAt(registry)
+		store, log := newStore(registry)
 		file := stemcells.Jammy.Image()
-		cid, err := store.Push(ctx, fileWith(file), jammy, map[string]string{"owner": "director"})
+		cid, err := store.Push(ctx, writeTempFile(file), jammy, map[string]string{"owner": "director"})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(cid).To(MatchRegexp(`^heavy://` + registry.Host() + `/bosh/stemcells@sha256:[0-9a-f]{64}#amd64$`))
 
-		image := pulled(cid)
+		image := pullImage(cid)
 		layers, err := image.Layers()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(layers).To(HaveLen(1))
@@ -67,8 +67,8 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 	})
 
 	It("tags the image for people, and against a registry's clearing up", func(ctx SpecContext) {
-		store, _ := storeAt(registry)
-		cid, err := store.Push(ctx, fileWith(stemcells.Jammy.Image()), jammy, nil)
+		store, _ := newStore(registry)
+		cid, err := store.Push(ctx, writeTempFile(stemcells.Jammy.Image()), jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
 		repository, err := name.NewRepository(registry.Host()+"/bosh/stemcells", name.Insecure)
 		Expect(err).NotTo(HaveOccurred())
@@ -77,44 +77,44 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 	})
 
 	It("gives the same stemcell the same CID and uploads nothing twice", func(ctx SpecContext) {
-		store, _ := storeAt(registry)
+		store, _ := newStore(registry)
 		file := stemcells.Jammy.Image()
-		first, err := store.Push(ctx, fileWith(file), jammy, nil)
+		first, err := store.Push(ctx, writeTempFile(file), jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
-		manifests := registry.Manifests()
-		again, err := store.Push(ctx, fileWith(file), jammy, nil)
+		manifests := registry.CountManifests()
+		again, err := store.Push(ctx, writeTempFile(file), jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(again).To(Equal(first))
-		Expect(registry.Uploads()).To(And(HaveLen(2), HaveKeyWithValue(digestOf(file), 1), HaveEach(1)))
-		Expect(registry.Manifests()).To(Equal(manifests))
+		Expect(registry.UploadCounts()).To(And(HaveLen(2), HaveKeyWithValue(digestOf(file), 1), HaveEach(1)))
+		Expect(registry.CountManifests()).To(Equal(manifests))
 	})
 
 	It("gives the same digest everywhere and always", func(ctx SpecContext) {
-		store, _ := storeAt(registry)
-		cid, err := store.Push(ctx, fileWith(stemcells.Noble.Tar()), jammy, map[string]string{"owner": "director"})
+		store, _ := newStore(registry)
+		cid, err := store.Push(ctx, writeTempFile(stemcells.Noble.Tar()), jammy, map[string]string{"owner": "director"})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(cid).To(HaveSuffix("@sha256:276d77202782232f807577172d65f34e50a4dbbef6a3d02fa6d527c0a2426a89#amd64"))
 	})
 
 	It("shares the layer, but not the image, between two owners", func(ctx SpecContext) {
-		store, _ := storeAt(registry)
+		store, _ := newStore(registry)
 		file := stemcells.Jammy.Image()
-		mine, err := store.Push(ctx, fileWith(file), jammy, map[string]string{"owner": "a"})
+		mine, err := store.Push(ctx, writeTempFile(file), jammy, map[string]string{"owner": "a"})
 		Expect(err).NotTo(HaveOccurred())
-		theirs, err := store.Push(ctx, fileWith(file), jammy, map[string]string{"owner": "b"})
+		theirs, err := store.Push(ctx, writeTempFile(file), jammy, map[string]string{"owner": "b"})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(theirs).NotTo(Equal(mine))
-		Expect(registry.Uploads()).To(HaveKeyWithValue(digestOf(file), 1))
+		Expect(registry.UploadCounts()).To(HaveKeyWithValue(digestOf(file), 1))
 		Expect(store.Delete(ctx, mine)).To(Succeed())
-		pulled(theirs)
+		pullImage(theirs)
 	})
 
 	It("takes an archive that is not gzipped", func(ctx SpecContext) {
-		store, _ := storeAt(registry)
+		store, _ := newStore(registry)
 		file := stemcells.Noble.Tar()
-		cid, err := store.Push(ctx, fileWith(file), jammy, nil)
+		cid, err := store.Push(ctx, writeTempFile(file), jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
-		image, err := remote.Image(pushed(cid))
+		image, err := remote.Image(parseHeavyCID(cid))
 		Expect(err).NotTo(HaveOccurred())
 		layers, err := image.Layers()
 		Expect(err).NotTo(HaveOccurred())
@@ -124,54 +124,54 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 	})
 
 	It("names the architecture of the stemcell's agent, for the nodes and for the scheduler", func(ctx SpecContext) {
-		store, _ := storeAt(registry)
+		store, _ := newStore(registry)
 		arm := stemcells.Noble
-		arm.Machine = 183
-		cid, err := store.Push(ctx, fileWith(arm.Image()), jammy, nil)
+		arm.ELFMachine = 183
+		cid, err := store.Push(ctx, writeTempFile(arm.Image()), jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(pulled(cid).ConfigFile()).To(HaveField("Architecture", "arm64"))
+		Expect(pullImage(cid).ConfigFile()).To(HaveField("Architecture", "arm64"))
 		Expect(stemcell.Architectures(cid)).To(Equal([]string{"arm64"}))
 	})
 
 	It("allocates the same for a stemcell of any size", func(ctx SpecContext) {
 		large := stemcells.Jammy
 		large.Filler = 96 << 20
-		path := fileWith(large.Image())
-		store, _ := storeAt(registry)
-		registry.FailWith(discard)
+		path := writeTempFile(large.Image())
+		store, _ := newStore(registry)
+		registry.SetFault(discardUploads)
 		allocated := func() uint64 {
 			var memory runtime.MemStats
 			runtime.ReadMemStats(&memory)
 			return memory.TotalAlloc
 		}
-		before := allocated()
+		previous := allocated()
 		_, err := store.Push(ctx, path, jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(allocated() - before).To(BeNumerically("<", 16<<20))
+		Expect(allocated() - previous).To(BeNumerically("<", 16<<20))
 	})
 
 	It("says that there is no registry to push to", func(ctx SpecContext) {
-		_, err := stemcell.Store{}.Push(ctx, fileWith(stemcells.Jammy.Image()), jammy, nil)
+		_, err := stemcell.Store{}.Push(ctx, writeTempFile(stemcells.Jammy.Image()), jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrNoRegistry))
 	})
 
 	It("ends with its context", func(ctx SpecContext) {
-		store, _ := storeAt(registry)
-		ended, end := contextThatEnds(ctx)
-		registry.FailWith(func(_ http.ResponseWriter, request *http.Request) bool {
+		store, _ := newStore(registry)
+		cancelableCtx, cancel := cancelableContext(ctx)
+		registry.SetFault(func(_ http.ResponseWriter, request *http.Request) bool {
 			if request.Method == http.MethodPatch {
-				end()
+				cancel()
 			}
 			return false
 		})
-		_, err := store.Push(ended, fileWith(stemcells.Jammy.Image()), jammy, nil)
+		_, err := store.Push(cancelableCtx, writeTempFile(stemcells.Jammy.Image()), jammy, nil)
 		Expect(err).To(MatchError(ContainSubstring("ended before it was done")))
-		Expect(registry.Manifests()).To(BeZero())
+		Expect(registry.CountManifests()).To(BeZero())
 	})
 })
 
-// discard takes uploads without keeping them, since the registry's own memory would be measured too.
-func discard(w http.ResponseWriter, request *http.Request) bool {
+// discardUploads takes uploads without keeping them, since the registry's own memory would be measured too.
+func discardUploads(w http.ResponseWriter, request *http.Request) bool {
 	if strings.Contains(request.URL.Path, "/manifests/") && request.Method == http.MethodPut {
 		w.WriteHeader(http.StatusCreated)
 		return true
@@ -196,14 +196,14 @@ var _ = Describe("A damaged stemcell", func() {
 	elsewhere := stemcells.Jammy
 	elsewhere.AgentConfig = ""
 
-	DescribeTable("is refused, and the registry is left as it was", func(ctx SpecContext, content []byte, says string) {
-		registry := registryFor(false)
-		store, _ := storeAt(registry)
-		_, err := store.Push(ctx, fileWith(content), jammy, nil)
+	DescribeTable("is refused, and the registry is left as it was", func(ctx SpecContext, content []byte, message string) {
+		registry := startRegistry(false)
+		store, _ := newStore(registry)
+		_, err := store.Push(ctx, writeTempFile(content), jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
-		Expect(err).To(MatchError(ContainSubstring(says)))
-		Expect(registry.Uploads()).To(BeEmpty())
-		Expect(registry.Manifests()).To(BeZero())
+		Expect(err).To(MatchError(ContainSubstring(message)))
+		Expect(registry.UploadCounts()).To(BeEmpty())
+		Expect(registry.CountManifests()).To(BeZero())
 	},
 		Entry("cut short", good[:len(good)-1000], "is cut short: download the stemcell again"),
 		Entry("cut short within its checksum", good[:len(good)-4], "is cut short"),
@@ -215,7 +215,7 @@ var _ = Describe("A damaged stemcell", func() {
 	)
 
 	It("is refused when there is no such file", func(ctx SpecContext) {
-		store, _ := storeAt(registryFor(false))
+		store, _ := newStore(startRegistry(false))
 		_, err := store.Push(ctx, "/nonexistent/image", jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
 		Expect(err).To(MatchError(os.ErrNotExist))

@@ -7,26 +7,26 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// heavyMark begins the CID of a stemcell whose image the CPI itself pushed, and may therefore delete.
+// heavyPrefix begins the CID of a stemcell whose image the CPI itself pushed, and may therefore delete.
 // The rest is the image's reference where it was pushed. No image's reference can hold "://".
-const heavyMark = "heavy://"
+const heavyPrefix = "heavy://"
 
-// Heavy reports whether the CPI pushed the image of the stemcell with this CID.
-func Heavy(cid string) bool { return strings.HasPrefix(cid, heavyMark) }
+// IsHeavy reports whether the CPI pushed the image of the stemcell with this CID.
+func IsHeavy(cid string) bool { return strings.HasPrefix(cid, heavyPrefix) }
 
-// Sample is a CID as a heavy stemcell gets it, of an image that no registry has; "" without a registry to push to.
-func (o Options) Sample() string {
+// SampleCID is a CID as a heavy stemcell gets it, of an image that no registry has; "" without a registry to push to.
+func (o Options) SampleCID() string {
 	if o.Registry.Repository == "" {
 		return ""
 	}
-	return heavyMark + o.Registry.Repository + "@sha256:" + strings.Repeat("0", 64)
+	return heavyPrefix + o.Registry.Repository + "@sha256:" + strings.Repeat("0", 64)
 }
 
 // Image is the reference by which a node pulls the image that a stemcell's CID stands for.
 func (o Options) Image(cid string) (string, error) {
 	given := Reference(cid)
-	if Heavy(cid) {
-		pushed, err := pushedAs(cid)
+	if IsHeavy(cid) {
+		pushed, err := pushedReference(cid)
 		if err != nil {
 			return "", err
 		}
@@ -39,7 +39,7 @@ func (o Options) Image(cid string) (string, error) {
 	if err != nil || strings.ContainsAny(given, " \t\n") {
 		return "", fmt.Errorf("stemcell CID %q is not an image reference; upload the stemcell again", cid)
 	}
-	mirrored, err := o.mirrored(reference)
+	mirrored, err := o.applyMirror(reference)
 	if err != nil {
 		return "", err
 	}
@@ -49,12 +49,12 @@ func (o Options) Image(cid string) (string, error) {
 	return mirrored.Name(), nil
 }
 
-// pushedAs is the reference of a heavy stemcell's image where it was pushed.
-func pushedAs(cid string) (name.Digest, error) {
-	reference, err := name.NewDigest(strings.TrimPrefix(Reference(cid), heavyMark))
+// pushedReference is the reference of a heavy stemcell's image where it was pushed.
+func pushedReference(cid string) (name.Digest, error) {
+	reference, err := name.NewDigest(strings.TrimPrefix(Reference(cid), heavyPrefix))
 	if err != nil {
 		return name.Digest{}, fmt.Errorf("stemcell CID %q is not %s and an image reference with a digest; "+
-			"upload the stemcell again", cid, heavyMark)
+			"upload the stemcell again", cid, heavyPrefix)
 	}
 	return reference, nil
 }
@@ -68,12 +68,12 @@ func repositoryName(repository string) string {
 	return parsed.Name()
 }
 
-// mirrored is the reference at the mirror that stands for its registry, or the reference itself.
-func (o Options) mirrored(reference name.Reference) (name.Reference, error) {
+// applyMirror is the reference at the mirror that stands for its registry, or the reference itself.
+func (o Options) applyMirror(reference name.Reference) (name.Reference, error) {
 	full := reference.Context().Name()
 	best, target := "", ""
 	for from, to := range o.RegistryMirrors {
-		from = canonical(strings.TrimSuffix(from, "/"))
+		from = canonicalPrefix(strings.TrimSuffix(from, "/"))
 		if (full == from || strings.HasPrefix(full, from+"/")) && len(from) > len(best) {
 			best, target = from, strings.TrimSuffix(to, "/")
 		}
@@ -86,15 +86,15 @@ func (o Options) mirrored(reference name.Reference) (name.Reference, error) {
 		separator = "@"
 	}
 	moved := target + strings.TrimPrefix(full, best) + separator + reference.Identifier()
-	at, err := name.ParseReference(moved)
+	parsed, err := name.ParseReference(moved)
 	if err != nil {
 		return nil, fmt.Errorf("stemcell.registry_mirrors make %q of %s, which is not an image reference: %w", moved, reference, err)
 	}
-	return at, nil
+	return parsed, nil
 }
 
-// canonical writes Docker Hub's name as go-containerregistry does.
-func canonical(prefix string) string {
+// canonicalPrefix writes Docker Hub's name as go-containerregistry does.
+func canonicalPrefix(prefix string) string {
 	if registry, rest, more := strings.Cut(prefix, "/"); registry == "docker.io" {
 		if more {
 			return name.DefaultRegistry + "/" + rest

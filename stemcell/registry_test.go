@@ -12,52 +12,52 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-func contextThatEnds(ctx context.Context) (context.Context, func()) { return context.WithCancel(ctx) }
+func cancelableContext(ctx context.Context) (context.Context, func()) { return context.WithCancel(ctx) }
 
 var _ = Describe("A registry in trouble", func() {
 	var registry *stemcells.Registry
-	BeforeEach(func() { registry = registryFor(false) })
+	BeforeEach(func() { registry = startRegistry(false) })
 
 	push := func(ctx context.Context) error {
-		store, _ := storeAt(registry)
-		_, err := store.Push(ctx, fileWith(stemcells.Jammy.Image()), jammy, nil)
+		store, _ := newStore(registry)
+		_, err := store.Push(ctx, writeTempFile(stemcells.Jammy.Image()), jammy, nil)
 		return err
 	}
 
 	It("is tried again when the connection breaks in the middle of an upload", func(ctx SpecContext) {
-		registry.FailWith(stemcells.BreakUploads(2))
+		registry.SetFault(stemcells.BreakUploads(2))
 		Expect(push(ctx)).To(Succeed())
-		Expect(registry.Uploads()).To(HaveEach(1))
+		Expect(registry.UploadCounts()).To(HaveEach(1))
 	})
 
 	It("is given up when it goes on breaking, and a repeated push finds nothing in its way", func(ctx SpecContext) {
-		registry.FailWith(stemcells.BreakUploads(1000))
+		registry.SetFault(stemcells.BreakUploads(1000))
 		Expect(push(ctx)).To(MatchError(And(ContainSubstring(registry.Host()+" breaks off"), ContainSubstring("check the network and the proxies between"))))
-		Expect(registry.Manifests()).To(BeZero())
-		registry.FailWith(nil)
+		Expect(registry.CountManifests()).To(BeZero())
+		registry.SetFault(nil)
 		Expect(push(ctx)).To(Succeed())
-		Expect(registry.Uploads()).To(HaveEach(1))
+		Expect(registry.UploadCounts()).To(HaveEach(1))
 	})
 
 	It("sends no layer again when only the manifest was missing", func(ctx SpecContext) {
 		manifest := func(w http.ResponseWriter, request *http.Request) bool {
 			return strings.Contains(request.URL.Path, "/manifests/") &&
-				stemcells.RefuseAll(http.MethodPut, http.StatusInternalServerError, "UNKNOWN")(w, request)
+				stemcells.RejectMethod(http.MethodPut, http.StatusInternalServerError, "UNKNOWN")(w, request)
 		}
-		registry.FailWith(manifest)
+		registry.SetFault(manifest)
 		Expect(push(ctx)).To(MatchError(ContainSubstring("Internal Server Error")))
-		registry.FailWith(nil)
+		registry.SetFault(nil)
 		Expect(push(ctx)).To(Succeed())
-		Expect(registry.Uploads()).To(And(HaveLen(2), HaveEach(1)))
+		Expect(registry.UploadCounts()).To(And(HaveLen(2), HaveEach(1)))
 	})
 
-	DescribeTable("is explained", func(ctx SpecContext, method string, status int, code string, kind error, says string) {
-		registry.FailWith(stemcells.RefuseAll(method, status, code))
+	DescribeTable("is explained", func(ctx SpecContext, method string, status int, code string, kind error, message string) {
+		registry.SetFault(stemcells.RejectMethod(method, status, code))
 		err := push(ctx)
 		Expect(err).To(MatchError(kind))
-		Expect(err).To(MatchError(ContainSubstring(says)))
+		Expect(err).To(MatchError(ContainSubstring(message)))
 		Expect(err).To(MatchError(ContainSubstring(registry.Host())))
-		Expect(registry.Manifests()).To(BeZero())
+		Expect(registry.CountManifests()).To(BeZero())
 	},
 		Entry("not known", http.MethodPost, 401, "UNAUTHORIZED", stemcell.ErrDenied, "check stemcell.registry.username and password"),
 		Entry("not allowed", http.MethodPost, 403, "DENIED", stemcell.ErrDenied, "the right to pull, push and delete"),
@@ -68,11 +68,11 @@ var _ = Describe("A registry in trouble", func() {
 	)
 
 	It("is said to be full when its disk is", func(ctx SpecContext) {
-		registry.FailWith(func(w http.ResponseWriter, request *http.Request) bool {
+		registry.SetFault(func(w http.ResponseWriter, request *http.Request) bool {
 			if request.Method != http.MethodPatch {
 				return false
 			}
-			stemcells.Refuse(w, http.StatusInternalServerError, "UNKNOWN", "write /var/lib/registry/data: no space left on device")
+			stemcells.WriteError(w, http.StatusInternalServerError, "UNKNOWN", "write /var/lib/registry/data: no space left on device")
 			return true
 		})
 		Expect(push(ctx)).To(MatchError(stemcell.ErrFull))
@@ -86,20 +86,20 @@ var _ = Describe("A registry in trouble", func() {
 
 var _ = Describe("A registry's identity", func() {
 	push := func(ctx context.Context, registry *stemcells.Registry, change ...func(*stemcell.Registry)) error {
-		store, _ := storeAt(registry, change...)
-		_, err := store.Push(ctx, fileWith(stemcells.Jammy.Image()), jammy, nil)
+		store, _ := newStore(registry, change...)
+		_, err := store.Push(ctx, writeTempFile(stemcells.Jammy.Image()), jammy, nil)
 		return err
 	}
 	secure := func(r *stemcell.Registry) { r.Insecure = false }
 
 	It("is checked against the configured authority", func(ctx SpecContext) {
-		registry := registryFor(true)
+		registry := startRegistry(true)
 		trusted := func(r *stemcell.Registry) { r.Insecure, r.CA = false, registry.CA() }
 		Expect(push(ctx, registry, trusted)).To(Succeed())
 	})
 
 	It("is not accepted without the authority", func(ctx SpecContext) {
-		registry := registryFor(true)
+		registry := startRegistry(true)
 		err := push(ctx, registry, secure)
 		Expect(err).To(MatchError(stemcell.ErrUntrusted))
 		Expect(err).To(MatchError(ContainSubstring("set stemcell.registry.ca")))
@@ -107,7 +107,7 @@ var _ = Describe("A registry's identity", func() {
 	})
 
 	It("is asked for: credentials are never sent in the clear, not even on a private network", func(ctx SpecContext) {
-		registry := registryFor(false)
+		registry := startRegistry(false)
 		err := push(ctx, registry, secure)
 		Expect(err).To(MatchError(stemcell.ErrUntrusted))
 		Expect(err).To(MatchError(ContainSubstring("stemcell.registry.insecure")))
@@ -115,7 +115,7 @@ var _ = Describe("A registry's identity", func() {
 	})
 
 	It("asks for a name and a password", func(ctx SpecContext) {
-		registry := registryFor(false)
+		registry := startRegistry(false)
 		registry.Username, registry.Password = "bosh", "sesame"
 		Expect(push(ctx, registry)).To(Succeed())
 		wrong := func(r *stemcell.Registry) { r.Password = "wrong" }
@@ -125,7 +125,7 @@ var _ = Describe("A registry's identity", func() {
 	})
 
 	It("asks for a token of its token server", func(ctx SpecContext) {
-		registry := registryFor(false)
+		registry := startRegistry(false)
 		registry.Username, registry.Password, registry.Token = "bosh", "sesame", "t0ken"
 		Expect(push(ctx, registry)).To(Succeed())
 		Expect(registry.Requests()).To(ContainElement("GET /token"))
@@ -134,7 +134,7 @@ var _ = Describe("A registry's identity", func() {
 	})
 
 	It("takes a token that the operator has", func(ctx SpecContext) {
-		registry := registryFor(false)
+		registry := startRegistry(false)
 		registry.Username, registry.Password, registry.Token = "bosh", "sesame", "t0ken"
 		own := func(r *stemcell.Registry) { r.Username, r.Password, r.Token = "", "", "t0ken" }
 		Expect(push(ctx, registry, own)).To(Succeed())
@@ -143,9 +143,9 @@ var _ = Describe("A registry's identity", func() {
 
 var _ = Describe("Deleting a stemcell", func() {
 	It("removes a heavy one's image, once and again", func(ctx SpecContext) {
-		registry := registryFor(false)
-		store, _ := storeAt(registry)
-		path := fileWith(stemcells.Jammy.Image())
+		registry := startRegistry(false)
+		store, _ := newStore(registry)
+		path := writeTempFile(stemcells.Jammy.Image())
 		cid, err := store.Push(ctx, path, jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(store.Delete(ctx, cid)).To(Succeed())
@@ -159,28 +159,28 @@ var _ = Describe("Deleting a stemcell", func() {
 		again, err := store.Push(ctx, path, jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(again).To(Equal(cid))
-		pulled(cid)
+		pullImage(cid)
 	})
 
 	It("never asks a light one's registry", func(ctx SpecContext) {
-		registry := registryFor(false)
-		store, _ := storeAt(registry)
+		registry := startRegistry(false)
+		store, _ := newStore(registry)
 		Expect(store.Delete(ctx, registry.Host()+"/bosh/stemcells@"+digestOf(nil))).To(Succeed())
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
 	It("says that the registry deletes nothing", func(ctx SpecContext) {
-		registry := registryFor(false)
-		store, _ := storeAt(registry)
-		registry.FailWith(stemcells.RefuseAll(http.MethodDelete, http.StatusMethodNotAllowed, "UNSUPPORTED"))
+		registry := startRegistry(false)
+		store, _ := newStore(registry)
+		registry.SetFault(stemcells.RejectMethod(http.MethodDelete, http.StatusMethodNotAllowed, "UNSUPPORTED"))
 		err := store.Delete(ctx, "heavy://"+registry.Host()+"/bosh/stemcells@"+digestOf(nil))
 		Expect(err).To(MatchError(stemcell.ErrUndeletable))
 		Expect(err).To(MatchError(ContainSubstring("REGISTRY_STORAGE_DELETE_ENABLED")))
 	})
 
 	It("touches no repository but the configured one", func(ctx SpecContext) {
-		registry := registryFor(false)
-		store, _ := storeAt(registry)
+		registry := startRegistry(false)
+		store, _ := newStore(registry)
 		err := store.Delete(ctx, "heavy://"+registry.Host()+"/other@"+digestOf(nil))
 		Expect(err).To(MatchError(ContainSubstring("set it back, or delete the image")))
 		Expect(registry.Requests()).To(BeEmpty())

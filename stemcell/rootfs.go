@@ -26,30 +26,30 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// agentConfig is where every stemcell has its agent's configuration.
-const agentConfig = "/var/vcap/bosh/agent.json"
+// agentConfigPath is where every stemcell has its agent's configuration.
+const agentConfigPath = "/var/vcap/bosh/agent.json"
 
 // Init programs of the two kinds of stemcells: runit (Ubuntu Jammy and older) and systemd (Noble and
 // newer). The first that is there is taken.
-var inits = []string{"/usr/sbin/runsvdir-start", "/sbin/init", "/usr/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd"}
+var initPrograms = []string{"/usr/sbin/runsvdir-start", "/sbin/init", "/usr/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd"}
 
-// limitAgentConfig bounds what is read into memory of an agent.json, in bytes.
-const limitAgentConfig = 1 << 20
+// maxAgentConfigSize bounds what is read into memory of an agent.json, in bytes.
+const maxAgentConfigSize = 1 << 20
 
 // rootfs is a stemcell's root filesystem: a tar archive, gzipped or not, in a file.
 type rootfs struct {
-	path   string
-	size   int64 // of the file, in bytes
-	zipped bool
-	digest v1.Hash // of the file
+	path    string
+	size    int64 // of the file, in bytes
+	gzipped bool
+	digest  v1.Hash // of the file
 }
 
 // contents is what only reading the whole archive tells.
 type contents struct {
-	diffID       v1.Hash
-	architecture string // as Go and OCI name it; "" when no program tells
-	init         string // "" when there is no known one
-	stemcell     bool   // whether it has a BOSH agent's configuration
+	diffID         v1.Hash
+	architecture   string // as Go and OCI name it; "" when no program tells
+	init           string // "" when there is no known one
+	hasAgentConfig bool   // whether it has a BOSH agent's configuration
 }
 
 // openRootfs looks at the file's beginning and computes its digest.
@@ -72,7 +72,7 @@ func openRootfs(ctx context.Context, file string) (*rootfs, error) {
 	start = start[:n]
 	switch {
 	case bytes.HasPrefix(start, []byte{0x1f, 0x8b}):
-		fs.zipped = true
+		fs.gzipped = true
 	case len(start) == 512 && bytes.Equal(start[257:262], []byte("ustar")):
 	default:
 		return nil, invalid("the stemcell's image %s is neither a gzipped tar archive nor a tar archive: "+
@@ -88,7 +88,7 @@ func openRootfs(ctx context.Context, file string) (*rootfs, error) {
 }
 
 func (fs *rootfs) mediaType() types.MediaType {
-	if fs.zipped {
+	if fs.gzipped {
 		return types.OCILayer
 	}
 	return types.OCIUncompressedLayer
@@ -103,10 +103,10 @@ func (fs *rootfs) scan(ctx context.Context) (*contents, error) {
 	}
 	defer file.Close()
 	var plain io.Reader = bufio.NewReaderSize(contextReader{ctx, file}, 32<<10)
-	if fs.zipped {
+	if fs.gzipped {
 		unzipped, err := gzip.NewReader(plain)
 		if err != nil {
-			return nil, fs.damaged(ctx, err)
+			return nil, fs.scanError(ctx, err)
 		}
 		plain = unzipped
 	}
@@ -120,25 +120,25 @@ func (fs *rootfs) scan(ctx context.Context) (*contents, error) {
 			break
 		}
 		if err == nil {
-			err = found.note(header, archive)
+			err = found.recordEntry(header, archive)
 		}
 		if err != nil {
-			return nil, fs.damaged(ctx, err)
+			return nil, fs.scanError(ctx, err)
 		}
 	}
 	// What follows the archive's end belongs to the layer, and gzip's checksum comes last.
 	if _, err := io.Copy(io.Discard, plain); err != nil {
-		return nil, fs.damaged(ctx, err)
+		return nil, fs.scanError(ctx, err)
 	}
-	if !found.stemcell {
+	if !found.hasAgentConfig {
 		return nil, invalid("the stemcell's image %s holds no %s, so it is not the root filesystem of a BOSH stemcell: "+
-			"this CPI takes stemcells of warden (bosh-warden-boshlite-…)", fs.path, agentConfig)
+			"this CPI takes stemcells of warden (bosh-warden-boshlite-…)", fs.path, agentConfigPath)
 	}
 	found.diffID = v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}
 	return found, nil
 }
 
-func (fs *rootfs) damaged(ctx context.Context, err error) error {
+func (fs *rootfs) scanError(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -150,20 +150,20 @@ func (fs *rootfs) damaged(ctx context.Context, err error) error {
 	return invalid("the stemcell's image %s is damaged: download the stemcell again and compare its sha1: %w", fs.path, err)
 }
 
-// note keeps what the image's configuration and the builder need to know of one entry.
-func (c *contents) note(header *tar.Header, content io.Reader) error {
+// recordEntry keeps what the image's configuration and the builder need to know of one entry.
+func (c *contents) recordEntry(header *tar.Header, content io.Reader) error {
 	name := path.Clean("/" + header.Name)
-	if name == agentConfig {
-		c.stemcell = true
+	if name == agentConfigPath {
+		c.hasAgentConfig = true
 		return checkAgentConfig(content)
 	}
-	if known := slices.Index(inits, name); known >= 0 && header.Typeflag != tar.TypeDir {
-		if before := slices.Index(inits, c.init); before < 0 || known < before {
+	if known := slices.Index(initPrograms, name); known >= 0 && header.Typeflag != tar.TypeDir {
+		if previous := slices.Index(initPrograms, c.init); previous < 0 || known < previous {
 			c.init = name
 		}
 	}
 	if header.Typeflag == tar.TypeReg && (c.architecture == "" || path.Base(name) == "bosh-agent") {
-		return c.noteArchitecture(content)
+		return c.recordArchitecture(content)
 	}
 	return nil
 }
@@ -171,26 +171,26 @@ func (c *contents) note(header *tar.Header, content io.Reader) error {
 // checkAgentConfig returns ErrInvalid for an agent.json that no machine could start with: each changes its own
 // to suit this CPI.
 func checkAgentConfig(content io.Reader) error {
-	raw, err := io.ReadAll(io.LimitReader(content, limitAgentConfig+1))
+	raw, err := io.ReadAll(io.LimitReader(content, maxAgentConfigSize+1))
 	if err != nil {
 		return err
 	}
-	if len(raw) > limitAgentConfig {
-		return invalid("%s is larger than %d bytes", agentConfig, limitAgentConfig)
+	if len(raw) > maxAgentConfigSize {
+		return invalid("%s is larger than %d bytes", agentConfigPath, maxAgentConfigSize)
 	}
 	var hash map[string]any
 	if err := json.Unmarshal(raw, &hash); err != nil {
-		return invalid("%s is not a JSON hash: %w", agentConfig, err)
+		return invalid("%s is not a JSON hash: %w", agentConfigPath, err)
 	}
 	if hash == nil {
-		return invalid("%s is not a JSON hash: it is null", agentConfig)
+		return invalid("%s is not a JSON hash: it is null", agentConfigPath)
 	}
 	return nil
 }
 
-// noteArchitecture takes the architecture from a program's ELF header. The agent's own comes to count
+// recordArchitecture takes the architecture from a program's ELF header. The agent's own comes to count
 // last, so that it decides.
-func (c *contents) noteArchitecture(content io.Reader) error {
+func (c *contents) recordArchitecture(content io.Reader) error {
 	start := make([]byte, 20) // e_ident and e_machine, see elf(5)
 	if _, err := io.ReadFull(content, start); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

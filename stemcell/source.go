@@ -69,14 +69,14 @@ func CheckAPIVersion(version int) error {
 // Extract reads a stemcell tarball: its manifest, and its image into the folder. It checks the image
 // against the manifest's sha1, and returns the path of the extracted image.
 func Extract(tarball, folder string) (Manifest, string, error) {
-	manifest, image, err := unpack(tarball, folder)
+	manifest, image, err := unpackTarball(tarball, folder)
 	if err != nil {
 		return manifest, "", err
 	}
-	if err := checkSum(image, manifest.SHA1); err != nil {
+	if err := verifyChecksum(image, manifest.SHA1); err != nil {
 		return manifest, "", err
 	}
-	if manifest.CloudProperties.Light() {
+	if manifest.CloudProperties.IsLight() {
 		return manifest, "", invalid("%s is a light stemcell: its image is in a registry already, upload it as it is", tarball)
 	}
 	heavy := func(format string) bool { return format == "warden-tar" || format == "general-tar" }
@@ -87,7 +87,7 @@ func Extract(tarball, folder string) (Manifest, string, error) {
 	return manifest, image, nil
 }
 
-func unpack(tarball, folder string) (manifest Manifest, image string, err error) {
+func unpackTarball(tarball, folder string) (manifest Manifest, image string, err error) {
 	file, err := os.Open(tarball)
 	if err != nil {
 		return manifest, "", err
@@ -118,7 +118,7 @@ func unpack(tarball, folder string) (manifest Manifest, image string, err error)
 			described = true
 		case "image":
 			image = filepath.Join(folder, "image")
-			err := write(image, archive)
+			err := writeFile(image, archive)
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return manifest, "", invalid("%s is damaged: %w", tarball, err)
 			}
@@ -136,7 +136,7 @@ func unpack(tarball, folder string) (manifest Manifest, image string, err error)
 	return manifest, image, nil
 }
 
-func write(path string, content io.Reader) error {
+func writeFile(path string, content io.Reader) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
@@ -145,13 +145,13 @@ func write(path string, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// checkSum compares the file with a BOSH digest: a SHA-1, or several digests joined by semicolons, each
+// verifyChecksum compares the file with a BOSH digest: a SHA-1, or several digests joined by semicolons, each
 // with its algorithm before a colon.
-func checkSum(path, wanted string) error {
-	for each := range strings.SplitSeq(wanted, ";") {
-		algorithm, value, prefixed := strings.Cut(each, ":")
+func verifyChecksum(path, expected string) error {
+	for digest := range strings.SplitSeq(expected, ";") {
+		algorithm, value, prefixed := strings.Cut(digest, ":")
 		if !prefixed {
-			algorithm, value = "sha1", each
+			algorithm, value = "sha1", digest
 		}
 		makers := map[string]func() hash.Hash{"sha1": sha1.New, "sha256": sha256.New, "sha512": sha512.New}
 		maker, known := makers[algorithm]

@@ -42,10 +42,10 @@ var _ = Describe("A stemcell tarball", func() {
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	DescribeTable("is refused with the name of the field", func(field, value, says string) {
+	DescribeTable("is refused with the name of the field", func(field, value, message string) {
 		_, _, err := extract(stemcells.Jammy.Image(), map[string]string{field: value})
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
-		Expect(err).To(MatchError(ContainSubstring(says)))
+		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
 		Entry("no name", "name", "", "stemcell.MF: name is missing"),
 		Entry("no version", "version", "", "stemcell.MF: version is missing"),
@@ -63,24 +63,24 @@ var _ = Describe("A stemcell tarball", func() {
 
 	It("is refused when it is none", func() {
 		folder := GinkgoT().TempDir()
-		_, _, err := stemcell.Extract(fileWith([]byte("PK")), folder)
+		_, _, err := stemcell.Extract(writeTempFile([]byte("PK")), folder)
 		Expect(err).To(MatchError(ContainSubstring("is not a stemcell tarball")))
-		_, _, err = stemcell.Extract(fileWith(stemcells.Jammy.Image()), folder)
+		_, _, err = stemcell.Extract(writeTempFile(stemcells.Jammy.Image()), folder)
 		Expect(err).To(MatchError(ContainSubstring("holds no stemcell.MF")))
-		whole := filepath.Join(folder, "stemcell.tgz")
-		stemcells.Tarball(whole, stemcells.Jammy.Image(), nil)
-		content, err := os.ReadFile(whole)
+		complete := filepath.Join(folder, "stemcell.tgz")
+		stemcells.Tarball(complete, stemcells.Jammy.Image(), nil)
+		content, err := os.ReadFile(complete)
 		Expect(err).NotTo(HaveOccurred())
-		_, _, err = stemcell.Extract(fileWith(content[:len(content)/2]), folder)
+		_, _, err = stemcell.Extract(writeTempFile(content[:len(content)/2]), folder)
 		Expect(err).To(MatchError(ContainSubstring("is damaged")))
 	})
 })
 
 var _ = Describe("Building a light stemcell's image", func() {
 	build := func(ctx SpecContext, rootfs stemcells.Rootfs) (v1.Image, error) {
-		registry := registryFor(false)
-		store, _ := storeAt(registry)
-		pinned, err := store.Build(ctx, fileWith(rootfs.Image()), jammy)
+		registry := startRegistry(false)
+		store, _ := newStore(registry)
+		pinned, err := store.Build(ctx, writeTempFile(rootfs.Image()), jammy)
 		if err != nil {
 			return nil, err
 		}
@@ -115,12 +115,12 @@ var _ = Describe("Building a light stemcell's image", func() {
 		Expect(err).To(MatchError(ContainSubstring("no init program that is known")))
 	})
 
-	DescribeTable("is refused with an agent.json that cannot be", func(ctx SpecContext, given, says string) {
+	DescribeTable("is refused with an agent.json that cannot be", func(ctx SpecContext, given, message string) {
 		rootfs := stemcells.Jammy
 		rootfs.AgentConfig = given
 		_, err := build(ctx, rootfs)
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
-		Expect(err).To(MatchError(ContainSubstring(says)))
+		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
 		Entry("no JSON", "Platform:", "agent.json is not a JSON hash"),
 		Entry("two documents", "{} {}", "agent.json is not a JSON hash"),

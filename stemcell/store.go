@@ -24,12 +24,12 @@ type Store struct {
 	Backoff remote.Backoff
 }
 
-// reading are the settings to ask for an image. The registry's own are for no other registry.
-func (s Store) reading(ctx context.Context, reference name.Reference) []remote.Option {
-	asked := reference.Context().RegistryStr()
+// readOptions are the settings to ask for an image. The registry's own are for no other registry.
+func (s Store) readOptions(ctx context.Context, reference name.Reference) []remote.Option {
+	registry := reference.Context().RegistryStr()
 	for _, own := range []string{s.Registry.Repository, s.Registry.PullRepository} {
-		if own != "" && host(own) == asked {
-			return s.writing(ctx)
+		if own != "" && registryHost(own) == registry {
+			return s.writeOptions(ctx)
 		}
 	}
 	return []remote.Option{
@@ -38,12 +38,12 @@ func (s Store) reading(ctx context.Context, reference name.Reference) []remote.O
 	}
 }
 
-// writing are the settings for the configured registry.
-func (s Store) writing(ctx context.Context) []remote.Option {
+// writeOptions are the settings for the configured registry.
+func (s Store) writeOptions(ctx context.Context) []remote.Option {
 	options := []remote.Option{
 		remote.WithContext(ctx), s.Registry.authentication(),
 		remote.WithTransport(s.Registry.transport()), remote.WithUserAgent("bosh-kubernetes-cpi"),
-		remote.WithRetryPredicate(func(err error) bool { return ctx.Err() == nil && transient(err) }),
+		remote.WithRetryPredicate(func(err error) bool { return ctx.Err() == nil && isTransient(err) }),
 	}
 	if s.Backoff.Steps > 0 {
 		options = append(options, remote.WithRetryBackoff(s.Backoff))
@@ -51,13 +51,13 @@ func (s Store) writing(ctx context.Context) []remote.Option {
 	return options
 }
 
-// transient reports whether the same request may well succeed a moment later.
-func transient(err error) bool {
+// isTransient reports whether the same request may well succeed a moment later.
+func isTransient(err error) bool {
 	if errors.Is(err, ErrInvalid) {
 		return false
 	}
 	var temporary interface{ Temporary() bool }
-	return lost(err) || errors.As(err, &temporary) && temporary.Temporary()
+	return isConnectionLost(err) || errors.As(err, &temporary) && temporary.Temporary()
 }
 
 func (r Registry) authentication() remote.Option { return remote.WithAuthFromKeychain(r.keychain()) }
@@ -66,18 +66,20 @@ func (r Registry) authentication() remote.Option { return remote.WithAuthFromKey
 func (r Registry) keychain() authn.Keychain {
 	switch {
 	case r.Token != "":
-		return configured{authn.FromConfig(authn.AuthConfig{RegistryToken: string(r.Token)})}
+		return staticKeychain{authn.FromConfig(authn.AuthConfig{RegistryToken: string(r.Token)})}
 	case r.Username != "":
-		return configured{authn.FromConfig(authn.AuthConfig{Username: r.Username, Password: string(r.Password)})}
+		return staticKeychain{authn.FromConfig(authn.AuthConfig{Username: r.Username, Password: string(r.Password)})}
 	}
 	return authn.DefaultKeychain
 }
 
-// configured is a keychain with one key.
-type configured struct{ authn.Authenticator }
+// staticKeychain is a keychain with one key.
+type staticKeychain struct{ authn.Authenticator }
 
 // Resolve returns the key.
-func (c configured) Resolve(authn.Resource) (authn.Authenticator, error) { return c.Authenticator, nil }
+func (c staticKeychain) Resolve(authn.Resource) (authn.Authenticator, error) {
+	return c.Authenticator, nil
+}
 
 // transport checks the registry's certificate against the system's authorities and the configured
 // ones. go-containerregistry goes on with plain HTTP on its own for private addresses, which would

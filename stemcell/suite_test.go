@@ -21,16 +21,16 @@ func TestStemcell(t *testing.T) {
 	RunSpecs(t, "stemcell")
 }
 
-// storeAt is a store that pushes to this registry, and its log.
-func storeAt(registry *stemcells.Registry, change ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
-	return storeWith(stemcell.Registry{
+// newStore is a store that pushes to this registry, and its log.
+func newStore(registry *stemcells.Registry, change ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
+	return newStoreWith(stemcell.Registry{
 		Repository: registry.Host() + "/bosh/stemcells", Username: registry.Username,
 		Password: stemcell.Secret(registry.Password), Insecure: true,
 	}, change...)
 }
 
-// storeWith is a store with these settings that retries without waiting, and its log.
-func storeWith(registry stemcell.Registry, change ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
+// newStoreWith is a store with these settings that retries without waiting, and its log.
+func newStoreWith(registry stemcell.Registry, change ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
 	for _, each := range change {
 		each(&registry)
 	}
@@ -43,15 +43,15 @@ func storeWith(registry stemcell.Registry, change ...func(*stemcell.Registry)) (
 	}, log
 }
 
-// registryFor starts a registry that is stopped with the spec.
-func registryFor(withTLS bool) *stemcells.Registry {
-	registry := stemcells.New(withTLS)
+// startRegistry starts a registry that is stopped with the spec.
+func startRegistry(withTLS bool) *stemcells.Registry {
+	registry := stemcells.NewRegistry(withTLS)
 	DeferCleanup(registry.Close)
 	return registry
 }
 
-// fileWith is a file with this content, which goes with the spec.
-func fileWith(content []byte) string {
+// writeTempFile is a file with this content, which goes with the spec.
+func writeTempFile(content []byte) string {
 	path := filepath.Join(GinkgoT().TempDir(), "image")
 	Expect(os.WriteFile(path, content, 0o600)).To(Succeed())
 	return path

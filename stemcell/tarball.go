@@ -20,7 +20,7 @@ type LightTarball struct {
 	APIVersion      int    // of the agent in it, at least MinAPIVersion
 }
 
-const manifest = `---
+const manifestTemplate = `---
 name: %q
 version: %q
 api_version: %d
@@ -53,7 +53,7 @@ func (t LightTarball) Write(path string) (err error) {
 	zipped := gzip.NewWriter(file)
 	archive := tar.NewWriter(zipped)
 	nothing := sha1.Sum(nil) // see above
-	content := fmt.Appendf(nil, manifest, t.Name, t.Version, t.APIVersion, hex.EncodeToString(nothing[:]), t.OperatingSystem,
+	content := fmt.Appendf(nil, manifestTemplate, t.Name, t.Version, t.APIVersion, hex.EncodeToString(nothing[:]), t.OperatingSystem,
 		t.Name, t.Version, t.Repository, t.Digest)
 	for _, part := range []struct {
 		name    string

@@ -151,7 +151,7 @@ func (in inputs) built(ctx context.Context, store stemcell.Store) (light stemcel
 
 // existing is the stemcell of an image that is in a registry already.
 func (in inputs) existing(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
-	found, err := store.Look(ctx, in.image)
+	found, err := store.InspectImage(ctx, in.image)
 	if err != nil {
 		return light, err
 	}

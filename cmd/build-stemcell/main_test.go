@@ -57,7 +57,7 @@ var _ = Describe("build-stemcell", func() {
 		log      *bytes.Buffer
 	)
 	BeforeEach(func() {
-		registry = stemcells.New(false)
+		registry = stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		folder = GinkgoT().TempDir()
 		warden = filepath.Join(folder, "warden.tgz")
@@ -82,7 +82,7 @@ var _ = Describe("build-stemcell", func() {
 		Expect(manifest.StemcellFormats).To(Equal([]string{"docker-light"}))
 
 		store := stemcell.Store{}
-		Expect(manifest.CloudProperties.Light()).To(BeTrue())
+		Expect(manifest.CloudProperties.IsLight()).To(BeTrue())
 		cid, err := store.Pin(ctx, manifest.CloudProperties)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(cid).To(HavePrefix(registry.Host() + "/stemcells/ubuntu-jammy@sha256:"))
@@ -95,7 +95,7 @@ var _ = Describe("build-stemcell", func() {
 		_, err = build(ctx, "-stemcell", warden)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(parts(path)).To(Equal(first))
-		Expect(registry.Uploads()).To(And(HaveLen(2), HaveEach(1))) // the layer and the configuration
+		Expect(registry.UploadCounts()).To(And(HaveLen(2), HaveEach(1))) // the layer and the configuration
 	})
 
 	It("takes a root filesystem", func(ctx SpecContext) {
@@ -128,9 +128,9 @@ var _ = Describe("build-stemcell", func() {
 		})
 
 		It("names it by digest, with what its labels say of it, and pushes nothing", func(ctx SpecContext) {
-			uploads := registry.Uploads()
+			uploads := registry.UploadCounts()
 			Expect(manifest(ctx, "-image", pushed.CloudProperties.ImageReference+"@"+pushed.CloudProperties.Digest)).To(Equal(pushed))
-			Expect(registry.Uploads()).To(Equal(uploads))
+			Expect(registry.UploadCounts()).To(Equal(uploads))
 		})
 
 		It("is called as the flags say", func(ctx SpecContext) {
@@ -195,7 +195,7 @@ var _ = Describe("build-stemcell", func() {
 	It("says what to do about a registry's identity in its own words", func(ctx SpecContext) {
 		_, err := run(ctx, []string{"-stemcell", warden, "-repository", registry.Host() + "/a"}, os.Getenv, log)
 		Expect(inFlags(err)).To(ContainSubstring("or give -insecure when the network to it is trusted"))
-		secure := stemcells.New(true)
+		secure := stemcells.NewRegistry(true)
 		DeferCleanup(secure.Close)
 		_, err = run(ctx, []string{"-stemcell", warden, "-repository", secure.Host() + "/a"}, os.Getenv, log)
 		Expect(inFlags(err)).To(ContainSubstring("give in -ca a file with the certificate authority that signed it"))

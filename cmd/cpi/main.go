@@ -31,7 +31,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if *collect {
-		if err := runCollect(ctx, *path, cpi.Collector{Director: *director, Confirm: *confirm, Grace: *grace, Out: os.Stdout}); err != nil {
+		if err := runCollect(ctx, *path, cpi.Collector{Director: *director, Confirm: *confirm, MinAge: *grace, Out: os.Stdout}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -81,7 +81,7 @@ func runCheck(ctx context.Context, path, image string, deep, asJSON bool) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if !preflight.Holds(results) {
+	if !preflight.Passed(results) {
 		return 1
 	}
 	return 0

@@ -32,14 +32,14 @@ func newCheckCommand(connection *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			results := preflight.Look(command.Context(), settings, client, image)
+			results := preflight.RunWithClient(command.Context(), settings, client, image)
 			if deep {
-				results = append(results, preflight.LookDeep(command.Context(), settings, client, image)...)
+				results = append(results, preflight.RunDeepWithClient(command.Context(), settings, client, image)...)
 			}
 			if err := preflight.Write(command.OutOrStdout(), results, output == jsonOutput); err != nil {
 				return err
 			}
-			if !preflight.Holds(results) {
+			if !preflight.Passed(results) {
 				return exitStatus(1)
 			}
 			return nil

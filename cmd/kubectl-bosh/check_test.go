@@ -48,7 +48,7 @@ var _ = Describe("kubectl bosh collect", func() {
 		args := []string{"collect", "--namespace", w.namespace, "--director", director.UUID, "--grace", "1ms"}
 		Expect(w.prints(args...)).To(MatchRegexp(
 			`^Pod ` + w.namespace + `/agent-old \(\d+s old\): a create_vm that was cut short has left it: .*: would be deleted\nnothing was changed; --confirm does it\n$`))
-		var found []calls.Collected
+		var found []calls.CollectionResult
 		Expect(json.Unmarshal([]byte(w.prints(append(args, "-o", "json")...)), &found)).To(Succeed())
 		Expect(found).To(ConsistOf(And(HaveField("Kind", "Pod"), HaveField("Name", "agent-old"), HaveField("Outcome", "would be deleted"))))
 		Expect(w.prints(append(args, "--confirm")...)).To(HaveSuffix(": deleted\n"))

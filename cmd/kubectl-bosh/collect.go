@@ -37,7 +37,7 @@ func newCollectCommand(connection *connection) *cobra.Command {
 			if collector.Config, err = configOr(config); err != nil {
 				return err
 			}
-			collector.Assumed = config == ""
+			collector.ConfigAssumed = config == ""
 			client, _, err := connection.open()
 			if err != nil {
 				return err
@@ -52,7 +52,7 @@ func newCollectCommand(connection *connection) *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&collector.Director, "director", "", "UUID of the director whose left-overs these are")
 	flags.BoolVar(&collector.Confirm, "confirm", false, "Remove what is listed")
-	flags.DurationVar(&collector.Grace, "grace", 0, "Age at which no call is at something any more (by default the longest timeout)")
+	flags.DurationVar(&collector.MinAge, "grace", 0, "Age at which no call is at something any more (by default the longest timeout)")
 	addConfigFlag(flags, &config)
 	addOutputFlag(command, &output)
 	return command
@@ -75,13 +75,13 @@ func whose(command *cobra.Command, client *kube.Client) error {
 	return fmt.Errorf("whose left-overs? Name the director with --director UUID, as `bosh env` shows it; %s", there)
 }
 
-func printCollected(command *cobra.Command, found []cpi.Collected, whole, confirmed bool, output string) error {
+func printCollected(command *cobra.Command, found []cpi.CollectionResult, whole, confirmed bool, output string) error {
 	out := command.OutOrStdout()
 	if output == jsonOutput {
 		encoder := json.NewEncoder(out)
 		encoder.SetEscapeHTML(false)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(append([]cpi.Collected{}, found...))
+		return encoder.Encode(append([]cpi.CollectionResult{}, found...))
 	}
 	for _, each := range found {
 		fmt.Fprintln(out, each)

@@ -97,6 +97,6 @@ func (s *session) accepts(ctx context.Context, server *api.Cluster, token string
 	if err != nil {
 		return err
 	}
-	_, err = reviewer.May(ctx, kube.Right{Resource: "pods", Verb: "list"})
+	_, err = reviewer.IsAllowed(ctx, kube.Right{Resource: "pods", Verb: "list"})
 	return err
 }

@@ -87,13 +87,13 @@ func (s *session) others(ctx context.Context, director string) ([]string, error)
 		return nil, err
 	}
 	for _, pod := range pods.Items {
-		if !manifest.Belongs(pod, director) {
+		if !manifest.BelongsTo(pod, director) {
 			found = append(found, "VM "+pod.Name)
 		}
 	}
-	claims, err := s.cluster.Client.Claims.List(ctx, kube.Selection{Labels: ours + manifest.RoleDisk})
+	claims, err := s.cluster.Client.PVCs.List(ctx, kube.Selection{Labels: ours + manifest.RoleDisk})
 	for _, claim := range claims.Items {
-		if !manifest.Belongs(claim, director) {
+		if !manifest.BelongsTo(claim, director) {
 			found = append(found, "disk "+claim.Name)
 		}
 	}
@@ -144,12 +144,12 @@ func (s *session) deleteEnv(ctx context.Context, director string) error {
 
 // deleteServices deletes the director's own that outlive VMs.
 func (s *session) deleteServices(ctx context.Context, director string) error {
-	services, err := s.cluster.Client.Services.List(ctx, kube.Selection{Labels: manifest.OfDirector(director)})
+	services, err := s.cluster.Client.Services.List(ctx, kube.Selection{Labels: manifest.DirectorSelector(director)})
 	if err != nil {
 		return err
 	}
 	for _, service := range services.Items {
-		if !manifest.Kept(service) {
+		if !manifest.IsKept(service) {
 			continue
 		}
 		if err := s.cluster.Client.Services.Delete(ctx, service); err != nil {

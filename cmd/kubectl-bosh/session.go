@@ -81,13 +81,13 @@ func (s *session) check(ctx context.Context) error {
 			return err
 		}
 	}
-	results := preflight.Look(ctx, cpi.DefaultConfig(), client, "")
+	results := preflight.RunWithClient(ctx, cpi.DefaultConfig(), client, "")
 	const all = "kubectl bosh check --namespace "
-	if preflight.Holds(results) {
+	if preflight.Passed(results) {
 		s.say("check", "the CPI can work in the namespace (`"+all+s.settings.Namespace+"` tells more)")
 		return nil
 	}
-	missing := slices.DeleteFunc(results, func(result preflight.Result) bool { return preflight.Holds([]preflight.Result{result}) })
+	missing := slices.DeleteFunc(results, func(result preflight.Result) bool { return preflight.Passed([]preflight.Result{result}) })
 	if err := preflight.Write(s.command.OutOrStdout(), missing, false); err != nil {
 		return err
 	}
@@ -103,8 +103,8 @@ func awaitRights(ctx context.Context, client *kube.Client) error {
 		return err
 	}
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
-		for _, right := range []kube.Right{{Resource: "pods", Verb: "create"}, {Resource: "nodes", Verb: "list", Cluster: true}} {
-			if may, err := reviewer.May(ctx, right); err != nil || !may {
+		for _, right := range []kube.Right{{Resource: "pods", Verb: "create"}, {Resource: "nodes", Verb: "list", ClusterScoped: true}} {
+			if may, err := reviewer.IsAllowed(ctx, right); err != nil || !may {
 				return false, ctx.Err()
 			}
 		}

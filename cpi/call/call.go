@@ -8,8 +8,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// CleanupTime bounds what is done after a call has failed, when its own time may be over.
-const CleanupTime = time.Minute
+// CleanupTimeout bounds what is done after a call has failed, when its own time may be over.
+const CleanupTimeout = time.Minute
 
 // Call is one request on its way. It lives as long as the request, so that it may hold the context.
 type Call struct {
@@ -30,8 +30,8 @@ type Call struct {
 	Log *slog.Logger
 }
 
-// Within returns the call with no more than this much of its time.
-func (c *Call) Within(limit time.Duration) (*Call, context.CancelFunc) {
+// WithTimeout returns the call with no more than this much of its time.
+func (c *Call) WithTimeout(limit time.Duration) (*Call, context.CancelFunc) {
 	bounded := *c
 	var cancel context.CancelFunc
 	bounded.Ctx, cancel = context.WithTimeout(c.Ctx, limit)

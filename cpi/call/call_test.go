@@ -26,8 +26,8 @@ var _ = Describe("Strict decoding", func() {
 		List   []inner `json:"list"`
 	}
 	DescribeTable("names what is wrong",
-		func(raw, words string) {
-			Expect(DecodeStrict("cloud_properties", []byte(raw), &outer{})).To(MatchError(ContainSubstring(words)))
+		func(raw, message string) {
+			Expect(DecodeStrict("cloud_properties", []byte(raw), &outer{})).To(MatchError(ContainSubstring(message)))
 		},
 		Entry("an unknown key", `{"memry":1}`, `unknown field "memry" (did you mean "memory"?)`),
 		Entry("an unknown key below", `{"disk":{"storageclass":"x"}}`, `did you mean "storage_class"?`),
@@ -51,21 +51,21 @@ var _ = Describe("Errors", func() {
 })
 
 var _ = Describe("Marks of Pods", func() {
-	marks := PodOptions{Labels: map[string]string{"inject": "false"}, Annotations: map[string]string{"inject": "false", "other": "no"}}
+	options := PodOptions{Labels: map[string]string{"inject": "false"}, Annotations: map[string]string{"inject": "false", "other": "no"}}
 
 	It("are added to what a Pod has", func() {
 		given := map[string]string{"app": "x"}
-		labels, annotations := marks.Marked(given, nil)
+		labels, annotations := options.MergeMetadata(given, nil)
 		Expect(labels).To(Equal(map[string]string{"app": "x", "inject": "false"}))
 		Expect(annotations).To(Equal(map[string]string{"inject": "false", "other": "no"}))
 		Expect(given).To(HaveLen(1), "what was given is not changed")
 	})
 
 	It("leave alone what a Pod says itself, be it by a label or by an annotation", func() {
-		labels, annotations := marks.Marked(map[string]string{"inject": "true"}, nil)
+		labels, annotations := options.MergeMetadata(map[string]string{"inject": "true"}, nil)
 		Expect(labels).To(Equal(map[string]string{"inject": "true"}))
 		Expect(annotations).To(Equal(map[string]string{"other": "no"}))
-		labels, annotations = marks.Marked(nil, map[string]string{"inject": "true"})
+		labels, annotations = options.MergeMetadata(nil, map[string]string{"inject": "true"})
 		Expect(labels).To(BeEmpty())
 		Expect(annotations).To(Equal(map[string]string{"inject": "true", "other": "no"}))
 	})
@@ -76,7 +76,7 @@ var _ = Describe("A helper's limits", func() {
 		options := PodOptions{HelperLimits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("16Mi")}}
 		container := corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 			corev1.ResourceMemory: resource.MustParse("32Mi"), corev1.ResourceCPU: resource.MustParse("10m")}}}
-		options.limit(&container)
+		options.applyLimits(&container)
 		Expect(container.Resources.Limits).To(Equal(options.HelperLimits))
 		Expect(container.Resources.Requests.Memory().String()).To(Equal("16Mi"))
 		Expect(container.Resources.Requests.Cpu().String()).To(Equal("10m"))
@@ -84,7 +84,7 @@ var _ = Describe("A helper's limits", func() {
 
 	It("may be none, and not 0", func() {
 		container := corev1.Container{}
-		PodOptions{}.limit(&container)
+		PodOptions{}.applyLimits(&container)
 		Expect(container.Resources.Limits).To(BeNil())
 		nothing := PodOptions{HelperLimits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("0")}}
 		Expect(nothing.Validate()).To(MatchError(ContainSubstring("pods.helper_limits.cpu must be greater than 0")))

@@ -10,52 +10,52 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// errandTries is how often a Pod that runs once is made when its container cannot be started, as while its kubelet restarts: no
+// maxHelperPodAttempts is how often a Pod that runs once is made when its container cannot be started, as while its kubelet restarts: no
 // kubelet tries that again.
-const errandTries = 3
+const maxHelperPodAttempts = 3
 
-// RunErrand makes a Pod that runs once, waits until it has ended well, and removes it. One that a call
+// RunHelperPod makes a Pod that runs once, waits until it has ended well, and removes it. One that a call
 // which was cut short left makes room. what says in an error what did not happen.
-func (c *Call) RunErrand(wanted *corev1.Pod, what string) error {
-	for try := 1; ; try++ {
-		errand, err := c.runErrand(wanted, what)
-		ended := manifest.OwnStatus(errand).State.Terminated
-		if err == nil || ended == nil || !kube.NeverRan(ended) || try == errandTries {
+func (c *Call) RunHelperPod(desired *corev1.Pod, message string) error {
+	for attempt := 1; ; attempt++ {
+		helperPod, err := c.runHelperPodOnce(desired, message)
+		terminated := manifest.OwnContainerStatus(helperPod).State.Terminated
+		if err == nil || terminated == nil || !kube.FailedToStart(terminated) || attempt == maxHelperPodAttempts {
 			return err
 		}
-		c.Log.Info("making it again: its container could not be started", "pod", wanted.Name, "why", ended.Message)
+		c.Log.Info("making it again: its container could not be started", "pod", desired.Name, "why", terminated.Message)
 	}
 }
 
-// runErrand is one try of RunErrand, and returns the Pod as it was at its end.
-func (c *Call) runErrand(wanted *corev1.Pod, what string) (*corev1.Pod, error) {
-	errand, _, err := c.EnsureHelper(wanted, func(left *corev1.Pod) (bool, error) {
-		return false, c.End(left)
+// runHelperPodOnce is one try of RunErrand, and returns the Pod as it was at its end.
+func (c *Call) runHelperPodOnce(desired *corev1.Pod, message string) (*corev1.Pod, error) {
+	helperPod, _, err := c.EnsureHelperPod(desired, func(existing *corev1.Pod) (bool, error) {
+		return false, c.DeletePodAndWait(existing)
 	})
 	if err != nil {
-		return wanted, err
+		return desired, err
 	}
-	err = c.AwaitErrand(errand, what)
-	detached, cancel := c.Detached(CleanupTime)
+	err = c.WaitForHelperPod(helperPod, message)
+	detached, cancel := c.Detached(CleanupTimeout)
 	defer cancel()
-	return errand, errors.Join(err, c.Pods.Delete(detached.Ctx, errand))
+	return helperPod, errors.Join(err, c.Pods.Delete(detached.Ctx, helperPod))
 }
 
-// AwaitErrand waits until a Pod that runs once has ended well; errand is then as it was at its end. what says in an error what did
+// WaitForHelperPod waits until a Pod that runs once has ended well; errand is then as it was at its end. what says in an error what did
 // not happen.
-func (c *Call) AwaitErrand(errand *corev1.Pod, what string) error {
-	err := c.Follow(c.NodeFails(errand.Spec.NodeName), errand, func(now *corev1.Pod) (bool, error) {
+func (c *Call) WaitForHelperPod(helperPod *corev1.Pod, message string) error {
+	err := c.WaitForPod(c.WatchNode(helperPod.Spec.NodeName), helperPod, func(now *corev1.Pod) (bool, error) {
 		if now == nil {
-			return false, CloudError.Errorf("Pod %s was deleted by someone else", errand.Name)
+			return false, CloudError.Errorf("Pod %s was deleted by someone else", helperPod.Name)
 		}
-		if over, well := manifest.Outcome(now); !over || well {
-			return over, nil
+		if finished, succeeded := manifest.Outcome(now); !finished || succeeded {
+			return finished, nil
 		}
-		why := ""
-		if ended := manifest.OwnStatus(errand).State.Terminated; ended != nil {
-			why = strings.TrimSpace(ended.Message)
+		reason := ""
+		if terminated := manifest.OwnContainerStatus(helperPod).State.Terminated; terminated != nil {
+			reason = strings.TrimSpace(terminated.Message)
 		}
-		return false, CloudError.Errorf("%s: %s", what, why)
+		return false, CloudError.Errorf("%s: %s", message, reason)
 	})
-	return c.ExplainTimeout(errand, err, what)
+	return c.ExplainTimeout(helperPod, err, message)
 }

@@ -9,29 +9,29 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Kind is the type of an error on the wire.
-type Kind string
+// ErrorKind is the type of an error on the wire.
+type ErrorKind string
 
 // The kinds of errors that the director and the CLI know: lib/cloud/errors.rb of bosh-director, and
 // cloud/errors.go of bosh-cli for the last.
 const (
-	CPIError         Kind = "Bosh::Clouds::CpiError"
-	CloudError       Kind = "Bosh::Clouds::CloudError"
-	NotSupported     Kind = "Bosh::Clouds::NotSupported"
-	NotImplemented   Kind = "Bosh::Clouds::NotImplemented"
-	VMNotFound       Kind = "Bosh::Clouds::VMNotFound"
-	VMCreationFailed Kind = "Bosh::Clouds::VMCreationFailed"
-	NetworkNotFound  Kind = "Bosh::Clouds::NetworkNotFound"
-	DiskNotFound     Kind = "Bosh::Clouds::DiskNotFound"
-	DiskNotAttached  Kind = "Bosh::Clouds::DiskNotAttached"
-	NoDiskSpace      Kind = "Bosh::Clouds::NoDiskSpace"
-	StemcellNotFound Kind = "Bosh::Clouds::StemcellNotFound"
+	CPIError         ErrorKind = "Bosh::Clouds::CpiError"
+	CloudError       ErrorKind = "Bosh::Clouds::CloudError"
+	NotSupported     ErrorKind = "Bosh::Clouds::NotSupported"
+	NotImplemented   ErrorKind = "Bosh::Clouds::NotImplemented"
+	VMNotFound       ErrorKind = "Bosh::Clouds::VMNotFound"
+	VMCreationFailed ErrorKind = "Bosh::Clouds::VMCreationFailed"
+	NetworkNotFound  ErrorKind = "Bosh::Clouds::NetworkNotFound"
+	DiskNotFound     ErrorKind = "Bosh::Clouds::DiskNotFound"
+	DiskNotAttached  ErrorKind = "Bosh::Clouds::DiskNotAttached"
+	NoDiskSpace      ErrorKind = "Bosh::Clouds::NoDiskSpace"
+	StemcellNotFound ErrorKind = "Bosh::Clouds::StemcellNotFound"
 )
 
 // Error is an error as BOSH knows it. bosh-cpi-go reads the type by a type assertion, so it has to be
 // the outermost error; AsBOSH sees to that.
 type Error struct {
-	kind  Kind
+	kind  ErrorKind
 	retry bool
 	err   error
 }
@@ -49,17 +49,17 @@ func (e *Error) Type() string { return string(e.kind) }
 func (e *Error) CanRetry() bool { return e.retry }
 
 // Errorf returns an error of this kind.
-func (k Kind) Errorf(format string, args ...any) *Error {
+func (k ErrorKind) Errorf(format string, args ...any) *Error {
 	return &Error{kind: k, err: fmt.Errorf(format, args...)}
 }
 
 // Wrap returns the error as one of this kind, whatever kind it had. retry is what CanRetry returns.
-func (k Kind) Wrap(err error, retry bool) *Error {
+func (k ErrorKind) Wrap(err error, retry bool) *Error {
 	return &Error{kind: k, retry: retry, err: err}
 }
 
-// In reports whether the error is of this kind.
-func (k Kind) In(err error) bool {
+// Is reports whether the error is of this kind.
+func (k ErrorKind) Is(err error) bool {
 	var known *Error
 	return errors.As(err, &known) && known.kind == k
 }
@@ -125,30 +125,30 @@ func AsBOSH(err error) *Error {
 	return CloudError.Wrap(err, false)
 }
 
-// explained says in the operator's words what an error means, and keeps the error.
-type explained struct {
+// messageError says in the operator's words what an error means, and keeps the error.
+type messageError struct {
 	error
-	words string
+	message string
 }
 
-func (e *explained) Error() string { return e.words + " (" + e.error.Error() + ")" }
-func (e *explained) Unwrap() error { return e.error }
+func (e *messageError) Error() string { return e.message + " (" + e.error.Error() + ")" }
+func (e *messageError) Unwrap() error { return e.error }
 
-// Explained returns the error with the operator's words before it.
-func Explained(err error, words string) error { return &explained{err, words} }
+// WithMessage returns the error with the operator's words before it.
+func WithMessage(err error, message string) error { return &messageError{err, message} }
 
 // ExplainTimeout adds to an error for lack of time what the cluster last reported of the Pod; any
 // other error, and none, it returns as it is.
-func (c *Call) ExplainTimeout(pod *corev1.Pod, err error, words string) error {
+func (c *Call) ExplainTimeout(pod *corev1.Pod, err error, message string) error {
 	if !errors.Is(err, kube.ErrTimeout) {
 		return err
 	}
-	return Explained(err, words+": "+c.Reported(pod))
+	return WithMessage(err, message+": "+c.DiagnosePod(pod))
 }
 
-// Reported says what the cluster last reported of the Pod, even when the call's time is over.
-func (c *Call) Reported(pod *corev1.Pod) string {
-	detached, cancel := c.Detached(CleanupTime)
+// DiagnosePod says what the cluster last reported of the Pod, even when the call's time is over.
+func (c *Call) DiagnosePod(pod *corev1.Pod) string {
+	detached, cancel := c.Detached(CleanupTimeout)
 	defer cancel()
-	return detached.Explain(detached.Ctx, pod)
+	return detached.DescribePod(detached.Ctx, pod)
 }

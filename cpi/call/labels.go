@@ -27,7 +27,7 @@ func CheckLabels(where string, labels, annotations map[string]string) error {
 		if err := CheckLabel(where+".labels", key, labels[key]); err != nil {
 			return err
 		}
-		if manifest.Reserved(key) {
+		if manifest.IsReservedKey(key) {
 			return Invalid("%s.labels.%s is the CPI's own label", where, key)
 		}
 	}
@@ -35,7 +35,7 @@ func CheckLabels(where string, labels, annotations map[string]string) error {
 		if why := validation.IsQualifiedName(key); len(why) > 0 {
 			return Invalid("%s.annotations: %q is not an annotation's name: %s", where, key, why[0])
 		}
-		if manifest.Reserved(key) {
+		if manifest.IsReservedKey(key) {
 			return Invalid("%s.annotations.%s is the CPI's own annotation", where, key)
 		}
 	}

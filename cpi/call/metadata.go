@@ -16,14 +16,14 @@ type Object interface {
 	metav1.Object
 }
 
-// PutMetadata puts the director's metadata on the object of that name, and returns the object.
-func PutMetadata[T Object, L runtime.Object](
-	ctx context.Context, among *kube.Resource[T, L], name string, metadata manifest.Metadata) (T, error) {
+// PatchMetadata puts the director's metadata on the object of that name, and returns the object.
+func PatchMetadata[T Object, L runtime.Object](
+	ctx context.Context, resource *kube.Resource[T, L], name string, metadata manifest.Metadata) (T, error) {
 
 	patch, err := metadata.Patch()
 	if err != nil {
 		var none T
 		return none, err
 	}
-	return among.Patch(ctx, name, patch)
+	return resource.Patch(ctx, name, patch)
 }

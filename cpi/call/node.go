@@ -16,33 +16,33 @@ import (
 // kubelet has confirmed that, or the operator has said that the node is off, with the taint
 // node.kubernetes.io/out-of-service or by deleting the node, and Kubernetes has removed the Pods.
 
-// ErrNodeSilent means that the node does not answer, and the operator has not said that it is off.
-var ErrNodeSilent = errors.New("what runs there may still write to its disks")
+// ErrNodeUnreachable means that the node does not answer, and the operator has not said that it is off.
+var ErrNodeUnreachable = errors.New("what runs there may still write to its disks")
 
-func nodeSilent(node string, since time.Time) *Error {
+func nodeUnreachableError(node string, since time.Time) *Error {
 	return CloudError.Errorf("node %s has not answered since %s: %w. Bring it back; or, once it is certain that it is off, "+
 		"run `kubectl taint nodes %s %s=nodeshutdown:NoExecute`. Then repeat this",
-		node, since.UTC().Format(time.RFC3339), ErrNodeSilent, node, corev1.TaintNodeOutOfService)
+		node, since.UTC().Format(time.RFC3339), ErrNodeUnreachable, node, corev1.TaintNodeOutOfService)
 }
 
-// NodeState reports whether the operator has said that this node is off, and fails when it is silent and
+// NodeOutOfService reports whether the operator has said that this node is off, and fails when it is silent and
 // he has not.
-func NodeState(found []*corev1.Node) (off bool, err error) {
+func NodeOutOfService(found []*corev1.Node) (outOfService bool, err error) {
 	if len(found) == 0 {
 		return true, nil
 	}
 	if kube.OutOfService(found[0]) {
 		return true, nil
 	}
-	if since, silent := kube.Silent(found[0]); silent {
-		return false, nodeSilent(found[0].Name, since)
+	if since, unreachable := kube.NodeLost(found[0]); unreachable {
+		return false, nodeUnreachableError(found[0].Name, since)
 	}
 	return false, nil
 }
 
-// NodeOff is NodeState of the Pod's node. A Pod that is ready costs no request: Kubernetes declares those
+// PodNodeOutOfService is NodeState of the Pod's node. A Pod that is ready costs no request: Kubernetes declares those
 // of a silent node not ready.
-func (c *Call) NodeOff(pod *corev1.Pod) (off bool, err error) {
+func (c *Call) PodNodeOutOfService(pod *corev1.Pod) (outOfService bool, err error) {
 	if kube.Ready(pod) || pod.Spec.NodeName == "" {
 		return false, nil
 	}
@@ -50,28 +50,28 @@ func (c *Call) NodeOff(pod *corev1.Pod) (off bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("the node of %s: %w", pod.Name, err)
 	}
-	return NodeState(found.Items)
+	return NodeOutOfService(found.Items)
 }
 
-// OnNode fails when the machine's node is off or silent: nothing can be done to the machine then, but to
+// CheckNodeAvailable fails when the machine's node is off or silent: nothing can be done to the machine then, but to
 // delete it.
-func (c *Call) OnNode(machine *corev1.Pod) error {
-	off, err := c.NodeOff(machine)
-	if err == nil && off {
-		return CloudError.Errorf("VM %s does not run: its node %s is out of service; recreate it", machine.Name, machine.Spec.NodeName)
+func (c *Call) CheckNodeAvailable(vmPod *corev1.Pod) error {
+	outOfService, err := c.PodNodeOutOfService(vmPod)
+	if err == nil && outOfService {
+		return CloudError.Errorf("VM %s does not run: its node %s is out of service; recreate it", vmPod.Name, vmPod.Spec.NodeName)
 	}
 	return err
 }
 
-// NodeFails is the sentinel for what only this node's kubelet can bring about: it fails when the node falls
+// WatchNode is the sentinel for what only this node's kubelet can bring about: it fails when the node falls
 // silent. One that is out of service is waited for: Kubernetes is about to remove its Pods. A Pod without a node depends on none.
-func (c *Call) NodeFails(node string) []Sentinel {
+func (c *Call) WatchNode(node string) []DependencyWatch {
 	if node == "" {
 		return nil
 	}
-	return []Sentinel{func(ctx context.Context) error {
-		return c.Nodes.Await(ctx, kube.Selection{Name: node}, nil, func(found []*corev1.Node) (bool, error) {
-			_, err := NodeState(found)
+	return []DependencyWatch{func(ctx context.Context) error {
+		return c.Nodes.Wait(ctx, kube.Selection{Name: node}, nil, func(found []*corev1.Node) (bool, error) {
+			_, err := NodeOutOfService(found)
 			return false, err
 		})
 	}}

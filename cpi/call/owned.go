@@ -29,8 +29,8 @@ const (
 	Share
 )
 
-// Adopted are the verdicts of a judge that knows two: the object is adopted, or is not kept.
-func Adopted[T Object](judge func(existing T) (keep bool, err error)) func(existing T) (Verdict, error) {
+// AdoptIf are the verdicts of a judge that knows two: the object is adopted, or is not kept.
+func AdoptIf[T Object](judge func(existing T) (keep bool, err error)) func(existing T) (Verdict, error) {
 	return func(existing T) (Verdict, error) {
 		keep, err := judge(existing)
 		if keep {
@@ -43,7 +43,7 @@ func Adopted[T Object](judge func(existing T) (keep bool, err error)) func(exist
 // EnsureOwned creates the object as this call's own. An object of its name that exists is for judge. created reports that
 // this call created it, even if the answer to that request was lost.
 func EnsureOwned[T Object, L runtime.Object](
-	c *Call, among *kube.Resource[T, L], desired T, judge func(existing T) (Verdict, error)) (object T, created bool, err error) {
+	c *Call, resource *kube.Resource[T, L], desired T, judge func(existing T) (Verdict, error)) (object T, created bool, err error) {
 
 	annotations := desired.GetAnnotations()
 	if annotations == nil {
@@ -52,7 +52,7 @@ func EnsureOwned[T Object, L runtime.Object](
 	annotations[manifest.AnnotationCall] = c.ID()
 	desired.SetAnnotations(annotations)
 	var kept T
-	object, created, err = among.Bring(c.Ctx, desired, func(existing T) (bool, error) {
+	object, created, err = resource.Ensure(c.Ctx, desired, func(existing T) (bool, error) {
 		verdict, err := judge(existing)
 		kept = existing
 		if err != nil || verdict == Retry {
@@ -61,7 +61,7 @@ func EnsureOwned[T Object, L runtime.Object](
 		if verdict == Share || c.Owns(existing) || existing.GetDeletionTimestamp() != nil {
 			return true, nil
 		}
-		kept, err = adopt(c, among, existing)
+		kept, err = adoptObject(c, resource, existing)
 		if errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound) {
 			return false, nil // it has changed since: judge it again
 		}
@@ -78,9 +78,9 @@ func (c *Call) Owns(object Object) bool {
 	return object.GetAnnotations()[manifest.AnnotationCall] == c.ID()
 }
 
-// Began returns when the call that owns the object has begun, by the clock of the machine on which it ran; zero for an object
+// StartTime returns when the call that owns the object has begun, by the clock of the machine on which it ran; zero for an object
 // that no call owns.
-func Began(object metav1.Object) time.Time {
+func StartTime(object metav1.Object) time.Time {
 	id, err := uuid.Parse(object.GetAnnotations()[manifest.AnnotationCall])
 	if err != nil || id.Version() != 7 {
 		return time.Time{}
@@ -88,20 +88,20 @@ func Began(object metav1.Object) time.Time {
 	return time.Unix(id.Time().UnixTime())
 }
 
-// adopt makes the object this call's own, unless it has changed since it was read: that is kube.ErrConflict.
-func adopt[T Object, L runtime.Object](c *Call, among *kube.Resource[T, L], object T) (T, error) {
+// adoptObject makes the object this call's own, unless it has changed since it was read: that is kube.ErrConflict.
+func adoptObject[T Object, L runtime.Object](c *Call, resource *kube.Resource[T, L], object T) (T, error) {
 	patch, err := manifest.Adopt(object, c.ID())
 	if err != nil {
 		return object, err
 	}
-	return among.Patch(c.Ctx, object.GetName(), patch)
+	return resource.Patch(c.Ctx, object.GetName(), patch)
 }
 
-// DeleteOwn deletes the object if this call still owns it, and keep does not keep it as it is now; what others report of it
+// DeleteIfOwned deletes the object if this call still owns it, and keep does not keep it as it is now; what others report of it
 // meanwhile does not matter. mine is false for an object that stays, and for one that is gone.
-func DeleteOwn[T Object, L runtime.Object](c *Call, among *kube.Resource[T, L], object T, keep func(now T) bool) (mine bool, err error) {
+func DeleteIfOwned[T Object, L runtime.Object](c *Call, resource *kube.Resource[T, L], object T, keep func(now T) bool) (deleted bool, err error) {
 	for {
-		now, err := among.Get(c.Ctx, object.GetName())
+		now, err := resource.Get(c.Ctx, object.GetName())
 		switch {
 		case errors.Is(err, kube.ErrNotFound), err == nil && now.GetUID() != object.GetUID():
 			return false, nil
@@ -110,23 +110,23 @@ func DeleteOwn[T Object, L runtime.Object](c *Call, among *kube.Resource[T, L], 
 		case !c.Owns(now), keep(now):
 			return false, nil
 		}
-		if err = among.DeleteUnchanged(c.Ctx, now); !errors.Is(err, kube.ErrConflict) {
+		if err = resource.DeleteUnchanged(c.Ctx, now); !errors.Is(err, kube.ErrConflict) {
 			return err == nil, err
 		}
 	}
 }
 
-// Never keeps nothing: see DeleteOwn.
-func Never[T Object](T) bool { return false }
+// NeverKeep keeps nothing: see DeleteOwn.
+func NeverKeep[T Object](T) bool { return false }
 
-// EndOwn is DeleteOwn of a Pod, and waits until its node has stopped it. gone reports that no Pod of this UID remains.
-func (c *Call) EndOwn(pod *corev1.Pod, keep func(now *corev1.Pod) bool) (gone bool, err error) {
-	mine, err := DeleteOwn(c, c.Pods, pod, keep)
+// DeletePodIfOwned is DeleteOwn of a Pod, and waits until its node has stopped it. gone reports that no Pod of this UID remains.
+func (c *Call) DeletePodIfOwned(pod *corev1.Pod, keep func(now *corev1.Pod) bool) (gone bool, err error) {
+	deleted, err := DeleteIfOwned(c, c.Pods, pod, keep)
 	if err != nil {
 		return false, err
 	}
-	if mine {
-		return true, c.AwaitGone(pod)
+	if deleted {
+		return true, c.WaitForDeletion(pod)
 	}
 	now, err := c.Pods.Get(c.Ctx, pod.Name)
 	if errors.Is(err, kube.ErrNotFound) {
@@ -135,9 +135,9 @@ func (c *Call) EndOwn(pod *corev1.Pod, keep func(now *corev1.Pod) bool) (gone bo
 	return err == nil && now.UID != pod.UID, err
 }
 
-// EnsureHelper is EnsureOwned for a Pod that does something for a VM or a disk.
-func (c *Call) EnsureHelper(
+// EnsureHelperPod is EnsureOwned for a Pod that does something for a VM or a disk.
+func (c *Call) EnsureHelperPod(
 	desired *corev1.Pod, judge func(existing *corev1.Pod) (keep bool, err error)) (pod *corev1.Pod, created bool, err error) {
 
-	return EnsureOwned(c, c.Pods, c.PodOptions.Equip(desired), Adopted(judge))
+	return EnsureOwned(c, c.Pods, c.PodOptions.ApplyToHelperPod(desired), AdoptIf(judge))
 }

@@ -56,50 +56,50 @@ func (o PodOptions) Validate() error {
 	return CheckLabels("pods", o.Labels, o.Annotations)
 }
 
-// Marked returns the labels and annotations of a Pod with those of the options added. A key that the Pod has, as a label or an
+// MergeMetadata returns the labels and annotations of a Pod with those of the options added. A key that the Pod has, as a label or an
 // annotation, is left to it in both places: injectors read one or the other.
-func (o PodOptions) Marked(labels, annotations map[string]string) (map[string]string, map[string]string) {
-	unset := func(marks map[string]string) map[string]string {
-		left := map[string]string{}
+func (o PodOptions) MergeMetadata(labels, annotations map[string]string) (map[string]string, map[string]string) {
+	missing := func(marks map[string]string) map[string]string {
+		remaining := map[string]string{}
 		for key, value := range marks {
 			_, label := labels[key]
 			if _, annotation := annotations[key]; !label && !annotation {
-				left[key] = value
+				remaining[key] = value
 			}
 		}
-		return left
+		return remaining
 	}
-	markedLabels, markedAnnotations := unset(o.Labels), unset(o.Annotations)
+	markedLabels, markedAnnotations := missing(o.Labels), missing(o.Annotations)
 	maps.Copy(markedLabels, labels)
 	maps.Copy(markedAnnotations, annotations)
 	return markedLabels, markedAnnotations
 }
 
-// limit bounds the helper's container, which asks for no more than it may have.
-func (o PodOptions) limit(helper *corev1.Container) {
+// applyLimits bounds the helper's container, which asks for no more than it may have.
+func (o PodOptions) applyLimits(helper *corev1.Container) {
 	if len(o.HelperLimits) == 0 {
 		return
 	}
 	helper.Resources.Limits = maps.Clone(o.HelperLimits)
-	for name, most := range o.HelperLimits {
-		if asked, asks := helper.Resources.Requests[name]; asks && asked.Cmp(most) > 0 {
-			helper.Resources.Requests[name] = most
+	for name, limit := range o.HelperLimits {
+		if request, ok := helper.Resources.Requests[name]; ok && request.Cmp(limit) > 0 {
+			helper.Resources.Requests[name] = limit
 		}
 	}
 }
 
-// EquipMachine gives a machine what the options say of such. One that is made again for each disk is in a sandbox, which has sizes of
+// ApplyToVM gives a machine what the options say of such. One that is made again for each disk is in a sandbox, which has sizes of
 // its own; and what lxcfs has cannot be mounted for a user namespace.
-func (o PodOptions) EquipMachine(vm *manifest.VM) {
-	vm.Labels, vm.Annotations = o.Marked(vm.Labels, vm.Annotations)
+func (o PodOptions) ApplyToVM(vm *manifest.VM) {
+	vm.Labels, vm.Annotations = o.MergeMetadata(vm.Labels, vm.Annotations)
 	if !vm.Recreate && (vm.HostUsers == nil || *vm.HostUsers) {
 		vm.LXCFS = o.LXCFS
 	}
 }
 
-// Equip gives a Pod that does something for a machine or a disk what the options say of such.
-func (o PodOptions) Equip(helper *corev1.Pod) *corev1.Pod {
-	helper.Labels, helper.Annotations = o.Marked(helper.Labels, helper.Annotations)
-	o.limit(manifest.Own(helper))
+// ApplyToHelperPod gives a Pod that does something for a machine or a disk what the options say of such.
+func (o PodOptions) ApplyToHelperPod(helper *corev1.Pod) *corev1.Pod {
+	helper.Labels, helper.Annotations = o.MergeMetadata(helper.Labels, helper.Annotations)
+	o.applyLimits(manifest.OwnContainer(helper))
 	return helper
 }

@@ -14,7 +14,7 @@ import (
 // DecodeStrict fills into from JSON. A key that is unknown or given twice, and a value of the wrong
 // type, is an error that names the key; what is the source's name in it, for example
 // "cloud_properties".
-func DecodeStrict(what string, raw []byte, into any) error {
+func DecodeStrict(source string, raw []byte, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = []byte("{}")
 	}
@@ -22,18 +22,18 @@ func DecodeStrict(what string, raw []byte, into any) error {
 	if err != nil {
 		var mismatch *json.UnmarshalTypeError
 		if errors.As(err, &mismatch) && mismatch.Field != "" {
-			return fmt.Errorf("%s.%s: a %s is not what belongs there (it takes %s)", what, mismatch.Field, mismatch.Value, describe(mismatch.Type))
+			return fmt.Errorf("%s.%s: a %s is not what belongs there (it takes %s)", source, mismatch.Field, mismatch.Value, describe(mismatch.Type))
 		}
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", source, err)
 	}
 	if len(unknown) == 0 {
 		return nil
 	}
-	said := make([]string, 0, len(unknown))
-	for _, each := range unknown {
-		said = append(said, suggest(each.Error(), reflect.TypeOf(into)))
+	messages := make([]string, 0, len(unknown))
+	for _, fieldErr := range unknown {
+		messages = append(messages, suggest(fieldErr.Error(), reflect.TypeOf(into)))
 	}
-	return fmt.Errorf("%s: %s", what, strings.Join(said, "; "))
+	return fmt.Errorf("%s: %s", source, strings.Join(messages, "; "))
 }
 
 func describe(t reflect.Type) string {

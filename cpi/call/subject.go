@@ -12,18 +12,18 @@ type Subject struct {
 	Detail string
 }
 
-// About says which object the call is about. A later one takes the place of an earlier one, as when a machine's Pod is
+// SetSubject says which object the call is about. A later one takes the place of an earlier one, as when a machine's Pod is
 // made again.
-func (c *Call) About(object corev1.ObjectReference) {
+func (c *Call) SetSubject(object corev1.ObjectReference) {
 	if c.Subject != nil {
 		c.Subject.Object = object
 	}
 }
 
-// Detail says what else the call is about.
-func (c *Call) Detail(words string) {
+// SetDetail says what else the call is about.
+func (c *Call) SetDetail(detail string) {
 	if c.Subject != nil {
-		c.Subject.Detail = words
+		c.Subject.Detail = detail
 	}
 }
 

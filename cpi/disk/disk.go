@@ -21,14 +21,14 @@ import (
 // Session serves one request about disks.
 type Session struct {
 	*call.Call
-	// Start bounds how long the Pod that copies a disk may take to start, as long as an attachment may.
-	Start time.Duration
+	// StartTimeout bounds how long the Pod that copies a disk may take to start, as long as an attachment may.
+	StartTimeout time.Duration
 }
 
-// detached is the session with time of its own, as call.Call.Detached.
-func (s *Session) detached() (*Session, context.CancelFunc) {
-	detached, cancel := s.Call.Detached(call.CleanupTime)
-	return &Session{Call: detached, Start: s.Start}, cancel
+// cleanupSession is the session with time of its own, as call.Call.Detached.
+func (s *Session) cleanupSession() (*Session, context.CancelFunc) {
+	detached, cancel := s.Call.Detached(call.CleanupTimeout)
+	return &Session{Call: detached, StartTimeout: s.StartTimeout}, cancel
 }
 
 // Create makes a claim and does not wait for its volume: a class that binds at the first consumer
@@ -39,44 +39,44 @@ func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (
 	if err := checkSize(sizeMiB); err != nil {
 		return "", err
 	}
-	wanted, err := parseProperties(properties)
+	desired, err := parseProperties(properties)
 	if err != nil {
 		return "", err
 	}
-	disk := wanted.disk(manifest.DiskName(uuid.NewString()), s.Director, sizeMiB)
+	disk := desired.buildDisk(manifest.DiskName(uuid.NewString()), s.Director, sizeMiB)
 	disk.Namespace = s.Namespace
 	// The name is new, so one that exists is this call's own, made by a request whose answer was lost.
-	claim, err := s.Claims.Create(s.Ctx, disk.Claim())
+	pvc, err := s.PVCs.Create(s.Ctx, disk.PVC())
 	switch {
 	case err == nil:
-		s.About(s.Claims.Reference(claim))
+		s.SetSubject(s.PVCs.Reference(pvc))
 	case !errors.Is(err, kube.ErrExists):
 		return "", err
 	}
 	return disk.Name, nil
 }
 
-// Claim returns a disk that is there and stays; any other is DiskNotFound.
-func (s *Session) Claim(cid string) (*corev1.PersistentVolumeClaim, error) {
-	claim, err := s.Claims.Get(s.Ctx, cid)
+// GetPVC returns a disk that is there and stays; any other is DiskNotFound.
+func (s *Session) GetPVC(cid string) (*corev1.PersistentVolumeClaim, error) {
+	pvc, err := s.PVCs.Get(s.Ctx, cid)
 	if errors.Is(err, kube.ErrNotFound) {
 		return nil, call.NoDisk(cid)
 	}
-	if err == nil && (claim.DeletionTimestamp != nil || !isDisk(claim)) {
+	if err == nil && (pvc.DeletionTimestamp != nil || !isDisk(pvc)) {
 		return nil, call.NoDisk(cid)
 	}
-	return claim, err
+	return pvc, err
 }
 
 // isDisk tells what create_disk has made from the cluster's other claims.
-func isDisk(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Labels[manifest.LabelRole] == manifest.RoleDisk
+func isDisk(pvc *corev1.PersistentVolumeClaim) bool {
+	return pvc.Labels[manifest.LabelRole] == manifest.RoleDisk
 }
 
 // Has reports whether there is such a disk. A disk whose PVC somebody deletes while a VM has it exists as long as that VM
 // uses it: the director would otherwise offer to forget it.
 func (s *Session) Has(cid string) (bool, error) {
-	pvc, err := s.Claims.Get(s.Ctx, cid)
+	pvc, err := s.PVCs.Get(s.Ctx, cid)
 	if errors.Is(err, kube.ErrNotFound) {
 		return false, nil
 	}
@@ -89,26 +89,26 @@ func (s *Session) Has(cid string) (bool, error) {
 // Delete removes a disk that no VM uses, and waits until its claim is gone. The claim is deleted only as it was when
 // that was found out: attach_disk changes it. So does the deletion itself, whose answer may have been lost.
 func (s *Session) Delete(cid string) error {
-	for asked := false; ; asked = true {
-		claim, err := s.Claims.Get(s.Ctx, cid)
+	for deletionSent := false; ; deletionSent = true {
+		pvc, err := s.PVCs.Get(s.Ctx, cid)
 		switch {
-		case asked && errors.Is(err, kube.ErrNotFound):
+		case deletionSent && errors.Is(err, kube.ErrNotFound):
 			return nil
-		case errors.Is(err, kube.ErrNotFound) || err == nil && !isDisk(claim):
+		case errors.Is(err, kube.ErrNotFound) || err == nil && !isDisk(pvc):
 			return call.NoDisk(cid)
 		case err != nil:
 			return err
 		}
-		s.About(s.Claims.Reference(claim))
-		if err := s.unattached(claim); err != nil {
+		s.SetSubject(s.PVCs.Reference(pvc))
+		if err := s.checkUnattached(pvc); err != nil {
 			return err
 		}
-		if claim, err = s.SettleCopy(claim); err != nil {
+		if pvc, err = s.ResolveCopy(pvc); err != nil {
 			return err
 		}
-		err = s.Claims.DeleteUnchanged(s.Ctx, claim)
+		err = s.PVCs.DeleteUnchanged(s.Ctx, pvc)
 		if err == nil {
-			return s.Claims.AwaitGone(s.Ctx, claim)
+			return s.PVCs.WaitDeleted(s.Ctx, pvc)
 		}
 		if !errors.Is(err, kube.ErrConflict) {
 			return err
@@ -118,12 +118,12 @@ func (s *Session) Delete(cid string) error {
 
 // SetMetadata puts the director's metadata on the disk's claim. One that is being deleted is no disk any more.
 func (s *Session) SetMetadata(cid string, metadata map[string]any) error {
-	described, err := manifest.Describe(metadata)
+	described, err := manifest.BuildMetadata(metadata)
 	if err != nil {
 		return err
 	}
-	claim, err := call.PutMetadata(s.Ctx, s.Claims, cid, described)
-	if errors.Is(err, kube.ErrNotFound) || err == nil && claim.DeletionTimestamp != nil {
+	pvc, err := call.PatchMetadata(s.Ctx, s.PVCs, cid, described)
+	if errors.Is(err, kube.ErrNotFound) || err == nil && pvc.DeletionTimestamp != nil {
 		return call.NoDisk(cid)
 	}
 	return err

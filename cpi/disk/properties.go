@@ -87,7 +87,7 @@ func (p *Properties) checkAttach() error {
 	return nil
 }
 
-func (p Properties) disk(name, director string, sizeMiB int64) manifest.Disk {
+func (p Properties) buildDisk(name, director string, sizeMiB int64) manifest.Disk {
 	disk := manifest.Disk{
 		Name: name, Director: director, SizeMiB: sizeMiB,
 		Mode: p.VolumeMode, AccessModes: p.AccessModes, Filesystem: p.Filesystem, Reserve: p.Reserve,
@@ -108,11 +108,11 @@ func checkSize(sizeMiB int64) error {
 }
 
 // SizeOf returns the size of a disk in MiB as BOSH asked for it.
-func SizeOf(claim *corev1.PersistentVolumeClaim) (int64, error) {
-	size, err := strconv.ParseInt(claim.Annotations[manifest.AnnotationSize], 10, 64)
+func SizeOf(pvc *corev1.PersistentVolumeClaim) (int64, error) {
+	size, err := strconv.ParseInt(pvc.Annotations[manifest.AnnotationSize], 10, 64)
 	if err != nil {
 		return 0, call.CloudError.Errorf("claim %s is no disk of this CPI: its annotation %s is %q",
-			claim.Name, manifest.AnnotationSize, claim.Annotations[manifest.AnnotationSize])
+			pvc.Name, manifest.AnnotationSize, pvc.Annotations[manifest.AnnotationSize])
 	}
 	return size, nil
 }

@@ -9,17 +9,17 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// ProvisioningFails is the sentinel for the volume of a disk that gets one at its first use: it fails when the
+// WatchProvisioning is the sentinel for the volume of a disk that gets one at its first use: it fails when the
 // provisioner does, again and again. A disk that has its volume needs none.
-func (s *Session) ProvisioningFails(disk *corev1.PersistentVolumeClaim) []call.Sentinel {
-	if kube.Bound(disk) {
+func (s *Session) WatchProvisioning(pvc *corev1.PersistentVolumeClaim) []call.DependencyWatch {
+	if kube.Bound(pvc) {
 		return nil
 	}
-	return []call.Sentinel{func(ctx context.Context) error {
-		var outlook kube.Provisioning
-		return s.Events.Await(ctx, kube.EventsAbout(disk), nil, func(events []*corev1.Event) (bool, error) {
-			if said := outlook.Hopeless(events); said != "" {
-				return false, call.CloudError.Errorf("disk %s cannot be attached: it gets no volume: %s", disk.Name, said)
+	return []call.DependencyWatch{func(ctx context.Context) error {
+		var provisioning kube.VolumeProvisioning
+		return s.Events.Wait(ctx, kube.EventsAbout(pvc), nil, func(events []*corev1.Event) (bool, error) {
+			if failure := provisioning.Failure(events); failure != "" {
+				return false, call.CloudError.Errorf("disk %s cannot be attached: it gets no volume: %s", pvc.Name, failure)
 			}
 			return false, nil
 		})

@@ -19,154 +19,154 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 	if err := checkSize(sizeMiB); err != nil {
 		return err
 	}
-	claim, err := s.Claim(cid)
+	pvc, err := s.GetPVC(cid)
 	if err != nil {
 		return err
 	}
-	s.About(s.Claims.Reference(claim))
-	s.Detail(fmt.Sprintf("to %d MiB", sizeMiB))
-	if err := s.unattached(claim); err != nil {
+	s.SetSubject(s.PVCs.Reference(pvc))
+	s.SetDetail(fmt.Sprintf("to %d MiB", sizeMiB))
+	if err := s.checkUnattached(pvc); err != nil {
 		return err
 	}
-	return s.growClaim(claim, sizeMiB)
+	return s.growInPlace(pvc, sizeMiB)
 }
 
-// growClaim refuses what cannot be done in place, and expands the claim.
-func (s *Session) growClaim(claim *corev1.PersistentVolumeClaim, sizeMiB int64) error {
-	has, err := SizeOf(claim)
+// growInPlace refuses what cannot be done in place, and expands the claim.
+func (s *Session) growInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) error {
+	currentMiB, err := SizeOf(pvc)
 	if err != nil {
 		return err
 	}
 	switch {
-	case sizeMiB < has:
-		return shrinks(claim, has, sizeMiB)
-	case !kube.Bound(claim):
-		return call.NotSupported.Errorf("disk %s has no volume yet and cannot be resized before it was attached once", claim.Name)
+	case sizeMiB < currentMiB:
+		return shrinkError(pvc, currentMiB, sizeMiB)
+	case !kube.Bound(pvc):
+		return call.NotSupported.Errorf("disk %s has no volume yet and cannot be resized before it was attached once", pvc.Name)
 	}
-	if sizeMiB > has {
-		if err := s.expandable(claim); err != nil {
+	if sizeMiB > currentMiB {
+		if err := s.checkExpandable(pvc); err != nil {
 			return err
 		}
 	}
-	return s.expandClaim(claim, has, sizeMiB)
+	return s.expandPVC(pvc, currentMiB, sizeMiB)
 }
 
-func shrinks(claim *corev1.PersistentVolumeClaim, has, sizeMiB int64) error {
-	return call.NotSupported.Errorf("disk %s has %d MiB and cannot shrink to %d MiB in place", claim.Name, has, sizeMiB)
+func shrinkError(pvc *corev1.PersistentVolumeClaim, currentMiB, sizeMiB int64) error {
+	return call.NotSupported.Errorf("disk %s has %d MiB and cannot shrink to %d MiB in place", pvc.Name, currentMiB, sizeMiB)
 }
 
-// expandClaim is the converge step of growth: it asks for the room, waits for it, and only then notes the
+// expandPVC is the converge step of growth: it asks for the room, waits for it, and only then notes the
 // size, so that a disk whose volume could not be expanded stays what it was. Repeated after a crash, each
 // step finds what was done; of a disk that has the size already nothing is changed.
-func (s *Session) expandClaim(claim *corev1.PersistentVolumeClaim, has, sizeMiB int64) error {
-	wanted := *resource.NewQuantity(manifest.ClaimMiB(sizeMiB, manifest.VolumeMode(claim), manifest.IsDirectory(claim))<<20, resource.BinarySI)
-	if sizeMiB > has {
-		asking, err := s.requestRoom(claim, wanted)
+func (s *Session) expandPVC(pvc *corev1.PersistentVolumeClaim, currentMiB, sizeMiB int64) error {
+	desired := *resource.NewQuantity(manifest.PVCSizeMiB(sizeMiB, manifest.VolumeMode(pvc), manifest.IsDirectory(pvc))<<20, resource.BinarySI)
+	if sizeMiB > currentMiB {
+		patched, err := s.requestStorage(pvc, desired)
 		if err != nil {
 			return err
 		}
-		claim = asking
+		pvc = patched
 	}
-	claim, err := s.awaitGrowth(claim, wanted)
+	pvc, err := s.waitForExpansion(pvc, desired)
 	if err != nil {
 		return err
 	}
-	return s.noteSize(claim, sizeMiB)
+	return s.recordSize(pvc, sizeMiB)
 }
 
-// noteSize notes the size, unless another call has noted a larger one meanwhile.
-func (s *Session) noteSize(claim *corev1.PersistentVolumeClaim, sizeMiB int64) error {
+// recordSize notes the size, unless another call has noted a larger one meanwhile.
+func (s *Session) recordSize(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) error {
 	for {
-		has, err := SizeOf(claim)
+		currentMiB, err := SizeOf(pvc)
 		switch {
-		case err != nil || has == sizeMiB:
+		case err != nil || currentMiB == sizeMiB:
 			return err
-		case has > sizeMiB:
-			return shrinks(claim, has, sizeMiB)
+		case currentMiB > sizeMiB:
+			return shrinkError(pvc, currentMiB, sizeMiB)
 		}
-		patch, err := manifest.NoteSize(claim, sizeMiB)
+		patch, err := manifest.RecordSize(pvc, sizeMiB)
 		if err != nil {
 			return err
 		}
-		if _, err = s.Claims.Patch(s.Ctx, claim.Name, patch); !errors.Is(err, kube.ErrConflict) {
+		if _, err = s.PVCs.Patch(s.Ctx, pvc.Name, patch); !errors.Is(err, kube.ErrConflict) {
 			return err
 		}
-		if claim, err = s.Claim(claim.Name); err != nil {
+		if pvc, err = s.GetPVC(pvc.Name); err != nil {
 			return err
 		}
 	}
 }
 
-// requestRoom makes the claim ask for this much, unless a VM has got the disk since the call has looked. A larger request,
+// requestStorage makes the claim ask for this much, unless a VM has got the disk since the call has looked. A larger request,
 // which an expansion that failed or whose call was killed has left, is taken back only where Kubernetes allows it: to more
 // than the volume has.
-func (s *Session) requestRoom(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
+func (s *Session) requestStorage(pvc *corev1.PersistentVolumeClaim, desired resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
 	for {
-		asked, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
-		if wanted.Cmp(asked) == 0 || wanted.Cmp(asked) < 0 && wanted.Cmp(has) <= 0 {
-			return claim, nil
+		requested, capacity := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
+		if desired.Cmp(requested) == 0 || desired.Cmp(requested) < 0 && desired.Cmp(capacity) <= 0 {
+			return pvc, nil
 		}
-		patch, err := manifest.RequestStorage(claim, wanted)
+		patch, err := manifest.RequestStorage(pvc, desired)
 		if err != nil {
 			return nil, err
 		}
-		asking, err := s.Claims.Patch(s.Ctx, claim.Name, patch)
+		patched, err := s.PVCs.Patch(s.Ctx, pvc.Name, patch)
 		if !errors.Is(err, kube.ErrConflict) {
-			return asking, err
+			return patched, err
 		}
-		if claim, err = s.Claim(claim.Name); err != nil {
+		if pvc, err = s.GetPVC(pvc.Name); err != nil {
 			return nil, err
 		}
-		if err := s.unattached(claim); err != nil {
+		if err := s.checkUnattached(pvc); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// expandable refuses a claim whose class cannot expand it.
-func (s *Session) expandable(claim *corev1.PersistentVolumeClaim) error {
+// checkExpandable refuses a claim whose class cannot expand it.
+func (s *Session) checkExpandable(pvc *corev1.PersistentVolumeClaim) error {
 	name := ""
-	if claim.Spec.StorageClassName != nil {
-		name = *claim.Spec.StorageClassName
+	if pvc.Spec.StorageClassName != nil {
+		name = *pvc.Spec.StorageClassName
 	}
 	if name == "" {
-		return call.NotSupported.Errorf("disk %s has no StorageClass that could expand it", claim.Name)
+		return call.NotSupported.Errorf("disk %s has no StorageClass that could expand it", pvc.Name)
 	}
-	classes, err := s.StorageClasses()
+	storageClasses, err := s.StorageClasses()
 	if err != nil {
 		return err
 	}
-	class, err := classes.Get(s.Ctx, name)
+	storageClass, err := storageClasses.Get(s.Ctx, name)
 	if errors.Is(err, kube.ErrNotFound) {
-		return call.NotSupported.Errorf("disk %s cannot be expanded: its StorageClass %s is gone", claim.Name, name)
+		return call.NotSupported.Errorf("disk %s cannot be expanded: its StorageClass %s is gone", pvc.Name, name)
 	}
 	if err != nil {
 		return err
 	}
-	if class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
-		return call.NotSupported.Errorf("StorageClass %s of disk %s does not allow volume expansion (allowVolumeExpansion)", name, claim.Name)
+	if storageClass.AllowVolumeExpansion == nil || !*storageClass.AllowVolumeExpansion {
+		return call.NotSupported.Errorf("StorageClass %s of disk %s does not allow volume expansion (allowVolumeExpansion)", name, pvc.Name)
 	}
 	return nil
 }
 
-// awaitGrowth waits until the volume has this size, or until all that is left is the node's part, which
+// waitForExpansion waits until the volume has this size, or until all that is left is the node's part, which
 // the kubelet does when the disk is attached next. The status may still be about an earlier request: most
 // resizers tell of which size it is. It returns the claim as it is then.
-func (s *Session) awaitGrowth(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
+func (s *Session) waitForExpansion(pvc *corev1.PersistentVolumeClaim, desired resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
 	last := "nothing was reported"
-	which := kube.Selection{Name: claim.Name}
-	err := s.Claims.Await(s.Ctx, which, kube.At(claim), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
+	selection := kube.Selection{Name: pvc.Name}
+	err := s.PVCs.Wait(s.Ctx, selection, kube.ListOf(pvc), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
 		if len(present) == 0 {
-			return false, call.NoDisk(claim.Name)
+			return false, call.NoDisk(pvc.Name)
 		}
-		claim = present[0]
-		status := claim.Status
-		if has := status.Capacity[corev1.ResourceStorage]; has.Cmp(wanted) >= 0 {
+		pvc = present[0]
+		status := pvc.Status
+		if capacity := status.Capacity[corev1.ResourceStorage]; capacity.Cmp(desired) >= 0 {
 			return true, nil
 		}
 		order := 0 // of the size that the status is about to the one wanted
-		if about, told := status.AllocatedResources[corev1.ResourceStorage]; told {
-			order = about.Cmp(wanted)
+		if allocated, reported := status.AllocatedResources[corev1.ResourceStorage]; reported {
+			order = allocated.Cmp(desired)
 		}
 		for _, condition := range status.Conditions {
 			if condition.Type == corev1.PersistentVolumeClaimFileSystemResizePending && condition.Status == corev1.ConditionTrue && order >= 0 {
@@ -178,12 +178,12 @@ func (s *Session) awaitGrowth(claim *corev1.PersistentVolumeClaim, wanted resour
 		case phase == corev1.PersistentVolumeClaimNodeResizePending && order >= 0:
 			return true, nil
 		case phase == corev1.PersistentVolumeClaimControllerResizeInfeasible && order == 0:
-			return false, call.CloudError.Errorf("the volume of disk %s cannot be expanded to %s: %s", claim.Name, wanted.String(), last)
+			return false, call.CloudError.Errorf("the volume of disk %s cannot be expanded to %s: %s", pvc.Name, desired.String(), last)
 		}
 		return false, nil
 	})
 	if errors.Is(err, kube.ErrTimeout) {
-		err = call.Explained(err, "the volume of disk "+claim.Name+" was not expanded to "+wanted.String()+": "+last)
+		err = call.WithMessage(err, "the volume of disk "+pvc.Name+" was not expanded to "+desired.String()+": "+last)
 	}
-	return claim, err
+	return pvc, err
 }

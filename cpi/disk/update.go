@@ -19,113 +19,113 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 	if err := checkSize(sizeMiB); err != nil {
 		return "", err
 	}
-	wanted, err := parseProperties(properties)
+	desired, err := parseProperties(properties)
 	if err != nil {
 		return "", err
 	}
-	successor, err := successorName(cid, sizeMiB, wanted)
+	successor, err := successorName(cid, sizeMiB, desired)
 	if err != nil {
 		return "", err
 	}
-	claim, err := s.Claim(cid)
-	if call.DiskNotFound.In(err) {
-		return successor, s.replaced(cid, successor, err)
+	pvc, err := s.GetPVC(cid)
+	if call.DiskNotFound.Is(err) {
+		return successor, s.checkReplaced(cid, successor, err)
 	}
 	if err != nil {
 		return "", err
 	}
-	s.About(s.Claims.Reference(claim))
-	inPlace, err := s.changesInPlace(claim, sizeMiB, wanted)
+	s.SetSubject(s.PVCs.Reference(pvc))
+	inPlace, err := s.canUpdateInPlace(pvc, sizeMiB, desired)
 	if err != nil {
 		return "", err
 	}
 	if inPlace {
-		return cid, s.updateInPlace(claim, sizeMiB, wanted)
+		return cid, s.updateInPlace(pvc, sizeMiB, desired)
 	}
-	if claim, err = s.takeOver(claim); err != nil {
+	if pvc, err = s.acceptCopy(pvc); err != nil {
 		return "", err
 	}
-	s.Detail("to disk " + successor)
-	return successor, s.copyDisk(claim, wanted.disk(successor, s.Director, sizeMiB))
+	s.SetDetail("to disk " + successor)
+	return successor, s.copyDisk(pvc, desired.buildDisk(successor, s.Director, sizeMiB))
 }
 
 // successorName is the CID of the disk that a claim is copied to: the same for the same request.
-func successorName(cid string, sizeMiB int64, wanted Properties) (string, error) {
-	request, err := json.Marshal([]any{cid, sizeMiB, wanted.StorageClass, wanted.VolumeMode, wanted.AccessModes, wanted.Filesystem})
+func successorName(cid string, sizeMiB int64, desired Properties) (string, error) {
+	request, err := json.Marshal([]any{cid, sizeMiB, desired.StorageClass, desired.VolumeMode, desired.AccessModes, desired.Filesystem})
 	return manifest.DiskName(uuid.NewSHA1(uuid.Nil, request).String()), err
 }
 
-// replaced reports that an earlier call with this request has replaced the disk, or else that it is not
+// checkReplaced reports that an earlier call with this request has replaced the disk, or else that it is not
 // there.
-func (s *Session) replaced(cid, successor string, notFound error) error {
-	found, err := s.Claim(successor)
+func (s *Session) checkReplaced(cid, successor string, notFound error) error {
+	replacement, err := s.GetPVC(successor)
 	switch {
-	case call.DiskNotFound.In(err):
+	case call.DiskNotFound.Is(err):
 		return notFound
 	case err != nil:
 		return err
-	case found.Annotations[manifest.AnnotationCopyOf] != cid || found.Labels[manifest.LabelCopy] == manifest.CopyUnproven:
+	case replacement.Annotations[manifest.AnnotationCopyOf] != cid || replacement.Labels[manifest.LabelCopy] == manifest.CopyIncomplete:
 		return notFound
 	}
 	return nil
 }
 
-// changesInPlace reports whether the claim can become what is asked for. A claim keeps the class that it
+// canUpdateInPlace reports whether the claim can become what is asked for. A claim keeps the class that it
 // has when none is asked for.
-func (s *Session) changesInPlace(claim *corev1.PersistentVolumeClaim, sizeMiB int64, wanted Properties) (bool, error) {
-	has, err := SizeOf(claim)
+func (s *Session) canUpdateInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64, desired Properties) (bool, error) {
+	currentMiB, err := SizeOf(pvc)
 	if err != nil {
 		return false, err
 	}
-	class := claim.Spec.StorageClassName
+	storageClass := pvc.Spec.StorageClassName
 	switch {
-	case wanted.StorageClass != "" && (class == nil || *class != wanted.StorageClass),
-		wanted.VolumeMode != manifest.VolumeMode(claim),
-		!sameModes(wanted.AccessModes, claim.Spec.AccessModes),
-		(wanted.Attach == manifest.AttachBind) != manifest.IsDirectory(claim),
-		wanted.Filesystem != claim.Annotations[manifest.AnnotationFilesystem],
-		sizeMiB < has:
+	case desired.StorageClass != "" && (storageClass == nil || *storageClass != desired.StorageClass),
+		desired.VolumeMode != manifest.VolumeMode(pvc),
+		!sameAccessModes(desired.AccessModes, pvc.Spec.AccessModes),
+		(desired.Attach == manifest.AttachBind) != manifest.IsDirectory(pvc),
+		desired.Filesystem != pvc.Annotations[manifest.AnnotationFilesystem],
+		sizeMiB < currentMiB:
 		return false, nil
-	case sizeMiB == has:
+	case sizeMiB == currentMiB:
 		return true, nil
-	case !kube.Bound(claim): // nothing is there yet that could be expanded
+	case !kube.Bound(pvc): // nothing is there yet that could be expanded
 		return false, nil
 	}
-	err = s.expandable(claim)
-	if call.NotSupported.In(err) {
+	err = s.checkExpandable(pvc)
+	if call.NotSupported.Is(err) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-func sameModes(some, others []corev1.PersistentVolumeAccessMode) bool {
+func sameAccessModes(some, others []corev1.PersistentVolumeAccessMode) bool {
 	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(some))), slices.Compact(slices.Sorted(slices.Values(others))))
 }
 
 // updateInPlace sets labels and annotations, and expands the claim.
-func (s *Session) updateInPlace(claim *corev1.PersistentVolumeClaim, sizeMiB int64, wanted Properties) error {
-	if err := s.unattached(claim); err != nil {
+func (s *Session) updateInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64, desired Properties) error {
+	if err := s.checkUnattached(pvc); err != nil {
 		return err
 	}
-	claim, err := s.SettleCopy(claim)
+	pvc, err := s.ResolveCopy(pvc)
 	if err != nil {
 		return err
 	}
-	has, err := SizeOf(claim)
+	currentMiB, err := SizeOf(pvc)
 	if err != nil {
 		return err
 	}
-	patch, err := wanted.disk(claim.Name, s.Director, has).Relabel(claim)
+	patch, err := desired.buildDisk(pvc.Name, s.Director, currentMiB).Relabel(pvc)
 	if err != nil {
 		return err
 	}
 	if patch != nil {
-		if claim, err = s.Claims.Patch(s.Ctx, claim.Name, patch); err != nil {
+		if pvc, err = s.PVCs.Patch(s.Ctx, pvc.Name, patch); err != nil {
 			return err
 		}
 	}
-	if !kube.Bound(claim) {
+	if !kube.Bound(pvc) {
 		return nil
 	}
-	return s.expandClaim(claim, has, sizeMiB)
+	return s.expandPVC(pvc, currentMiB, sizeMiB)
 }

@@ -15,35 +15,35 @@ import (
 // explainAddresses adds to the error of a Pod that has not got its addresses what is known of that.
 func (s *Session) explainAddresses(pod *corev1.Pod, networks network.Networks, err error) error {
 	switch {
-	case errors.Is(err, network.ErrAddress):
-		return fmt.Errorf("%w; reported of Pod %s: %s", err, pod.Name, s.Reported(pod))
+	case errors.Is(err, network.ErrAddressMismatch):
+		return fmt.Errorf("%w; reported of Pod %s: %s", err, pod.Name, s.DiagnosePod(pod))
 	case errors.Is(err, kube.ErrTimeout) && pod.Spec.NodeName != "" && len(pod.Status.PodIPs) == 0:
-		if asked := networks.Asked(); asked != "" {
+		if asked := networks.DescribeStaticAddresses(); asked != "" {
 			return fmt.Errorf("%w; until then the Pod had no address, and it asked for %s", err, asked)
 		}
 	}
 	return err
 }
 
-// keepAddresses makes a dynamic network's address the one that the Pod asks for from now on: when its
+// annotateAddresses makes a dynamic network's address the one that the Pod asks for from now on: when its
 // node reboots, the kubelet makes its sandbox anew, and a CNI that is asked for nothing gives another. A
 // machine that is made again for each disk has to have its addresses whatever the network.
-func (s *Session) keepAddresses(pod *corev1.Pod, networks network.Networks) error {
-	asking := map[string]string{}
-	if s.Network.Keeps(networks, pod) {
+func (s *Session) annotateAddresses(pod *corev1.Pod, networks network.Networks) error {
+	annotations := map[string]string{}
+	if s.Network.KeepsDynamicAddress(networks, pod) {
 		var err error
-		if asking, err = s.Network.Annotations(network.OfPod(pod)); err != nil {
+		if annotations, err = s.Network.Annotations(network.PodAddresses(pod)); err != nil {
 			return err
 		}
 	}
-	if err := s.strategyOf(pod).keep(pod, asking); err != nil {
+	if err := s.strategyForPod(pod).persistAddresses(pod, annotations); err != nil {
 		return err
 	}
-	wanted := unset(asking, pod.Annotations) // by the operator, by the CNI itself, or by an earlier try
-	if len(wanted) == 0 {
+	missing := missingAnnotations(annotations, pod.Annotations) // by the operator, by the CNI itself, or by an earlier try
+	if len(missing) == 0 {
 		return nil
 	}
-	patch, err := manifest.AnnotatePod(pod, wanted)
+	patch, err := manifest.AnnotatePod(pod, missing)
 	if err != nil {
 		return err
 	}
@@ -51,9 +51,9 @@ func (s *Session) keepAddresses(pod *corev1.Pod, networks network.Networks) erro
 	return err
 }
 
-// unset returns those of the annotations that are not there.
-func unset(annotations, there map[string]string) map[string]string {
-	left := maps.Clone(annotations)
-	maps.DeleteFunc(left, func(name, _ string) bool { _, set := there[name]; return set })
-	return left
+// missingAnnotations returns those of the annotations that are not there.
+func missingAnnotations(annotations, existing map[string]string) map[string]string {
+	missing := maps.Clone(annotations)
+	maps.DeleteFunc(missing, func(name, _ string) bool { _, set := existing[name]; return set })
+	return missing
 }

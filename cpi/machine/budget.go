@@ -21,9 +21,9 @@ type DisruptionBudget struct {
 	MaxUnavailable *int32 `json:"max_unavailable"`
 }
 
-// groupOf returns the instance group's name, which the director has put into env.bosh.group; "" for a
+// instanceGroupOf returns the instance group's name, which the director has put into env.bosh.group; "" for a
 // VM without one.
-func groupOf(env json.RawMessage) (string, error) {
+func instanceGroupOf(env json.RawMessage) (string, error) {
 	var known struct {
 		BOSH struct {
 			Group string `json:"group"`
@@ -38,20 +38,20 @@ func groupOf(env json.RawMessage) (string, error) {
 	return known.BOSH.Group, nil
 }
 
-// applyGroup puts on the machine what it is part of: its instance group and its Services.
-func (p Properties) applyGroup(vm *manifest.VM, env json.RawMessage, networks network.Networks) (err error) {
-	if vm.Group, err = groupOf(env); err != nil {
+// applyGroupAndServices puts on the machine what it is part of: its instance group and its Services.
+func (p Properties) applyGroupAndServices(vm *manifest.VM, env json.RawMessage, networks network.Networks) (err error) {
+	if vm.Group, err = instanceGroupOf(env); err != nil {
 		return err
 	}
-	if vm.Budget, err = p.DisruptionBudget.budget(vm.Group); err != nil {
+	if vm.Budget, err = p.DisruptionBudget.build(vm.Group); err != nil {
 		return err
 	}
-	vm.Services, err = servicesOf(vm.Name, p.Services, networks)
+	vm.Services, err = buildServices(vm.Name, p.Services, networks)
 	return err
 }
 
-// budget checks the disruption budget for this group.
-func (d *DisruptionBudget) budget(group string) (*manifest.Budget, error) {
+// build checks the disruption budget for this group.
+func (d *DisruptionBudget) build(group string) (*manifest.DisruptionBudget, error) {
 	const key = "cloud_properties.disruption_budget"
 	if d == nil {
 		return nil, nil
@@ -66,31 +66,31 @@ func (d *DisruptionBudget) budget(group string) (*manifest.Budget, error) {
 	case group == "":
 		return nil, call.Invalid("%s needs env.bosh.group, which names the instance group", key)
 	}
-	return &manifest.Budget{MinAvailable: d.MinAvailable, MaxUnavailable: d.MaxUnavailable}, nil
+	return &manifest.DisruptionBudget{MinAvailable: d.MinAvailable, MaxUnavailable: d.MaxUnavailable}, nil
 }
 
-type budgetPlan = kube.Plan[*policyv1.PodDisruptionBudget]
+type pdbPlan = kube.Plan[*policyv1.PodDisruptionBudget]
 
-// bringBudget makes the machine a member of its group's disruption budget.
-func (s *Session) bringBudget(vm manifest.VM, pod *corev1.Pod) error {
+// ensurePDBs makes the machine a member of its group's disruption budget.
+func (s *Session) ensurePDBs(vm manifest.VM, pod *corev1.Pod) error {
 	if vm.Budget == nil {
 		return nil
 	}
-	budgets, err := s.Budgets()
+	pdbs, err := s.PodDisruptionBudgets()
 	if err != nil {
 		return err
 	}
 	join := func(name string, build func() (*policyv1.PodDisruptionBudget, error)) error {
-		err := budgets.Converge(s.Ctx, name, func(left *policyv1.PodDisruptionBudget, exists bool) (plan budgetPlan, err error) {
+		err := pdbs.CreateOrPatch(s.Ctx, name, func(existing *policyv1.PodDisruptionBudget, exists bool) (plan pdbPlan, err error) {
 			if exists {
-				if err := s.checkOurs("PodDisruptionBudget", left); err != nil {
+				if err := s.checkDirector("PodDisruptionBudget", existing); err != nil {
 					return plan, err
 				}
 			}
 			if plan.Create, err = build(); err != nil || !exists {
 				return plan, err
 			}
-			plan.Patch, err = manifest.JoinBudget(left, plan.Create)
+			plan.Patch, err = manifest.JoinPDB(existing, plan.Create)
 			return plan, err
 		})
 		if err != nil {
@@ -98,57 +98,57 @@ func (s *Session) bringBudget(vm manifest.VM, pod *corev1.Pod) error {
 		}
 		return nil
 	}
-	err = join(manifest.BudgetName(vm.Group), func() (*policyv1.PodDisruptionBudget, error) {
-		machines, err := s.countGroup(*vm.Budget, pod)
-		return vm.Budget.Object(vm, pod, machines), err
+	err = join(manifest.PDBName(vm.Group), func() (*policyv1.PodDisruptionBudget, error) {
+		vmCount, err := s.countGroupVMs(*vm.Budget, pod)
+		return vm.Budget.Object(vm, pod, vmCount), err
 	})
 	if err != nil {
 		return err
 	}
-	return join(manifest.DiskBudgetName(vm.Group), func() (*policyv1.PodDisruptionBudget, error) {
-		return manifest.DiskBudget(vm, pod), nil
+	return join(manifest.AttachmentPDBName(vm.Group), func() (*policyv1.PodDisruptionBudget, error) {
+		return manifest.AttachmentPDB(vm, pod), nil
 	})
 }
 
-// countGroup counts the machines of the Pod's group that stay, when the budget needs that. It is done
+// countGroupVMs counts the machines of the Pod's group that stay, when the budget needs that. It is done
 // after the budget was read: a budget that changes in between is read and counted again, so that of
 // many calls at once the last is right.
-func (s *Session) countGroup(budget manifest.Budget, pod *corev1.Pod) (int, error) {
-	if !budget.Counts() {
+func (s *Session) countGroupVMs(budget manifest.DisruptionBudget, pod *corev1.Pod) (int, error) {
+	if !budget.DependsOnGroupSize() {
 		return 0, nil
 	}
-	group := manifest.InGroup(pod.Labels[manifest.LabelGroup], pod.Labels[manifest.LabelDirector])
-	return s.CountRunning(s.Ctx, group)
+	group := manifest.VMGroupSelector(pod.Labels[manifest.LabelGroup], pod.Labels[manifest.LabelDirector])
+	return s.CountActive(s.Ctx, group)
 }
 
-// LeaveBudget makes the group's disruption budget right for one machine less. The machine's deletion
+// UpdatePDBAfterDelete makes the group's disruption budget right for one machine less. The machine's deletion
 // has begun. With the last machine, the garbage collector takes the budget away.
-func (s *Session) LeaveBudget(pod *corev1.Pod) error {
-	budget := manifest.BudgetOf(pod)
-	if budget == nil || !budget.Counts() {
+func (s *Session) UpdatePDBAfterDelete(pod *corev1.Pod) error {
+	pdb := manifest.DisruptionBudgetOf(pod)
+	if pdb == nil || !pdb.DependsOnGroupSize() {
 		return nil
 	}
-	budgets, err := s.Budgets()
+	pdbs, err := s.PodDisruptionBudgets()
 	if err != nil {
 		return err
 	}
 	director := pod.Labels[manifest.LabelDirector]
-	err = budgets.Converge(s.Ctx, manifest.BudgetName(pod.Annotations[manifest.LabelGroup]),
-		func(left *policyv1.PodDisruptionBudget, exists bool) (plan budgetPlan, err error) {
-			if !exists || !manifest.Belongs(left, director) || manifest.BudgetOf(left) == nil {
-				return plan, errNothingToLeave
+	err = pdbs.CreateOrPatch(s.Ctx, manifest.PDBName(pod.Annotations[manifest.LabelGroup]),
+		func(existing *policyv1.PodDisruptionBudget, exists bool) (plan pdbPlan, err error) {
+			if !exists || !manifest.BelongsTo(existing, director) || manifest.DisruptionBudgetOf(existing) == nil {
+				return plan, errNoPDB
 			}
-			machines, err := s.countGroup(*budget, pod)
+			vmCount, err := s.countGroupVMs(*pdb, pod)
 			if err != nil {
 				return plan, err
 			}
-			plan.Patch, err = manifest.Recount(left, machines)
+			plan.Patch, err = manifest.ResizePDB(existing, vmCount)
 			return plan, err
 		})
-	if errors.Is(err, errNothingToLeave) {
+	if errors.Is(err, errNoPDB) {
 		return nil
 	}
 	return err
 }
 
-var errNothingToLeave = errors.New("the group has no disruption budget")
+var errNoPDB = errors.New("the group has no disruption budget")

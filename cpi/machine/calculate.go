@@ -17,9 +17,9 @@ type Calculated struct {
 }
 
 // Calculate returns the cloud_properties of a VM with these resources. It needs no cluster.
-func Calculate(wanted Resources) (Calculated, error) {
-	if wanted.CPU <= 0 || wanted.RAM <= 0 || wanted.EphemeralDisk <= 0 {
+func Calculate(resources Resources) (Calculated, error) {
+	if resources.CPU <= 0 || resources.RAM <= 0 || resources.EphemeralDisk <= 0 {
 		return Calculated{}, call.Invalid("vm_resources needs cpu, ram and ephemeral_disk_size, each greater than 0")
 	}
-	return Calculated{CPU: wanted.CPU, Memory: wanted.RAM, EphemeralDisk: wanted.EphemeralDisk}, nil
+	return Calculated{CPU: resources.CPU, Memory: resources.RAM, EphemeralDisk: resources.EphemeralDisk}, nil
 }

@@ -29,101 +29,101 @@ type Request struct {
 // Create makes the machine, waits until it is up, and returns its CID. What was made of one that does not come
 // up is removed. Errors about the request are typed and leave the cluster as it was; all others are
 // VMCreationFailed.
-func (s *Session) Create(wanted Request) (cid string, err error) {
-	vm, settings, err := s.plan(wanted)
+func (s *Session) Create(request Request) (cid string, err error) {
+	vm, settings, err := s.plan(request)
 	if err != nil {
 		return "", err
 	}
-	if err := s.BringPullSecret(vm.Image); err != nil {
-		return "", creationFailed(err)
+	if err := s.EnsurePullSecret(vm.Image); err != nil {
+		return "", creationError(err)
 	}
-	near, err := s.placeNear(&vm, wanted.Disks)
+	placement, err := s.placeNearDisks(&vm, request.Disks)
 	if err != nil {
-		return "", creationFailed(err)
+		return "", creationError(err)
 	}
-	if err := s.freeAddresses(vm); err != nil {
-		return "", creationFailed(err)
+	if err := s.removeAddressConflicts(vm); err != nil {
+		return "", creationError(err)
 	}
-	pod, err := near.bring(vm, settings)
+	pod, err := placement.ensureOnSuitableNode(vm, settings)
 	if pod != nil {
-		s.About(s.Pods.Reference(pod))
+		s.SetSubject(s.Pods.Reference(pod))
 	}
 	if err == nil {
-		err = s.bringUp(vm, pod, wanted.Networks)
+		err = s.finishCreate(vm, pod, request.Networks)
 	}
 	switch {
 	case err == nil:
 		return vm.Name, nil
 	case pod == nil:
-		return "", creationFailed(near.explain(err))
+		return "", creationError(placement.explainRejectedNodes(err))
 	}
 	// The cause comes first: its type is the answer's, whatever becomes of the undo.
-	return "", errors.Join(creationFailed(s.explainAddresses(pod, wanted.Networks, near.explain(err))), s.undo(pod))
+	return "", errors.Join(creationError(s.explainAddresses(pod, request.Networks, placement.explainRejectedNodes(err))), s.rollbackCreate(pod))
 }
 
-// bringUp gives the machine's Pod what is around it, and waits until the machine is up.
-func (s *Session) bringUp(vm manifest.VM, pod *corev1.Pod, networks network.Networks) error {
-	if err := s.bringServices(vm.Services, pod); err != nil {
+// finishCreate gives the machine's Pod what is around it, and waits until the machine is up.
+func (s *Session) finishCreate(vm manifest.VM, pod *corev1.Pod, networks network.Networks) error {
+	if err := s.ensureServices(vm.Services, pod); err != nil {
 		return err
 	}
-	if err := s.bringBudget(vm, pod); err != nil {
+	if err := s.ensurePDBs(vm, pod); err != nil {
 		return err
 	}
-	if err := s.awaitVM(pod, networks); err != nil {
+	if err := s.waitForVM(pod, networks); err != nil {
 		return err
 	}
-	return s.keepAddresses(pod, networks)
+	return s.annotateAddresses(pod, networks)
 }
 
-// creationFailed gives an error of create_vm its type; another try can help wherever the cluster's
+// creationError gives an error of create_vm its type; another try can help wherever the cluster's
 // state, and not the request, was the reason.
-func creationFailed(err error) error {
+func creationError(err error) error {
 	if call.IsTyped(err) {
 		return err
 	}
-	mayHelp := !errors.Is(err, kube.ErrRefused) && !errors.Is(err, kube.ErrNoCredentials)
-	return call.VMCreationFailed.Wrap(call.AsBOSH(err), mayHelp)
+	retryable := !errors.Is(err, kube.ErrRefused) && !errors.Is(err, kube.ErrNoCredentials)
+	return call.VMCreationFailed.Wrap(call.AsBOSH(err), retryable)
 }
 
 // plan checks the whole request and builds what it asks for, the machine and its agent's settings, before
 // anything is sent.
-func (s *Session) plan(wanted Request) (vm manifest.VM, settings agentsettings.Files, err error) {
+func (s *Session) plan(request Request) (vm manifest.VM, settings agentsettings.Files, err error) {
 	vm = manifest.VM{
-		Name: manifest.VMName(wanted.AgentID), Director: s.Director, Stemcell: wanted.Stemcell, Addresses: wanted.Networks.Static(),
+		Name: manifest.VMName(request.AgentID), Director: s.Director, Stemcell: request.Stemcell, Addresses: request.Networks.StaticAddresses(),
 	}
 	if !manifest.ValidName(vm.Name) {
 		return vm, nil, call.Invalid("agent_id %q cannot be part of a Pod's name: use lower-case letters, digits and '-', at most 46 of them",
-			wanted.AgentID)
+			request.AgentID)
 	}
 	if err := s.useStemcell(&vm); err != nil {
 		return vm, nil, err
 	}
-	properties, err := parseProperties(wanted.Properties)
+	properties, err := parseProperties(request.Properties)
 	if err != nil {
 		return vm, nil, err
 	}
-	if err := wanted.Networks.Validate(); err != nil {
+	if err := request.Networks.Validate(); err != nil {
 		return vm, nil, err
 	}
 	if err := properties.apply(&vm); err != nil {
 		return vm, nil, err
 	}
-	vm.RunsOn(stemcell.Architectures(vm.Stemcell)...)
-	s.PodOptions.EquipMachine(&vm)
-	if err := s.strategyFor(vm).permit(wanted.Networks); err != nil {
+	vm.AddPlatformAffinity(stemcell.Architectures(vm.Stemcell)...)
+	s.PodOptions.ApplyToVM(&vm)
+	if err := s.strategyForVM(vm).validateNetworks(request.Networks); err != nil {
 		return vm, nil, err
 	}
-	if err := properties.applyGroup(&vm, wanted.Env, wanted.Networks); err != nil {
+	if err := properties.applyGroupAndServices(&vm, request.Env, request.Networks); err != nil {
 		return vm, nil, err
 	}
 	if err := s.usePullSecret(&vm); err != nil {
 		return vm, nil, err
 	}
-	if vm.Annotations, err = wanted.Networks.Annotate(s.Network, vm.Annotations); err != nil {
+	if vm.Annotations, err = request.Networks.Annotate(s.Network, vm.Annotations); err != nil {
 		return vm, nil, err
 	}
-	settings, err = s.Agent.Files(agentsettings.Machine{
-		AgentID: wanted.AgentID, Name: vm.Name, Networks: wanted.Networks.ForAgent(), Env: wanted.Env,
+	settings, err = s.Agent.Files(agentsettings.VM{
+		AgentID: request.AgentID, Name: vm.Name, Networks: request.Networks.ForAgent(), Env: request.Env,
 	})
 	if err != nil {
 		return vm, nil, call.Invalid("%w", err)
@@ -155,44 +155,44 @@ func digest(vm manifest.VM, settings agentsettings.Files) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// bring makes the Pod, and then the Secret that belongs to it: the kubelet waits for the Secret, and the
+// ensurePodAndSettings makes the Pod, and then the Secret that belongs to it: the kubelet waits for the Secret, and the
 // garbage collector finishes what a crash in between left.
 //
 // The Pod is returned as soon as there is one, with an error too.
-func (s *Session) bring(vm manifest.VM, settings agentsettings.Files) (*corev1.Pod, error) {
+func (s *Session) ensurePodAndSettings(vm manifest.VM, settings agentsettings.Files) (*corev1.Pod, error) {
 	vm.Namespace, vm.Call = s.Namespace, s.ID()
-	pod, err := s.strategyFor(vm).bring(vm)
+	pod, err := s.strategyForVM(vm).ensurePod(vm)
 	if err != nil {
 		return nil, err
 	}
-	return pod, s.bringSettings(vm, settings, pod)
+	return pod, s.ensureSettingsSecret(vm, settings, pod)
 }
 
-// bringSettings makes the Secret, in the place of one that belonged to a former Pod.
-func (s *Session) bringSettings(vm manifest.VM, settings agentsettings.Files, pod *corev1.Pod) error {
-	_, _, err := s.Secrets.Bring(s.Ctx, vm.Settings(settings, pod), func(left *corev1.Secret) (bool, error) {
-		if kube.OwnedBy(left, manifest.Owner(pod).UID) {
+// ensureSettingsSecret makes the Secret, in the place of one that belonged to a former Pod.
+func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Files, pod *corev1.Pod) error {
+	_, _, err := s.Secrets.Ensure(s.Ctx, vm.SettingsSecret(settings, pod), func(existing *corev1.Secret) (bool, error) {
+		if kube.OwnedBy(existing, manifest.OwnerReference(pod).UID) {
 			return true, nil
 		}
-		return false, s.Secrets.Delete(s.Ctx, left)
+		return false, s.Secrets.Delete(s.Ctx, existing)
 	})
 	return err
 }
 
-// undo removes what a failed create_vm made, unless a repeated one has adopted it.
-func (s *Session) undo(pod *corev1.Pod) error {
-	undo, cancel := s.detached()
+// rollbackCreate removes what a failed create_vm made, unless a repeated one has adopted it.
+func (s *Session) rollbackCreate(pod *corev1.Pod) error {
+	cleanup, cancel := s.detached()
 	defer cancel()
-	if origin := undo.strategyOf(pod).origin(pod); origin != nil {
-		mine, err := recreate{undo}.removeOwnTemplate(origin)
-		if !mine || err != nil {
+	if template := cleanup.strategyForPod(pod).templateOf(pod); template != nil {
+		deleted, err := recreateStrategy{cleanup}.removeTemplateIfOwned(template)
+		if !deleted || err != nil {
 			return err
 		}
-		return undo.LeaveBudget(pod)
+		return cleanup.UpdatePDBAfterDelete(pod)
 	}
-	gone, err := undo.EndOwn(pod, call.Never)
+	gone, err := cleanup.DeletePodIfOwned(pod, call.NeverKeep)
 	if !gone || err != nil {
 		return err
 	}
-	return errors.Join(undo.removeRest(pod), undo.LeaveBudget(pod))
+	return errors.Join(cleanup.removeTemplateAndSecret(pod), cleanup.UpdatePDBAfterDelete(pod))
 }

@@ -19,159 +19,159 @@ import (
 //
 // On a node that does not answer the machine's deletion is asked for as well, and the call fails: the
 // machine is gone when the node has come back, or the operator has said that it is off.
-func (s *Session) Delete(vm string) error {
-	found, which, err := s.PodsOf(vm)
+func (s *Session) Delete(vmCID string) error {
+	found, selection, err := s.ListVMPods(vmCID)
 	if err != nil {
 		return err
 	}
-	origin, err := s.originOf(vm, found.Items)
+	template, err := s.findTemplate(vmCID, found.Items)
 	if err != nil {
 		return err
 	}
-	if len(found.Items) == 0 && origin == nil {
-		released, err := s.disks().ReleaseFrom(vm)
+	if len(found.Items) == 0 && template == nil {
+		released, err := s.diskSession().ReleaseAll(vmCID)
 		if err == nil && !released {
-			return call.NoVM(vm)
+			return call.NoVM(vmCID)
 		}
 		return err
 	}
-	s.aboutDoomed(found.Items, origin)
-	s.awaitKilled(which, found)
-	deletion := deletion{session: s, origin: origin, asked: map[types.UID]bool{}}
-	left := found.Items
-	err = s.AwaitUnless(s.NodeFails(kube.NodeOf(found.Items)), which, &found, func(present []*corev1.Pod) (bool, error) {
-		left = present
-		return len(present) == 0, deletion.proceed(present)
+	s.setDeleteSubject(found.Items, template)
+	s.waitForKilledAttachments(selection, found)
+	deletion := vmDeletion{session: s, template: template, requested: map[types.UID]bool{}}
+	remaining := found.Items
+	err = s.WaitForPods(s.WatchNode(kube.NodeOf(found.Items)), selection, &found, func(present []*corev1.Pod) (bool, error) {
+		remaining = present
+		return len(present) == 0, deletion.deleteNext(present)
 	})
-	if len(left) == 0 {
+	if len(remaining) == 0 {
 		if err == nil {
-			_, err = s.disks().ReleaseFrom(vm)
+			_, err = s.diskSession().ReleaseAll(vmCID)
 		}
 		return err
 	}
-	stuck := left[0]
+	stuck := remaining[0]
 	return s.ExplainTimeout(stuck, err, "Pod "+stuck.Name+" does not end on node "+stuck.Spec.NodeName)
 }
 
-// restartPatience is how long an attachment that was killed may take to run again: kubelets start a container after 10, 20 and
+// containerRestartTimeout is how long an attachment that was killed may take to run again: kubelets start a container after 10, 20 and
 // 40 seconds.
-const restartPatience = time.Minute
+const containerRestartTimeout = time.Minute
 
-// awaitKilled waits until attachments that were killed run again. One that does not run when it is deleted leaves its loop device,
+// waitForKilledAttachments waits until attachments that were killed run again. One that does not run when it is deleted leaves its loop device,
 // or its mount, on the node, and no other node could have the volume then.
-func (s *Session) awaitKilled(which kube.Selection, found kube.Snapshot[*corev1.Pod]) {
-	if !slices.ContainsFunc(found.Items, killed) {
+func (s *Session) waitForKilledAttachments(selection kube.Selection, found kube.ObjectList[*corev1.Pod]) {
+	if !slices.ContainsFunc(found.Items, isKilledAttachment) {
 		return
 	}
-	waiting, cancel := s.within(restartPatience)
+	bounded, cancel := s.withTimeout(containerRestartTimeout)
 	defer cancel()
-	err := waiting.AwaitUnless(s.NodeFails(kube.NodeOf(found.Items)), which, &found, func(present []*corev1.Pod) (bool, error) {
-		return !slices.ContainsFunc(present, killed), nil
+	err := bounded.WaitForPods(s.WatchNode(kube.NodeOf(found.Items)), selection, &found, func(present []*corev1.Pod) (bool, error) {
+		return !slices.ContainsFunc(present, isKilledAttachment), nil
 	})
 	if err != nil {
 		s.Log.Warn("an attachment of the VM was killed and does not run again: its volume may stay with the node", "error", err)
 	}
 }
 
-// killed reports that the attachment's program was killed, and is to be started again.
-func killed(pod *corev1.Pod) bool {
-	status := manifest.OwnStatus(pod)
-	ended := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated)
+// isKilledAttachment reports that the attachment's program was killed, and is to be started again.
+func isKilledAttachment(pod *corev1.Pod) bool {
+	status := manifest.OwnContainerStatus(pod)
+	terminated := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated)
 	return pod.Labels[manifest.LabelRole] == manifest.RoleAttachment && pod.DeletionTimestamp == nil && !kube.Finished(pod) &&
-		status.State.Running == nil && ended != nil && kube.Cut(ended)
+		status.State.Running == nil && terminated != nil && kube.Aborted(terminated)
 }
 
-// aboutDoomed says that the call is about the machine's Pod, or about what is there of a machine without one.
-func (s *Session) aboutDoomed(pods []*corev1.Pod, origin *corev1.PodTemplate) {
-	switch machines := call.Machines(pods); {
-	case len(machines) > 0:
-		s.About(s.Pods.Reference(machines[0]))
-	case origin != nil:
-		s.About(s.Templates.Reference(origin))
+// setDeleteSubject says that the call is about the machine's Pod, or about what is there of a machine without one.
+func (s *Session) setDeleteSubject(pods []*corev1.Pod, template *corev1.PodTemplate) {
+	switch vmPods := call.VMPods(pods); {
+	case len(vmPods) > 0:
+		s.SetSubject(s.Pods.Reference(vmPods[0]))
+	case template != nil:
+		s.SetSubject(s.PodTemplates.Reference(template))
 	default:
-		s.About(call.OwnerOf(pods[0]))
+		s.SetSubject(call.OwnerOf(pods[0]))
 	}
 }
 
-// deletion asks for the end of a machine's objects, of each once.
-type deletion struct {
-	session *Session
-	origin  *corev1.PodTemplate // what the machine's Pod would be made from again, or nil
-	asked   map[types.UID]bool
+// vmDeletion asks for the end of a machine's objects, of each once.
+type vmDeletion struct {
+	session   *Session
+	template  *corev1.PodTemplate // what the machine's Pod would be made from again, or nil
+	requested map[types.UID]bool
 }
 
-// proceed asks for the end of the machine's Pod, and once that is gone of what it was made from and of the
+// deleteNext asks for the end of the machine's Pod, and once that is gone of what it was made from and of the
 // attachments: only a machine that is gone uses no disk.
-func (d *deletion) proceed(present []*corev1.Pod) error {
-	if machine := call.Machines(present); len(machine) > 0 {
-		return d.end(machine)
+func (d *vmDeletion) deleteNext(present []*corev1.Pod) error {
+	if vmPods := call.VMPods(present); len(vmPods) > 0 {
+		return d.deletePods(vmPods)
 	}
-	if err := d.endOrigin(); err != nil {
+	if err := d.deleteTemplate(); err != nil {
 		return err
 	}
-	return d.end(present)
+	return d.deletePods(present)
 }
 
-func (d *deletion) end(pods []*corev1.Pod) error {
+func (d *vmDeletion) deletePods(pods []*corev1.Pod) error {
 	s := d.session
 	for _, pod := range pods {
-		if d.asked[pod.UID] {
+		if d.requested[pod.UID] {
 			continue
 		}
-		d.asked[pod.UID] = true
+		d.requested[pod.UID] = true
 		if err := s.Pods.Delete(s.Ctx, pod); err != nil {
 			return err
 		}
-		if err := s.LeaveBudget(pod); err != nil {
+		if err := s.UpdatePDBAfterDelete(pod); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *deletion) endOrigin() error {
+func (d *vmDeletion) deleteTemplate() error {
 	s := d.session
-	if d.origin == nil || d.asked[d.origin.UID] {
+	if d.template == nil || d.requested[d.template.UID] {
 		return nil
 	}
-	d.asked[d.origin.UID] = true
-	if err := s.Templates.Delete(s.Ctx, d.origin); err != nil {
+	d.requested[d.template.UID] = true
+	if err := s.PodTemplates.Delete(s.Ctx, d.template); err != nil {
 		return err
 	}
-	return s.LeaveBudget(manifest.Machine(d.origin, ""))
+	return s.UpdatePDBAfterDelete(manifest.PodFromTemplate(d.template, ""))
 }
 
-// originOf returns what the machine's Pod would be made from again, of a machine without a Pod too; nil when
+// findTemplate returns what the machine's Pod would be made from again, of a machine without a Pod too; nil when
 // there is no such thing.
-func (s *Session) originOf(vm string, pods []*corev1.Pod) (*corev1.PodTemplate, error) {
-	if machines := call.Machines(pods); len(machines) > 0 {
-		return s.strategyOf(machines[0]).origin(machines[0]), nil
+func (s *Session) findTemplate(vmCID string, pods []*corev1.Pod) (*corev1.PodTemplate, error) {
+	if vmPods := call.VMPods(pods); len(vmPods) > 0 {
+		return s.strategyForPod(vmPods[0]).templateOf(vmPods[0]), nil
 	}
-	template, err := s.Template(vm)
-	if call.VMNotFound.In(err) {
+	template, err := s.GetPodTemplate(vmCID)
+	if call.VMNotFound.Is(err) {
 		return nil, nil
 	}
 	return template, err
 }
 
-// remove deletes a machine's Pod, waits until its node has stopped it, and removes its Secret, and what the
+// removeVM deletes a machine's Pod, waits until its node has stopped it, and removes its Secret, and what the
 // Pod would be made from again, without waiting for the garbage collector. No disk is attached to it yet.
-func (s *Session) remove(pod *corev1.Pod) error {
-	if origin := s.strategyOf(pod).origin(pod); origin != nil { // before its Pod, or another call would make that again
-		if err := s.Templates.Delete(s.Ctx, origin); err != nil {
+func (s *Session) removeVM(pod *corev1.Pod) error {
+	if template := s.strategyForPod(pod).templateOf(pod); template != nil { // before its Pod, or another call would make that again
+		if err := s.PodTemplates.Delete(s.Ctx, template); err != nil {
 			return err
 		}
 	}
-	if err := s.End(pod); err != nil {
+	if err := s.DeletePodAndWait(pod); err != nil {
 		return err
 	}
-	return s.removeRest(pod)
+	return s.removeTemplateAndSecret(pod)
 }
 
-// removeRest removes what is left of a machine whose Pod is gone, or was never up.
-func (s *Session) removeRest(pod *corev1.Pod) error {
-	if origin := s.strategyOf(pod).origin(pod); origin != nil {
-		if err := s.Templates.Delete(s.Ctx, origin); err != nil {
+// removeTemplateAndSecret removes what is left of a machine whose Pod is gone, or was never up.
+func (s *Session) removeTemplateAndSecret(pod *corev1.Pod) error {
+	if template := s.strategyForPod(pod).templateOf(pod); template != nil {
+		if err := s.PodTemplates.Delete(s.Ctx, template); err != nil {
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func (s *Session) removeRest(pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	if kube.OwnedBy(secret, manifest.Owner(pod).UID) {
+	if kube.OwnedBy(secret, manifest.OwnerReference(pod).UID) {
 		return s.Secrets.Delete(s.Ctx, secret)
 	}
 	return nil

@@ -30,15 +30,17 @@ type Options struct {
 	Stemcell stemcell.Options
 	// StemcellAPI is the api_version of the VM's stemcell; nil when the director does not tell.
 	StemcellAPI *int
-	// Unschedulable is how long a machine may wait for a node that takes it, as one that an autoscaler
+	// UnschedulableTimeout is how long a machine may wait for a node that takes it, as one that an autoscaler
 	// brings; not at all when 0.
-	Unschedulable time.Duration
-	// AttachTime is how long a disk may take to be attached.
-	AttachTime time.Duration
+	UnschedulableTimeout time.Duration
+	// AttachTimeout is how long a disk may take to be attached.
+	AttachTimeout time.Duration
 }
 
 // detached is the session with time of its own to clean up.
-func (s *Session) detached() (*Session, context.CancelFunc) { return s.detachedFor(call.CleanupTime) }
+func (s *Session) detached() (*Session, context.CancelFunc) {
+	return s.detachedFor(call.CleanupTimeout)
+}
 
 // detachedFor is the session with this much time of its own.
 func (s *Session) detachedFor(limit time.Duration) (*Session, context.CancelFunc) {
@@ -46,13 +48,13 @@ func (s *Session) detachedFor(limit time.Duration) (*Session, context.CancelFunc
 	return &Session{Call: detached, Options: s.Options}, cancel
 }
 
-// within is the session with no more than this much of its time.
-func (s *Session) within(limit time.Duration) (*Session, context.CancelFunc) {
-	bounded, cancel := s.Call.Within(limit)
+// withTimeout is the session with no more than this much of its time.
+func (s *Session) withTimeout(limit time.Duration) (*Session, context.CancelFunc) {
+	bounded, cancel := s.Call.WithTimeout(limit)
 	return &Session{Call: bounded, Options: s.Options}, cancel
 }
 
-// disks is the part of the session that is about disks.
-func (s *Session) disks() *disk.Session {
-	return &disk.Session{Call: s.Call, Start: s.AttachTime}
+// diskSession is the part of the session that is about disks.
+func (s *Session) diskSession() *disk.Session {
+	return &disk.Session{Call: s.Call, StartTimeout: s.AttachTimeout}
 }

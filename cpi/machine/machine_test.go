@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-func TestMachine(t *testing.T) {
+func TestVM(t *testing.T) {
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "machine")
 }
@@ -91,13 +91,13 @@ var _ = Describe("A create_vm that failed", func() {
 	failed := func(err error) *call.Error {
 		GinkgoHelper()
 		var known *call.Error
-		Expect(errors.As(creationFailed(err), &known)).To(BeTrue())
+		Expect(errors.As(creationError(err), &known)).To(BeTrue())
 		return known
 	}
 
 	It("can be retried when the cluster, not the request, was the reason", func() {
 		unreachable := failed(&kube.Error{Kind: kube.ErrUnreachable, Err: errors.New("x")})
-		Expect(call.VMCreationFailed.In(unreachable)).To(BeTrue())
+		Expect(call.VMCreationFailed.Is(unreachable)).To(BeTrue())
 		Expect(unreachable.CanRetry()).To(BeTrue())
 		for _, kind := range []error{kube.ErrRefused, kube.ErrUnauthorized, kube.ErrNoCredentials} {
 			Expect(failed(&kube.Error{Kind: kind, Err: errors.New("x")}).CanRetry()).To(BeFalse(), "%v", kind)

@@ -97,10 +97,10 @@ func (q *Quantity) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-func (q Quantity) given() bool { return q.number != nil || q.text != "" }
+func (q Quantity) isSet() bool { return q.number != nil || q.text != "" }
 
-// in returns the quantity, reading a bare number in this unit.
-func (q Quantity) in(key string, unit int64) (resource.Quantity, error) {
+// parse returns the quantity, reading a bare number in this unit.
+func (q Quantity) parse(key string, unit int64) (resource.Quantity, error) {
 	parsed := resource.Quantity{}
 	if q.number != nil {
 		parsed = *resource.NewQuantity(*q.number*unit, resource.BinarySI)
@@ -131,10 +131,10 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	if err := call.DecodeStrict("cloud_properties", raw, &properties); err != nil {
 		return properties, call.Invalid("%w", err)
 	}
-	if err := properties.checkStrategy(); err != nil {
+	if err := properties.validateDiskStrategy(); err != nil {
 		return properties, err
 	}
-	if properties.EphemeralDisk.StorageClass != "" && !properties.EphemeralDisk.Size.given() {
+	if properties.EphemeralDisk.StorageClass != "" && !properties.EphemeralDisk.Size.isSet() {
 		return properties, call.Invalid("cloud_properties.ephemeral_disk.size is missing: a claim of storage class %s needs one",
 			properties.EphemeralDisk.StorageClass)
 	}
@@ -147,24 +147,24 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	return properties, call.CheckLabels("cloud_properties", properties.Labels, properties.Annotations)
 }
 
-// checkStrategy refuses a machine that would lose its state with its Pod.
-func (p Properties) checkStrategy() error {
+// validateDiskStrategy refuses a machine that would lose its state with its Pod.
+func (p Properties) validateDiskStrategy() error {
 	switch p.DiskStrategy {
-	case "", strategyHotPlug:
+	case "", diskStrategyHotPlug:
 		return nil
-	case strategyRecreate:
-		if !p.EphemeralDisk.Size.given() {
+	case diskStrategyRecreate:
+		if !p.EphemeralDisk.Size.isSet() {
 			return call.Invalid("cloud_properties.ephemeral_disk.size is missing: " +
 				"with disk_strategy: recreate the machine's storage has to be a claim, which outlives its Pod")
 		}
 		return nil
 	}
-	return call.Invalid("cloud_properties.disk_strategy %q is neither %s nor %s", p.DiskStrategy, strategyHotPlug, strategyRecreate)
+	return call.Invalid("cloud_properties.disk_strategy %q is neither %s nor %s", p.DiskStrategy, diskStrategyHotPlug, diskStrategyRecreate)
 }
 
-// claims reports whether the machine's own storage is a claim, and not the node's.
-func (p Properties) claims() bool {
-	return p.EphemeralDisk.StorageClass != "" || p.DiskStrategy == strategyRecreate
+// usesPVC reports whether the machine's own storage is a claim, and not the node's.
+func (p Properties) usesPVC() bool {
+	return p.EphemeralDisk.StorageClass != "" || p.DiskStrategy == diskStrategyRecreate
 }
 
 // apply puts the properties on the machine.
@@ -174,16 +174,16 @@ func (p Properties) apply(vm *manifest.VM) error {
 		return err
 	}
 	vm.Resources = requirements
-	if p.SharedMemory.given() {
-		size, err := p.SharedMemory.in("shared_memory", mebibyte)
+	if p.SharedMemory.isSet() {
+		size, err := p.SharedMemory.parse("shared_memory", mebibyte)
 		if err != nil {
 			return err
 		}
 		vm.SharedMemory = &size
 	}
-	vm.Recreate = p.DiskStrategy == strategyRecreate
-	if p.claims() {
-		size, err := p.EphemeralDisk.Size.in("ephemeral_disk.size", mebibyte)
+	vm.Recreate = p.DiskStrategy == diskStrategyRecreate
+	if p.usesPVC() {
+		size, err := p.EphemeralDisk.Size.parse("ephemeral_disk.size", mebibyte)
 		if err != nil {
 			return err
 		}
@@ -195,7 +195,7 @@ func (p Properties) apply(vm *manifest.VM) error {
 			vm.EphemeralClaim.StorageClassName = &p.EphemeralDisk.StorageClass
 		}
 	}
-	vm.NodeSelector = p.placement()
+	vm.NodeSelector = p.buildNodeSelector()
 	vm.Affinity, vm.Tolerations, vm.TopologySpread = p.Affinity, p.Tolerations, p.TopologySpread
 	vm.PriorityClass, vm.ServiceAccount = p.PriorityClass, p.ServiceAccount
 	if p.RuntimeClass != "" {
@@ -206,7 +206,7 @@ func (p Properties) apply(vm *manifest.VM) error {
 	}
 	vm.Labels, vm.Annotations = p.Labels, p.Annotations
 	vm.DNSPolicy, vm.DNSConfig = p.DNSPolicy, p.DNSConfig
-	vm.HostUsers, vm.SecurityContext = p.Security.HostUsers, p.Security.context()
+	vm.HostUsers, vm.SecurityContext = p.Security.HostUsers, p.Security.securityContext()
 	vm.Init, vm.ReadinessProbe = p.Init, p.ReadinessProbe
 	return nil
 }
@@ -218,7 +218,7 @@ func (p Properties) apply(vm *manifest.VM) error {
 // the Pod, which would cost the machine.
 func (p Properties) requirements() (corev1.ResourceRequirements, error) {
 	requirements := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
-	for _, each := range []struct {
+	for _, entry := range []struct {
 		name  corev1.ResourceName
 		key   string
 		value Quantity
@@ -228,18 +228,18 @@ func (p Properties) requirements() (corev1.ResourceRequirements, error) {
 		{corev1.ResourceMemory, "memory", p.Memory, mebibyte},
 		{corev1.ResourceEphemeralStorage, "ephemeral_disk", p.EphemeralDisk.Size, mebibyte},
 	} {
-		if !each.value.given() {
+		if !entry.value.isSet() {
 			continue
 		}
-		amount, err := each.value.in(each.key, each.unit)
+		amount, err := entry.value.parse(entry.key, entry.unit)
 		if err != nil {
 			return requirements, err
 		}
 		switch {
-		case each.name != corev1.ResourceEphemeralStorage:
-			requirements.Requests[each.name], requirements.Limits[each.name] = amount, amount
-		case !p.claims():
-			requirements.Requests[each.name] = amount
+		case entry.name != corev1.ResourceEphemeralStorage:
+			requirements.Requests[entry.name], requirements.Limits[entry.name] = amount, amount
+		case !p.usesPVC():
+			requirements.Requests[entry.name] = amount
 		}
 	}
 	maps.Copy(requirements.Requests, p.Resources.Requests)
@@ -248,7 +248,7 @@ func (p Properties) requirements() (corev1.ResourceRequirements, error) {
 	return requirements, nil
 }
 
-func (p Properties) placement() map[string]string {
+func (p Properties) buildNodeSelector() map[string]string {
 	selector := map[string]string{}
 	maps.Copy(selector, p.NodeSelector)
 	if p.Zone != "" {

@@ -20,24 +20,24 @@ func (s *Session) usePullSecret(vm *manifest.VM) error {
 	return err
 }
 
-// BringPullSecret sees to it that the Secret with which nodes pull this image is there and holds what
+// EnsurePullSecret sees to it that the Secret with which nodes pull this image is there and holds what
 // is configured now. Pods find it by its name, so that machines made before get new credentials, too.
-func (s *Session) BringPullSecret(image string) error {
+func (s *Session) EnsurePullSecret(image string) error {
 	name, content, err := s.Stemcell.PullSecret(image)
 	if err != nil || name == "" {
 		return err
 	}
-	wanted := manifest.PullSecret(name, s.Namespace, s.Director, content)
-	return s.Secrets.Converge(s.Ctx, name, func(left *corev1.Secret, exists bool) (plan kube.Plan[*corev1.Secret], err error) {
+	desired := manifest.PullSecret(name, s.Namespace, s.Director, content)
+	return s.Secrets.CreateOrPatch(s.Ctx, name, func(existing *corev1.Secret, exists bool) (plan kube.Plan[*corev1.Secret], err error) {
 		switch {
 		case !exists:
-			plan.Create = wanted
-		case left.Labels[manifest.LabelRole] != manifest.RolePullSecret:
+			plan.Create = desired
+		case existing.Labels[manifest.LabelRole] != manifest.RolePullSecret:
 			err = call.Invalid("stemcell.registry.pull_secret.name %s is the name of a Secret that the CPI did not make: "+
 				"choose another, or leave it out and name that Secret in the VMs' cloud_properties.image_pull_secrets", name)
-		case !maps.EqualFunc(left.Data, wanted.Data, bytes.Equal):
+		case !maps.EqualFunc(existing.Data, desired.Data, bytes.Equal):
 			s.Log.Info("changing the pull Secret: the registry's credentials have changed", "secret", name)
-			plan.Patch, err = manifest.Renew(left, wanted)
+			plan.Patch, err = manifest.UpdatePullSecret(existing, desired)
 		}
 		return plan, err
 	})

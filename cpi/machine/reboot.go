@@ -12,45 +12,45 @@ import (
 
 // Reboot restarts the machine and waits until it is up again. Its Pod, address, volumes and disks stay. Where
 // the node cannot reach into the machine, as with a sandboxed runtime class, its Pod is made again.
-func (s *Session) Reboot(vm string) error {
-	machine, err := s.Pods.Get(s.Ctx, vm)
+func (s *Session) Reboot(vmCID string) error {
+	vmPod, err := s.Pods.Get(s.Ctx, vmCID)
 	if errors.Is(err, kube.ErrNotFound) {
-		_, err := s.boot(vm)
+		_, err := s.recreateMissingPodAndWait(vmCID)
 		return err
 	}
-	if err == nil && machine.Labels[manifest.LabelRole] != manifest.RoleVM {
-		return call.NoVM(vm)
+	if err == nil && vmPod.Labels[manifest.LabelRole] != manifest.RoleVM {
+		return call.NoVM(vmCID)
 	}
 	if err != nil {
 		return err
 	}
-	s.About(s.Pods.Reference(machine))
-	return s.strategyOf(machine).reboot(machine)
+	s.SetSubject(s.Pods.Reference(vmPod))
+	return s.strategyForPod(vmPod).restartVM(vmPod)
 }
 
-// reboot ends the machine's init program from its node; the kubelet starts it again in the same Pod.
-func (p hotPlug) reboot(machine *corev1.Pod) error {
-	if !kube.Runs(machine) || machine.Spec.NodeName == "" {
+// restartVM ends the machine's init program from its node; the kubelet starts it again in the same Pod.
+func (p hotPlugStrategy) restartVM(vmPod *corev1.Pod) error {
+	if !kube.IsActive(vmPod) || vmPod.Spec.NodeName == "" {
 		return call.CloudError.Errorf("VM %s does not run (its Pod is %s): it cannot be rebooted, only recreated",
-			machine.Name, machine.Status.Phase)
+			vmPod.Name, vmPod.Status.Phase)
 	}
-	if err := p.OnNode(machine); err != nil {
+	if err := p.CheckNodeAvailable(vmPod); err != nil {
 		return err
 	}
-	if err := p.RunErrand(manifest.Reboot(machine, p.Director), "the machine was not restarted"); err != nil {
+	if err := p.RunHelperPod(manifest.RebootPod(vmPod, p.Director), "the machine was not restarted"); err != nil {
 		return err
 	}
-	return p.awaitRestart(machine)
+	return p.waitForRestart(vmPod)
 }
 
-// awaitRestart waits until the container has restarted since machine was read, and is up.
-func (p hotPlug) awaitRestart(machine *corev1.Pod) error {
-	before := manifest.OwnStatus(machine).RestartCount
-	err := p.Follow(nil, machine, func(now *corev1.Pod) (bool, error) {
+// waitForRestart waits until the container has restarted since machine was read, and is up.
+func (p hotPlugStrategy) waitForRestart(vmPod *corev1.Pod) error {
+	previousRestarts := manifest.OwnContainerStatus(vmPod).RestartCount
+	err := p.WaitForPod(nil, vmPod, func(now *corev1.Pod) (bool, error) {
 		if now == nil {
-			return false, call.NoVM(machine.Name)
+			return false, call.NoVM(vmPod.Name)
 		}
-		return manifest.OwnStatus(now).RestartCount > before && manifest.Up(machine), nil
+		return manifest.OwnContainerStatus(now).RestartCount > previousRestarts && manifest.HasBooted(vmPod), nil
 	})
-	return p.ExplainTimeout(machine, err, "VM "+machine.Name+" did not come up again")
+	return p.ExplainTimeout(vmPod, err, "VM "+vmPod.Name+" did not come up again")
 }

@@ -27,24 +27,24 @@ type Security struct {
 // (https://kubernetes.io/docs/tutorials/security/seccomp/; containerd, internal/cri/sputil/apparmor_linux.go).
 func (s Security) check() error {
 	if given := s.SeccompProfile; given != nil {
-		its := profile{"seccomp_profile", string(given.Type), given.LocalhostProfile}
-		if err := its.check(); err != nil {
+		seccomp := securityProfile{"seccomp_profile", string(given.Type), given.LocalhostProfile}
+		if err := seccomp.check(); err != nil {
 			return err
 		}
-		if its.local() && !filepath.IsLocal(*its.name) {
-			return call.Invalid("%s.localhostProfile %q is not a path below the kubelet's folder seccomp", its.key(), *its.name)
+		if seccomp.isLocalhost() && !filepath.IsLocal(*seccomp.name) {
+			return call.Invalid("%s.localhostProfile %q is not a path below the kubelet's folder seccomp", seccomp.key(), *seccomp.name)
 		}
-		if s.privileged() && its.confines() {
-			return its.ignored()
+		if s.privileged() && seccomp.confines() {
+			return seccomp.ineffectiveError()
 		}
 	}
 	if given := s.AppArmorProfile; given != nil {
-		its := profile{"apparmor_profile", string(given.Type), given.LocalhostProfile}
-		if err := its.check(); err != nil {
+		appArmor := securityProfile{"apparmor_profile", string(given.Type), given.LocalhostProfile}
+		if err := appArmor.check(); err != nil {
 			return err
 		}
-		if s.privileged() && its.confines() && !its.local() {
-			return its.ignored()
+		if s.privileged() && appArmor.confines() && !appArmor.isLocalhost() {
+			return appArmor.ineffectiveError()
 		}
 	}
 	return nil
@@ -52,17 +52,21 @@ func (s Security) check() error {
 
 func (s Security) privileged() bool { return s.Privileged == nil || *s.Privileged }
 
-// profile is of seccomp or of AppArmor: both have the same types, in the same words.
-type profile struct {
+// securityProfile is of seccomp or of AppArmor: both have the same types, in the same words.
+type securityProfile struct {
 	property, kind string
 	name           *string // of a Localhost profile
 }
 
-func (p profile) key() string    { return "cloud_properties.security." + p.property }
-func (p profile) local() bool    { return p.kind == string(corev1.SeccompProfileTypeLocalhost) }
-func (p profile) confines() bool { return p.kind != string(corev1.SeccompProfileTypeUnconfined) }
+func (p securityProfile) key() string { return "cloud_properties.security." + p.property }
+func (p securityProfile) isLocalhost() bool {
+	return p.kind == string(corev1.SeccompProfileTypeLocalhost)
+}
+func (p securityProfile) confines() bool {
+	return p.kind != string(corev1.SeccompProfileTypeUnconfined)
+}
 
-func (p profile) check() error {
+func (p securityProfile) check() error {
 	named := p.name != nil && *p.name != ""
 	switch corev1.SeccompProfileType(p.kind) {
 	case corev1.SeccompProfileTypeLocalhost:
@@ -79,13 +83,13 @@ func (p profile) check() error {
 	return nil
 }
 
-func (p profile) ignored() error {
+func (p securityProfile) ineffectiveError() error {
 	return call.Invalid("%s of type %s does nothing for a privileged machine: "+
 		"set cloud_properties.security.privileged to false, or leave it out", p.key(), p.kind)
 }
 
-// context is nil for a machine with the default privileges.
-func (s Security) context() *corev1.SecurityContext {
+// securityContext is nil for a machine with the default privileges.
+func (s Security) securityContext() *corev1.SecurityContext {
 	if s.Privileged == nil && s.Capabilities == nil && s.AppArmorProfile == nil && s.SeccompProfile == nil {
 		return nil
 	}

@@ -18,7 +18,7 @@ var _ = Describe("The profiles of a machine's security", func() {
 		func(security, context string) {
 			properties, err := parse(security)
 			Expect(err).NotTo(HaveOccurred())
-			raw, err := json.Marshal(properties.Security.context())
+			raw, err := json.Marshal(properties.Security.securityContext())
 			Expect(err).NotTo(HaveOccurred())
 			Expect(raw).To(MatchJSON(context))
 		},
@@ -36,11 +36,11 @@ var _ = Describe("The profiles of a machine's security", func() {
 	)
 
 	DescribeTable("are refused by name when they cannot be, or would do nothing",
-		func(security, says string) {
+		func(security, message string) {
 			_, err := parse(security)
 			Expect(err).To(MatchError(ContainSubstring("cloud_properties")))
-			Expect(err).To(MatchError(ContainSubstring(says)))
-			Expect(call.CPIError.In(err)).To(BeTrue())
+			Expect(err).To(MatchError(ContainSubstring(message)))
+			Expect(call.CPIError.Is(err)).To(BeTrue())
 		},
 		Entry("an unknown type", `{"privileged": false, "seccomp_profile": {"type": "Default"}}`,
 			`security.seccomp_profile.type "Default" is none of RuntimeDefault, Localhost, Unconfined`),

@@ -61,9 +61,9 @@ func (p *ServicePorts) UnmarshalJSON(raw []byte) error {
 	if err := json.Unmarshal(raw, &given); err != nil {
 		return fmt.Errorf("ports are a list: %w", err)
 	}
-	for _, each := range given {
+	for _, entry := range given {
 		var text string
-		if json.Unmarshal(each, &text) == nil {
+		if json.Unmarshal(entry, &text) == nil {
 			ports, err := portRange(text)
 			if err != nil {
 				return err
@@ -72,7 +72,7 @@ func (p *ServicePorts) UnmarshalJSON(raw []byte) error {
 			continue
 		}
 		var port ServicePort
-		if err := json.Unmarshal(each, &port); err != nil {
+		if err := json.Unmarshal(entry, &port); err != nil {
 			return err
 		}
 		*p = append(*p, port)
@@ -111,12 +111,12 @@ type ServicePort struct {
 	NodePort int32 `json:"node_port"`
 }
 
-// servicesOf returns all that the VM is behind: its services and its vip networks' addresses.
-func servicesOf(vm string, properties []Service, networks network.Networks) ([]manifest.Service, error) {
+// buildServices returns all that the VM is behind: its services and its vip networks' addresses.
+func buildServices(vmCID string, properties []Service, networks network.Networks) ([]manifest.Service, error) {
 	var services []manifest.Service
 	names := map[string]string{}
-	add := func(key string, wanted Service, fallback string) error {
-		service, err := wanted.build(key, fallback)
+	add := func(key string, desired Service, fallback string) error {
+		service, err := desired.build(key, fallback)
 		if err != nil {
 			return err
 		}
@@ -128,15 +128,15 @@ func servicesOf(vm string, properties []Service, networks network.Networks) ([]m
 		return nil
 	}
 	unnamed := 0
-	for i, wanted := range properties {
-		fallback := vm
-		if wanted.Name == "" {
+	for i, desired := range properties {
+		fallback := vmCID
+		if desired.Name == "" {
 			unnamed++
 			if unnamed > 1 {
-				fallback = fmt.Sprintf("%s-%d", vm, unnamed)
+				fallback = fmt.Sprintf("%s-%d", vmCID, unnamed)
 			}
 		}
-		if err := add(fmt.Sprintf("cloud_properties.services[%d]", i), wanted, fallback); err != nil {
+		if err := add(fmt.Sprintf("cloud_properties.services[%d]", i), desired, fallback); err != nil {
 			return nil, err
 		}
 	}
@@ -145,11 +145,11 @@ func servicesOf(vm string, properties []Service, networks network.Networks) ([]m
 			continue
 		}
 		key := fmt.Sprintf("networks.%s", name)
-		wanted, err := vipService(key, networks[name])
+		desired, err := buildVIPService(key, networks[name])
 		if err != nil {
 			return nil, err
 		}
-		if err := add(key+".cloud_properties", wanted, ""); err != nil {
+		if err := add(key+".cloud_properties", desired, ""); err != nil {
 			return nil, err
 		}
 	}
@@ -199,19 +199,19 @@ func (s Service) checkName(key string, built manifest.Service) error {
 }
 
 func (s Service) checkType(key string, built manifest.Service) error {
-	balanced := built.Type == corev1.ServiceTypeLoadBalancer
+	isLoadBalancer := built.Type == corev1.ServiceTypeLoadBalancer
 	switch {
-	case !balanced && built.Type != corev1.ServiceTypeClusterIP && built.Type != corev1.ServiceTypeNodePort:
+	case !isLoadBalancer && built.Type != corev1.ServiceTypeClusterIP && built.Type != corev1.ServiceTypeNodePort:
 		return call.Invalid("%s.type %q is none of ClusterIP, NodePort, LoadBalancer", key, s.Type)
 	case s.Headless && s.ClusterIP != "" && s.ClusterIP != corev1.ClusterIPNone:
 		return call.Invalid("%s.cluster_ip is an address, but %s.headless asks for none", key, key)
 	case built.ClusterIP == corev1.ClusterIPNone && built.Type != corev1.ServiceTypeClusterIP:
 		return call.Invalid("%s.headless does not go with type %s", key, built.Type)
-	case !balanced && s.LoadBalancerIP != "":
+	case !isLoadBalancer && s.LoadBalancerIP != "":
 		return call.Invalid("%s.load_balancer_ip needs type LoadBalancer", key)
-	case !balanced && s.LoadBalancerClass != "":
+	case !isLoadBalancer && s.LoadBalancerClass != "":
 		return call.Invalid("%s.load_balancer_class needs type LoadBalancer", key)
-	case !balanced && len(s.SourceRanges) > 0:
+	case !isLoadBalancer && len(s.SourceRanges) > 0:
 		return call.Invalid("%s.source_ranges needs type LoadBalancer", key)
 	}
 	if s.LoadBalancerClass != "" {
@@ -223,13 +223,13 @@ func (s Service) checkType(key string, built manifest.Service) error {
 }
 
 func (s Service) checkTraffic(key string, built manifest.Service) error {
-	outside := built.Type != corev1.ServiceTypeClusterIP || len(built.ExternalIPs) > 0
+	isExternal := built.Type != corev1.ServiceTypeClusterIP || len(built.ExternalIPs) > 0
 	policies := []corev1.ServiceExternalTrafficPolicy{"", corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal}
 	affinities := []corev1.ServiceAffinity{"", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}
 	switch {
 	case !slices.Contains(policies, s.ExternalTrafficPolicy):
 		return call.Invalid("%s.external_traffic_policy %q is none of Cluster, Local", key, s.ExternalTrafficPolicy)
-	case s.ExternalTrafficPolicy != "" && !outside:
+	case s.ExternalTrafficPolicy != "" && !isExternal:
 		return call.Invalid("%s.external_traffic_policy needs type NodePort or LoadBalancer, or external_ips: "+
 			"nothing else lets traffic in from outside of the cluster", key)
 	case !slices.Contains(affinities, s.SessionAffinity):
@@ -252,9 +252,9 @@ func (s Service) checkAddresses(key string, built manifest.Service) error {
 			return call.Invalid("%s.external_ips[%d] %q is not an IP address", key, i, address)
 		}
 	}
-	for i, network := range built.SourceRanges {
-		if _, err := netip.ParsePrefix(network); err != nil {
-			return call.Invalid("%s.source_ranges[%d] %q is not a network like 10.0.0.0/8", key, i, network)
+	for i, sourceRange := range built.SourceRanges {
+		if _, err := netip.ParsePrefix(sourceRange); err != nil {
+			return call.Invalid("%s.source_ranges[%d] %q is not a network like 10.0.0.0/8", key, i, sourceRange)
 		}
 	}
 	return nil
@@ -268,8 +268,8 @@ func (s Service) ports(key string, built manifest.Service) ([]corev1.ServicePort
 			"only a headless one can do without", key)
 	}
 	var ports []corev1.ServicePort
-	for i, wanted := range s.Ports {
-		port, err := wanted.build(fmt.Sprintf("%s.ports[%d]", key, i), built.Type)
+	for i, desired := range s.Ports {
+		port, err := desired.build(fmt.Sprintf("%s.ports[%d]", key, i), built.Type)
 		if err != nil {
 			return nil, err
 		}

@@ -28,27 +28,27 @@ type vipProperties struct {
 }
 
 // annotations returns the annotations with the address in its place, and whether one of them asks for it.
-func (p vipProperties) annotations(key, address string) (annotations map[string]string, asking bool, err error) {
+func (p vipProperties) annotations(key, address string) (annotations map[string]string, requested bool, err error) {
 	annotations = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(p.Annotations)) {
 		value := p.Annotations[name]
-		if annotations[name], err = network.AddressText(value, []string{address}); err != nil {
+		if annotations[name], err = network.RenderAddressTemplate(value, []string{address}); err != nil {
 			return nil, false, call.Invalid("%s.annotations.%s: %w", key, name, err)
 		}
-		asking = asking || annotations[name] != value
+		requested = requested || annotations[name] != value
 	}
-	return annotations, asking, nil
+	return annotations, requested, nil
 }
 
-// vipService is the vip network's address as a Service. It is named after the address, so that the
+// buildVIPService is the vip network's address as a Service. It is named after the address, so that the
 // address follows from one VM to the next.
-func vipService(key string, n network.Network) (Service, error) {
+func buildVIPService(key string, n network.Network) (Service, error) {
 	address, err := netip.ParseAddr(n.IP)
 	if err != nil {
 		return Service{}, call.Invalid("%s.ip %q is not an IP address; a vip network needs one", key, n.IP)
 	}
 	var properties vipProperties
-	if err := call.DecodeStrict(key+".cloud_properties", n.CloudProperties.Sent(), &properties); err != nil {
+	if err := call.DecodeStrict(key+".cloud_properties", n.CloudProperties.Raw(), &properties); err != nil {
 		return Service{}, call.Invalid("%w", err)
 	}
 	service := Service{
@@ -56,15 +56,15 @@ func vipService(key string, n network.Network) (Service, error) {
 		Type: properties.ServiceType, Ports: properties.Ports, LoadBalancerClass: properties.LoadBalancerClass,
 		ExternalTrafficPolicy: properties.ExternalTrafficPolicy, SessionAffinity: properties.SessionAffinity,
 	}
-	var asking bool
-	if service.Annotations, asking, err = properties.annotations(key+".cloud_properties", address.String()); err != nil {
+	var requested bool
+	if service.Annotations, requested, err = properties.annotations(key+".cloud_properties", address.String()); err != nil {
 		return Service{}, err
 	}
 	switch properties.ServiceType {
 	case "", corev1.ServiceTypeClusterIP:
 		service.ExternalIPs = []string{address.String()}
 	case corev1.ServiceTypeLoadBalancer:
-		if !asking {
+		if !requested {
 			service.LoadBalancerIP = address.String()
 		}
 	default:

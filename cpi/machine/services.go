@@ -12,44 +12,44 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// bringServices puts the machine behind its Services. Its Pod has their labels already; what is left
+// ensureServices puts the machine behind its Services. Its Pod has their labels already; what is left
 // is that they are there, have its ports, and stay as long as it does.
-func (s *Session) bringServices(services []manifest.Service, pod *corev1.Pod) error {
+func (s *Session) ensureServices(services []manifest.Service, pod *corev1.Pod) error {
 	for _, service := range services {
-		if err := s.bringService(service, pod); err != nil {
+		if err := s.ensureService(service, pod); err != nil {
 			return fmt.Errorf("service %s: %w", service.Name, err)
 		}
 	}
 	return nil
 }
 
-// bringService makes the Service, or joins the one that another machine or an earlier try left. A
+// ensureService makes the Service, or joins the one that another machine or an earlier try left. A
 // Service with a fixed name is looked for first, since it is mostly there; one that is named after the
 // machine is mostly not.
-func (s *Session) bringService(service manifest.Service, pod *corev1.Pod) error {
-	wanted := service.Object(pod, s.Director)
+func (s *Session) ensureService(service manifest.Service, pod *corev1.Pod) error {
+	desired := service.Object(pod, s.Director)
 	if !service.Fixed {
-		if _, err := s.Services.Create(s.Ctx, wanted); !errors.Is(err, kube.ErrExists) {
+		if _, err := s.Services.Create(s.Ctx, desired); !errors.Is(err, kube.ErrExists) {
 			return err
 		}
 	}
-	return s.Services.Converge(s.Ctx, service.Name, func(left *corev1.Service, exists bool) (kube.Plan[*corev1.Service], error) {
+	return s.Services.CreateOrPatch(s.Ctx, service.Name, func(existing *corev1.Service, exists bool) (kube.Plan[*corev1.Service], error) {
 		if !exists {
-			return kube.Plan[*corev1.Service]{Create: wanted}, nil
+			return kube.Plan[*corev1.Service]{Create: desired}, nil
 		}
-		if err := s.checkOurs("Service", left); err != nil {
+		if err := s.checkDirector("Service", existing); err != nil {
 			return kube.Plan[*corev1.Service]{}, err
 		}
-		patch, err := service.TakeOver(left, pod, s.Director)
+		patch, err := service.JoinPatch(existing, pod, s.Director)
 		return kube.Plan[*corev1.Service]{Patch: patch}, err
 	})
 }
 
-// checkOurs refuses to change what another director, or someone else altogether, has made.
-func (s *Session) checkOurs(kind string, left metav1.Object) error {
-	if manifest.Belongs(left, s.Director) {
+// checkDirector refuses to change what another director, or someone else altogether, has made.
+func (s *Session) checkDirector(kind string, existing metav1.Object) error {
+	if manifest.BelongsTo(existing, s.Director) {
 		return nil
 	}
 	return call.VMCreationFailed.Errorf("there is a %s %s already that is not this director's: choose another name, or delete it",
-		kind, left.GetName())
+		kind, existing.GetName())
 }

@@ -19,7 +19,7 @@ var _ = Describe("A VM's Services", func() {
 		Expect(err).NotTo(HaveOccurred())
 		var given network.Networks
 		Expect(json.Unmarshal([]byte(networks), &given)).To(Succeed())
-		services, err := servicesOf("agent-a", parsed.Services, given)
+		services, err := buildServices("agent-a", parsed.Services, given)
 		Expect(err).NotTo(HaveOccurred())
 		return services
 	}
@@ -48,9 +48,9 @@ var _ = Describe("A VM's Services", func() {
 			port("tcp-1026", 1026, 1026, corev1.ProtocolTCP), port("tcp-80", 80, 80, corev1.ProtocolTCP)))
 	})
 
-	DescribeTable("have no ports that are none", func(ports, says string) {
+	DescribeTable("have no ports that are none", func(ports, message string) {
 		_, err := parseProperties(json.RawMessage(`{"services":[{"ports":[` + ports + `]}]}`))
-		Expect(err).To(MatchError(ContainSubstring(says)))
+		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
 		Entry("a name", `"http"`, `"http" is neither a port, a range like "1024-1033", nor a hash`),
 		Entry("a range backwards", `"9-8"`, "nor a hash"),
@@ -74,7 +74,7 @@ var _ = Describe("A vip network's load balancer", func() {
 	build := func(properties string) (manifest.Service, error) {
 		var given network.Networks
 		Expect(json.Unmarshal([]byte(`{"v":{"type":"vip","ip":"192.0.2.7","cloud_properties":`+properties+`}}`), &given)).To(Succeed())
-		services, err := servicesOf("agent-a", nil, given)
+		services, err := buildServices("agent-a", nil, given)
 		if err != nil {
 			return manifest.Service{}, err
 		}
@@ -100,7 +100,7 @@ var _ = Describe("A vip network's load balancer", func() {
 var _ = Describe("An instance group's name", func() {
 	DescribeTable("is read from the VM's environment",
 		func(env, name string) {
-			Expect(groupOf(json.RawMessage(env))).To(Equal(name))
+			Expect(instanceGroupOf(json.RawMessage(env))).To(Equal(name))
 		},
 		Entry("given", `{"bosh":{"group":"d-cf-web","groups":["d"]}}`, "d-cf-web"),
 		Entry("of an empty environment", `{}`, ""),

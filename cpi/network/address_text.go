@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// AddressText is the value of an annotation with these addresses in the place of its actions.
+// RenderAddressTemplate is the value of an annotation with these addresses in the place of its actions.
 //
 // The syntax is that of Go's text/template, which would do more. But it calls methods by name, so that
 // the linker has to keep every exported method of every type for it: a fifth of the program, and 2 MiB
 // of the memory of every call.
-func AddressText(value string, addresses []string) (string, error) {
+func RenderAddressTemplate(value string, addresses []string) (string, error) {
 	var text strings.Builder
 	for {
 		before, rest, more := strings.Cut(value, "{{")
@@ -24,16 +24,16 @@ func AddressText(value string, addresses []string) (string, error) {
 		if !closed {
 			return "", fmt.Errorf("{{%s has no }}", action)
 		}
-		done, err := act(strings.TrimSpace(action), addresses)
+		rendered, err := renderAction(strings.TrimSpace(action), addresses)
 		if err != nil {
 			return "", fmt.Errorf("{{%s}}: %w", action, err)
 		}
-		text.WriteString(done)
+		text.WriteString(rendered)
 		value = rest
 	}
 }
 
-func act(action string, addresses []string) (string, error) {
+func renderAction(action string, addresses []string) (string, error) {
 	name, argument, _ := strings.Cut(action, " .IPs")
 	argument = strings.TrimSpace(argument)
 	switch {

@@ -14,11 +14,11 @@ import (
 
 // Annotate returns the Pod's annotations with those that ask for the networks' addresses.
 func (ns Networks) Annotate(options Options, own map[string]string) (map[string]string, error) {
-	asked, err := options.Annotations(ns.Static())
+	requested, err := options.Annotations(ns.StaticAddresses())
 	if err != nil {
 		return nil, err
 	}
-	nics, err := ns.nics()
+	nics, err := ns.nicAnnotations()
 	if err != nil {
 		return nil, err
 	}
@@ -27,18 +27,18 @@ func (ns Networks) Annotate(options Options, own map[string]string) (map[string]
 			"give every attachment as a network", annotationNICs)
 	}
 	annotations := map[string]string{}
-	for _, each := range []map[string]string{own, asked, nics} {
+	for _, each := range []map[string]string{own, requested, nics} {
 		maps.Copy(annotations, each)
 	}
 	return annotations, nil
 }
 
-// ErrAddress means that the Pod is up without an address that BOSH chose.
-var ErrAddress = errors.New("the machine does not have the address that BOSH chose")
+// ErrAddressMismatch means that the Pod is up without an address that BOSH chose.
+var ErrAddressMismatch = errors.New("the machine does not have the address that BOSH chose")
 
-// Static returns the static addresses of the Pod's own interface, IPv4 first. Only the type decides: the director sends
+// StaticAddresses returns the static addresses of the Pod's own interface, IPv4 first. Only the type decides: the director sends
 // dynamic networks with an address that a former VM had.
-func (ns Networks) Static() []string {
+func (ns Networks) StaticAddresses() []string {
 	var found []netip.Addr
 	for _, network := range ns {
 		if network.manual() && !network.isNIC() {
@@ -47,11 +47,11 @@ func (ns Networks) Static() []string {
 			}
 		}
 	}
-	return inOrder(found)
+	return sortAddresses(found)
 }
 
-// inOrder returns the addresses as text, IPv4 first.
-func inOrder(addresses []netip.Addr) []string {
+// sortAddresses returns the addresses as text, IPv4 first.
+func sortAddresses(addresses []netip.Addr) []string {
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	texts := make([]string, 0, len(addresses))
 	for _, address := range addresses {
@@ -62,11 +62,11 @@ func inOrder(addresses []netip.Addr) []string {
 
 // Verify compares the addresses that BOSH chose with those that the Pod has.
 func (ns Networks) Verify(pod *corev1.Pod) error {
-	var has []string
+	var actual []string
 	for _, ip := range pod.Status.PodIPs {
-		has = append(has, ip.IP)
+		actual = append(actual, ip.IP)
 	}
-	got := strings.Join(has, ", ")
+	got := strings.Join(actual, ", ")
 	if got == "" {
 		got = "no address"
 	}
@@ -81,41 +81,41 @@ func (ns Networks) Verify(pod *corev1.Pod) error {
 			}
 			continue
 		}
-		wanted, err := netip.ParseAddr(network.IP)
+		desired, err := netip.ParseAddr(network.IP)
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(has, wanted.String()) {
+		if !slices.Contains(actual, desired.String()) {
 			return call.VMCreationFailed.Errorf("%w: network %s wants the address %s, but the Pod got %s: "+
 				"the cluster's network plugin does not honor the annotations of network.address_annotations, "+
-				"or its IP pools do not hold that address", ErrAddress, name, network.IP, got)
+				"or its IP pools do not hold that address", ErrAddressMismatch, name, network.IP, got)
 		}
 	}
 	return nil
 }
 
-// Asked names the networks whose addresses BOSH chose.
-func (ns Networks) Asked() string {
-	var asked []string
+// DescribeStaticAddresses names the networks whose addresses BOSH chose.
+func (ns Networks) DescribeStaticAddresses() string {
+	var requested []string
 	for _, name := range ns.Names() {
 		if network := ns[name]; network.manual() {
-			asked = append(asked, network.IP+" (network "+name+")")
+			requested = append(requested, network.IP+" (network "+name+")")
 		}
 	}
-	return strings.Join(asked, ", ")
+	return strings.Join(requested, ", ")
 }
 
-// Keeps reports whether the address that a dynamic network gave the Pod can be asked for again. It cannot where the Pod
+// KeepsDynamicAddress reports whether the address that a dynamic network gave the Pod can be asked for again. It cannot where the Pod
 // has another network of its own than the cluster's: the annotations are for that one's plugin, which would not have
 // the address.
-func (o Options) Keeps(networks Networks, pod *corev1.Pod) bool {
+func (o Options) KeepsDynamicAddress(networks Networks, pod *corev1.Pod) bool {
 	_, other := pod.Annotations[annotationDefaultNetwork]
 	asks := slices.ContainsFunc(o.AddressAnnotations, func(a AddressAnnotation) bool { return a.Name == annotationDefaultNetwork })
-	return o.KeepDynamicAddresses && networks.Dynamic() && (!other || asks)
+	return o.KeepDynamicAddresses && networks.HasDynamicAddress() && (!other || asks)
 }
 
-// Dynamic reports whether the Pod's own address is one that the cluster chose.
-func (ns Networks) Dynamic() bool {
+// HasDynamicAddress reports whether the Pod's own address is one that the cluster chose.
+func (ns Networks) HasDynamicAddress() bool {
 	some := false
 	for _, network := range ns {
 		if network.isNIC() {
@@ -129,13 +129,13 @@ func (ns Networks) Dynamic() bool {
 	return some
 }
 
-// OfPod are the Pod's own addresses, IPv4 first.
-func OfPod(pod *corev1.Pod) []string {
+// PodAddresses are the Pod's own addresses, IPv4 first.
+func PodAddresses(pod *corev1.Pod) []string {
 	var found []netip.Addr
 	for _, ip := range pod.Status.PodIPs {
 		if address, err := netip.ParseAddr(ip.IP); err == nil {
 			found = append(found, address)
 		}
 	}
-	return inOrder(found)
+	return sortAddresses(found)
 }

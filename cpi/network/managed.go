@@ -35,8 +35,8 @@ type Subnet struct {
 
 // subnetProperties are read leniently: the director merges those of the subnet's AZs into them.
 type subnetProperties struct {
-	Calico string              `json:"calico"`
-	IPPool manifest.PoolWishes `json:"ip_pool"`
+	Calico string                  `json:"calico"`
+	IPPool manifest.IPPoolSettings `json:"ip_pool"`
 }
 
 // subnetAddresses is the second part of create_network's answer.
@@ -48,8 +48,8 @@ type subnetAddresses struct {
 
 // Create keeps the subnet's range for BOSH. It returns the network's CID, its addresses, and the
 // cloud_properties that the VMs on it get.
-func (s *Session) Create(wanted Subnet) ([]any, error) {
-	properties, network, err := wanted.parse()
+func (s *Session) Create(subnet Subnet) ([]any, error) {
+	properties, network, err := subnet.parse()
 	if err != nil {
 		return nil, err
 	}
@@ -65,11 +65,11 @@ func (s *Session) Create(wanted Subnet) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := subnetAddresses{Range: network.String(), Gateway: wanted.Gateway, Reserved: []string{}}
+	answer := subnetAddresses{Range: network.String(), Gateway: subnet.Gateway, Reserved: []string{}}
 	if answer.Gateway == "" {
 		answer.Gateway = network.Addr().Next().String()
 	}
-	return []any{cid, answer, wanted.CloudProperties}, nil
+	return []any{cid, answer, subnet.CloudProperties}, nil
 }
 
 // parse checks the request before anything is sent.
@@ -107,28 +107,28 @@ func (s Subnet) parse() (subnetProperties, netip.Prefix, error) {
 
 // createPool makes a pool that no node matches: Calico gives addresses of it only to Pods that ask.
 // Two pools must never share addresses, which Calico checks only in its own API server.
-func (s *Session) createPool(network netip.Prefix, wishes manifest.PoolWishes) (string, error) {
+func (s *Session) createPool(network netip.Prefix, settings manifest.IPPoolSettings) (string, error) {
 	pools, err := s.IPPools()
 	if err != nil {
 		return "", err
 	}
-	present, err := pools.List(s.Ctx, kube.Selection{})
+	existing, err := pools.List(s.Ctx, kube.Selection{})
 	if err != nil {
 		return "", err
 	}
-	wanted := manifest.IPPool(network, s.Director, wishes)
-	for _, pool := range present.Items {
+	desired := manifest.IPPool(network, s.Director, settings)
+	for _, pool := range existing.Items {
 		other, err := netip.ParsePrefix(pool.Spec.CIDR)
-		if err == nil && other.Overlaps(network) && pool.Name != wanted.Name {
+		if err == nil && other.Overlaps(network) && pool.Name != desired.Name {
 			return "", call.Invalid("range %s overlaps %s of Calico's IPPool %s: "+
 				"choose another range, or reserve it there with calico: ip_reservation",
 				network, pool.Spec.CIDR, pool.Name)
 		}
 	}
-	_, _, err = pools.Bring(s.Ctx, wanted, func(left *extension.IPPool) (bool, error) {
-		return true, s.same(left, left.Spec, wanted.Spec)
+	_, _, err = pools.Ensure(s.Ctx, desired, func(existingPool *extension.IPPool) (bool, error) {
+		return true, s.checkExisting(existingPool, existingPool.Spec, desired.Spec)
 	})
-	return wanted.Name, err
+	return desired.Name, err
 }
 
 // createReservation keeps the range, which is part of a pool, from automatic assignment.
@@ -137,20 +137,20 @@ func (s *Session) createReservation(network netip.Prefix) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	wanted := manifest.IPReservation(network, s.Director)
-	_, _, err = reservations.Bring(s.Ctx, wanted, func(left *extension.IPReservation) (bool, error) {
-		return true, s.same(left, left.Spec, wanted.Spec)
+	desired := manifest.IPReservation(network, s.Director)
+	_, _, err = reservations.Ensure(s.Ctx, desired, func(existing *extension.IPReservation) (bool, error) {
+		return true, s.checkExisting(existing, existing.Spec, desired.Spec)
 	})
-	return wanted.Name, err
+	return desired.Name, err
 }
 
-// same tells what an earlier try of the same director left from anybody else's.
-func (s *Session) same(there metav1.Object, spec, wantedSpec any) error {
-	if !manifest.Belongs(there, s.Director) {
-		return call.Invalid("%s is there already, and is not this director's: another network has this range", there.GetName())
+// checkExisting tells what an earlier try of the same director left from anybody else's.
+func (s *Session) checkExisting(existing metav1.Object, spec, desiredSpec any) error {
+	if !manifest.BelongsTo(existing, s.Director) {
+		return call.Invalid("%s is there already, and is not this director's: another network has this range", existing.GetName())
 	}
-	if !reflect.DeepEqual(spec, wantedSpec) {
-		return call.Invalid("%s is there already, with other properties: delete that network first", there.GetName())
+	if !reflect.DeepEqual(spec, desiredSpec) {
+		return call.Invalid("%s is there already, with other properties: delete that network first", existing.GetName())
 	}
 	return nil
 }
@@ -164,31 +164,31 @@ func (s *Session) Delete(cid string) error {
 		if err != nil {
 			return err
 		}
-		return remove(s, pools, cid)
+		return deleteOwned(s, pools, cid)
 	case manifest.IsIPReservation(cid):
 		reservations, err := s.IPReservations()
 		if err != nil {
 			return err
 		}
-		return remove(s, reservations, cid)
+		return deleteOwned(s, reservations, cid)
 	}
-	return notFound(cid)
+	return notFoundError(cid)
 }
 
-func notFound(cid string) *call.Error {
+func notFoundError(cid string) *call.Error {
 	return call.NetworkNotFound.Errorf("network %s not found: there is no IPPool or IPReservation of that name that create_network made", cid)
 }
 
-// remove deletes only what create_network made.
-func remove[T call.Object, L runtime.Object](s *Session, among *kube.Resource[T, L], cid string) error {
-	found, err := among.Get(s.Ctx, cid)
+// deleteOwned deletes only what create_network made.
+func deleteOwned[T call.Object, L runtime.Object](s *Session, resource *kube.Resource[T, L], cid string) error {
+	found, err := resource.Get(s.Ctx, cid)
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
-		return notFound(cid)
+		return notFoundError(cid)
 	case err != nil:
 		return err
-	case !manifest.Belongs(found, s.Director):
-		return notFound(cid)
+	case !manifest.BelongsTo(found, s.Director):
+		return notFoundError(cid)
 	}
-	return among.Delete(s.Ctx, found)
+	return resource.Delete(s.Ctx, found)
 }

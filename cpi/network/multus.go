@@ -25,8 +25,8 @@ const (
 	annotationStatus = "k8s.v1.cni.cncf.io/network-status"
 )
 
-// wantedNIC is one element of annotationNICs.
-type wantedNIC struct {
+// nicRequest is one element of annotationNICs.
+type nicRequest struct {
 	Name      string   `json:"name"`
 	Namespace string   `json:"namespace,omitempty"`
 	IPs       []string `json:"ips,omitempty"`
@@ -41,8 +41,8 @@ type networkStatus struct {
 // isNIC reports whether the network is an interface beside the Pod's own.
 func (n Network) isNIC() bool { return n.CloudProperties.NetworkAttachment != "" }
 
-// nic splits the reference; the namespace is empty when it is the Pod's.
-func (n Network) nic() (namespace, name string) {
+// splitAttachment splits the reference; the namespace is empty when it is the Pod's.
+func (n Network) splitAttachment() (namespace, name string) {
 	namespace, name, found := strings.Cut(n.CloudProperties.NetworkAttachment, "/")
 	if !found {
 		return "", namespace
@@ -57,7 +57,7 @@ func (n Network) validateNIC(network string) error {
 	if n.Type == VIP {
 		return call.NotSupported.Errorf("networks.%s: a vip network cannot be a network_attachment", network)
 	}
-	namespace, name := n.nic()
+	namespace, name := n.splitAttachment()
 	qualified := strings.Contains(n.CloudProperties.NetworkAttachment, "/")
 	if len(validation.IsDNS1123Subdomain(name)) > 0 || qualified && len(validation.IsDNS1123Label(namespace)) > 0 {
 		return call.Invalid("networks.%s.cloud_properties.network_attachment %q is neither a NetworkAttachmentDefinition's name "+
@@ -66,38 +66,38 @@ func (n Network) validateNIC(network string) error {
 	return nil
 }
 
-// nics returns the annotation that asks for the networks with a network_attachment, in the
+// nicAnnotations returns the annotation that asks for the networks with a network_attachment, in the
 // order of their names: so the interfaces of equal machines are equal.
-func (ns Networks) nics() (map[string]string, error) {
-	var wanted []wantedNIC
+func (ns Networks) nicAnnotations() (map[string]string, error) {
+	var requests []nicRequest
 	for _, name := range ns.Names() {
 		network := ns[name]
 		if !network.isNIC() {
 			continue
 		}
-		var each wantedNIC
-		each.Namespace, each.Name = network.nic()
+		var request nicRequest
+		request.Namespace, request.Name = network.splitAttachment()
 		if network.manual() {
-			each.IPs = []string{network.withPrefixLength()}
+			request.IPs = []string{network.withPrefixLength()}
 		}
-		wanted = append(wanted, each)
+		requests = append(requests, request)
 	}
-	if len(wanted) == 0 {
+	if len(requests) == 0 {
 		return nil, nil
 	}
-	raw, err := json.Marshal(wanted)
+	raw, err := json.Marshal(requests)
 	return map[string]string{annotationNICs: string(raw)}, err
 }
 
-// AttachmentsOf returns the NetworkAttachmentDefinitions that the Pod asks for, as namespace/name.
-func AttachmentsOf(pod *corev1.Pod) []string {
-	var wanted []wantedNIC
-	if json.Unmarshal([]byte(pod.Annotations[annotationNICs]), &wanted) != nil {
+// NetworkAttachmentsOf returns the NetworkAttachmentDefinitions that the Pod asks for, as namespace/name.
+func NetworkAttachmentsOf(pod *corev1.Pod) []string {
+	var requests []nicRequest
+	if json.Unmarshal([]byte(pod.Annotations[annotationNICs]), &requests) != nil {
 		return nil // the operator's own, in the other form that Multus knows
 	}
-	attachments := make([]string, 0, len(wanted))
-	for _, each := range wanted {
-		attachments = append(attachments, cmp.Or(each.Namespace, pod.Namespace)+"/"+each.Name)
+	attachments := make([]string, 0, len(requests))
+	for _, request := range requests {
+		attachments = append(attachments, cmp.Or(request.Namespace, pod.Namespace)+"/"+request.Name)
 	}
 	return attachments
 }
@@ -119,33 +119,33 @@ func (n Network) withPrefixLength() string {
 
 // verifyNIC compares the address that BOSH chose with those that Multus reports of the attachment.
 func (n Network) verifyNIC(network string, pod *corev1.Pod) error {
-	wanted, err := netip.ParseAddr(n.IP)
+	desired, err := netip.ParseAddr(n.IP)
 	if err != nil {
 		return err
 	}
-	reported, there := pod.Annotations[annotationStatus]
-	if !there {
+	reported, ok := pod.Annotations[annotationStatus]
+	if !ok {
 		return call.VMCreationFailed.Errorf("%w: network %s wants the attachment %s, but the Pod has no annotation %s: "+
 			"the cluster has no Multus, or it attaches nothing in this namespace",
-			ErrAddress, network, n.CloudProperties.NetworkAttachment, annotationStatus)
+			ErrAddressMismatch, network, n.CloudProperties.NetworkAttachment, annotationStatus)
 	}
 	var statuses []networkStatus
 	if err := json.Unmarshal([]byte(reported), &statuses); err != nil {
 		return call.VMCreationFailed.Errorf("network %s: the Pod's annotation %s is not as Multus writes it: %w", network, annotationStatus, err)
 	}
-	namespace, name := n.nic()
+	namespace, name := n.splitAttachment()
 	full := cmp.Or(namespace, pod.Namespace) + "/" + name
-	var has []string
+	var actual []string
 	for _, status := range statuses {
 		if status.Name == full || namespace == "" && status.Name == name {
-			has = append(has, status.IPs...)
+			actual = append(actual, status.IPs...)
 		}
 	}
-	if slices.Contains(has, wanted.String()) {
+	if slices.Contains(actual, desired.String()) {
 		return nil
 	}
-	got := cmp.Or(strings.Join(has, ", "), "no address")
+	got := cmp.Or(strings.Join(actual, ", "), "no address")
 	return call.VMCreationFailed.Errorf("%w: network %s wants the address %s of the attachment %s, but the Pod got %s: "+
 		"the attachment's plugin has to declare the capability ips, and its address manager to take addresses from it",
-		ErrAddress, network, n.IP, full, got)
+		ErrAddressMismatch, network, n.IP, full, got)
 }

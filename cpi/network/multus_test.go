@@ -11,10 +11,10 @@ import (
 )
 
 var _ = Describe("Networks with a network_attachment", func() {
-	DescribeTable("are refused when nothing can be meant by them", func(networks string, kind call.Kind, says string) {
-		_, _, _, err := networked(DefaultOptions(), []byte(networks))
-		Expect(err).To(MatchError(ContainSubstring(says)))
-		Expect(kind.In(err)).To(BeTrue(), err.Error())
+	DescribeTable("are refused when nothing can be meant by them", func(networks string, kind call.ErrorKind, message string) {
+		_, _, _, err := renderNetworks(DefaultOptions(), []byte(networks))
+		Expect(err).To(MatchError(ContainSubstring(message)))
+		Expect(kind.Is(err)).To(BeTrue(), err.Error())
 	},
 		Entry("a name that is none", `{"a":{"type":"dynamic","cloud_properties":{"network_attachment":"A b"}}}`, call.CPIError, "networks.a.cloud_properties.network_attachment"),
 		Entry("no namespace before the slash", `{"a":{"type":"dynamic","cloud_properties":{"network_attachment":"/a"}}}`, call.CPIError, `"/a"`),
@@ -30,11 +30,11 @@ var _ = Describe("Networks with a network_attachment", func() {
 		Expect(err).To(MatchError(ContainSubstring("exclude each other")))
 	})
 
-	DescribeTable("are those that their Pod asks for", func(annotation string, wanted ...string) {
+	DescribeTable("are those that their Pod asks for", func(annotation string, expected ...string) {
 		pod := &corev1.Pod{}
 		pod.Namespace = "bosh"
 		pod.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": annotation}
-		Expect(AttachmentsOf(pod)).To(HaveExactElements(wanted))
+		Expect(NetworkAttachmentsOf(pod)).To(HaveExactElements(expected))
 	},
 		Entry("by name, or by namespace and name", `[{"name":"lab","ips":["10.9.0.50/24"]},{"name":"storage","namespace":"infra"}]`, "bosh/lab", "infra/storage"),
 		Entry("but for what the operator asks for in another form", "lab,infra/storage"),
@@ -45,7 +45,7 @@ var _ = Describe("Networks with a network_attachment", func() {
 		{"name":"bosh/lab","interface":"net1","ips":["10.9.0.50"],"mac":"02:00:00:00:00:01","dns":{}},
 		{"name":"infra/lab","interface":"net2","ips":["10.9.0.51","fd00:9::51"],"dns":{}}]`
 
-	DescribeTable("are verified by what Multus reports", func(attachment, ip, annotation string, says ...string) {
+	DescribeTable("are verified by what Multus reports", func(attachment, ip, annotation string, messages ...string) {
 		raw, err := json.Marshal(map[string]any{"a": map[string]any{"type": "manual", "ip": ip, "cloud_properties": map[string]any{"network_attachment": attachment}}})
 		Expect(err).NotTo(HaveOccurred())
 		var networks Networks
@@ -56,7 +56,7 @@ var _ = Describe("Networks with a network_attachment", func() {
 		if annotation != "" {
 			pod.Annotations = map[string]string{"k8s.v1.cni.cncf.io/network-status": annotation}
 		}
-		expectVerified(networks.Verify(pod), says)
+		expectVerification(networks.Verify(pod), messages)
 	},
 		Entry("the Pod's own namespace", "lab", "10.9.0.50", status),
 		Entry("another namespace", "infra/lab", "10.9.0.51", status),

@@ -38,7 +38,7 @@ type Network struct {
 
 	CloudProperties Properties `json:"cloud_properties"`
 
-	sent json.RawMessage
+	raw json.RawMessage
 }
 
 // Properties are a network's cloud_properties. They are read leniently, since directors send
@@ -47,11 +47,11 @@ type Properties struct {
 	// NetworkAttachment names a NetworkAttachmentDefinition of Multus: name, or namespace/name.
 	NetworkAttachment string `json:"network_attachment"`
 
-	sent json.RawMessage
+	raw json.RawMessage
 }
 
-// Sent returns the properties as they came, for types of networks with further ones.
-func (p Properties) Sent() json.RawMessage { return p.sent }
+// Raw returns the properties as they came, for types of networks with further ones.
+func (p Properties) Raw() json.RawMessage { return p.raw }
 
 // UnmarshalJSON keeps the original beside the fields.
 func (p *Properties) UnmarshalJSON(raw []byte) error {
@@ -59,7 +59,7 @@ func (p *Properties) UnmarshalJSON(raw []byte) error {
 	if err := json.Unmarshal(raw, (*fields)(p)); err != nil {
 		return err
 	}
-	p.sent = slices.Clone(raw)
+	p.raw = slices.Clone(raw)
 	return nil
 }
 
@@ -69,12 +69,12 @@ func (n *Network) UnmarshalJSON(raw []byte) error {
 	if err := json.Unmarshal(raw, (*fields)(n)); err != nil {
 		return err
 	}
-	n.sent = slices.Clone(raw)
+	n.raw = slices.Clone(raw)
 	return nil
 }
 
 // MarshalJSON returns what was sent.
-func (n Network) MarshalJSON() ([]byte, error) { return n.sent, nil }
+func (n Network) MarshalJSON() ([]byte, error) { return n.raw, nil }
 
 func (n Network) manual() bool { return n.Type == Manual || n.Type == "" }
 

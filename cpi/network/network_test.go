@@ -29,8 +29,8 @@ type networkCase struct {
 	Agent       json.RawMessage
 }
 
-// networked is what a request with these networks makes.
-func networked(options Options, raw []byte) (annotations map[string]string, agent, answer []byte, err error) {
+// renderNetworks is what a request with these networks makes.
+func renderNetworks(options Options, raw []byte) (annotations map[string]string, agent, answer []byte, err error) {
 	GinkgoHelper()
 	var networks Networks
 	Expect(json.Unmarshal(raw, &networks)).To(Succeed())
@@ -40,7 +40,7 @@ func networked(options Options, raw []byte) (annotations map[string]string, agen
 	if annotations, err = networks.Annotate(options, nil); err != nil {
 		return nil, nil, nil, err
 	}
-	settings, err := agentsettings.Options{}.JSON(agentsettings.Machine{Networks: networks.ForAgent()})
+	settings, err := agentsettings.Options{}.SettingsJSON(agentsettings.VM{Networks: networks.ForAgent()})
 	Expect(err).NotTo(HaveOccurred())
 	var written struct{ Networks json.RawMessage }
 	Expect(json.Unmarshal(settings, &written)).To(Succeed())
@@ -48,18 +48,18 @@ func networked(options Options, raw []byte) (annotations map[string]string, agen
 	return annotations, written.Networks, answer, err
 }
 
-// expectVerified expects that the addresses of a Pod are right, or, where there are words, a failed VM and
+// expectVerification expects that the addresses of a Pod are right, or, where there are words, a failed VM and
 // them in the error.
-func expectVerified(err error, says []string) {
+func expectVerification(err error, messages []string) {
 	GinkgoHelper()
-	if len(says) == 0 {
+	if len(messages) == 0 {
 		Expect(err).NotTo(HaveOccurred())
 		return
 	}
-	for _, each := range says {
-		Expect(err).To(MatchError(ContainSubstring(each)))
+	for _, message := range messages {
+		Expect(err).To(MatchError(ContainSubstring(message)))
 	}
-	Expect(call.VMCreationFailed.In(err)).To(BeTrue())
+	Expect(call.VMCreationFailed.Is(err)).To(BeTrue())
 }
 
 var _ = Describe("The director's network hashes", func() {
@@ -75,17 +75,17 @@ var _ = Describe("The director's network hashes", func() {
 		Expect(err).NotTo(HaveOccurred())
 		var golden networkCase
 		Expect(json.Unmarshal(raw, &golden)).To(Succeed())
-		annotations, agent, answer, err := networked(DefaultOptions(), golden.Networks)
+		annotations, agent, answer, err := renderNetworks(DefaultOptions(), golden.Networks)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(annotations).To(Equal(golden.Annotations))
 		Expect(agent).To(MatchJSON(golden.Agent))
 		Expect(answer).To(MatchJSON(golden.Networks), "with the keys that this CPI does not know, too")
 	})...)
 
-	DescribeTable("are refused when no Pod can have such networks", func(networks string, kind call.Kind, says string) {
-		_, _, _, err := networked(DefaultOptions(), []byte(networks))
-		Expect(err).To(MatchError(ContainSubstring(says)))
-		Expect(kind.In(err)).To(BeTrue(), err.Error())
+	DescribeTable("are refused when no Pod can have such networks", func(networks string, kind call.ErrorKind, message string) {
+		_, _, _, err := renderNetworks(DefaultOptions(), []byte(networks))
+		Expect(err).To(MatchError(ContainSubstring(message)))
+		Expect(kind.Is(err)).To(BeTrue(), err.Error())
 	},
 		Entry("manual without address", `{"a":{"type":"manual","ip":""}}`, call.CPIError, "networks.a.ip"),
 		Entry("manual with a name", `{"a":{"type":"manual","ip":"web-0"}}`, call.CPIError, `"web-0" is not an IP address`),
@@ -104,7 +104,7 @@ var _ = Describe("network.address_annotations", func() {
 	DescribeTable("ask any CNI by a template", func(value, want string) {
 		options := Options{AddressAnnotations: []AddressAnnotation{{Name: "example.org/ip", Value: value}}}
 		Expect(options.Validate()).To(Succeed())
-		annotations, _, _, err := networked(options, dual)
+		annotations, _, _, err := renderNetworks(options, dual)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(annotations).To(Equal(map[string]string{"example.org/ip": want}))
 	},
@@ -115,9 +115,9 @@ var _ = Describe("network.address_annotations", func() {
 		Entry("in JSON of one's own", `[{"name":"default","ips":{{json .IPs}}}]`, `[{"name":"default","ips":["10.0.0.7","fd00::7"]}]`),
 	)
 
-	DescribeTable("are checked before anything is done", func(name, value, says string) {
+	DescribeTable("are checked before anything is done", func(name, value, message string) {
 		options := Options{AddressAnnotations: []AddressAnnotation{{Name: name, Value: value}}}
-		Expect(options.Validate()).To(MatchError(ContainSubstring(says)))
+		Expect(options.Validate()).To(MatchError(ContainSubstring(message)))
 	},
 		Entry("a name that is none", "a b", "x", "address_annotations[0].name"),
 		Entry("a template that is none", "a", "{{", "address_annotations[0].value: {{ has no }}"),
@@ -131,7 +131,7 @@ var _ = Describe("An address that the cluster chose", func() {
 	DescribeTable("is there to keep", func(networks string, want bool) {
 		var parsed Networks
 		Expect(json.Unmarshal([]byte(networks), &parsed)).To(Succeed())
-		Expect(parsed.Dynamic()).To(Equal(want))
+		Expect(parsed.HasDynamicAddress()).To(Equal(want))
 	},
 		Entry("for a dynamic network", `{"a":{"type":"dynamic"}}`, true),
 		Entry("for a dynamic network beside a vip", `{"a":{"type":"dynamic"},"b":{"type":"vip","ip":"203.0.113.7"}}`, true),
@@ -145,10 +145,10 @@ var _ = Describe("An address that the cluster chose", func() {
 
 var _ = Describe("A dynamic network's address", func() {
 	ownNetwork := AddressAnnotation{Name: annotationDefaultNetwork, Value: `{{join .IPs ","}}`}
-	DescribeTable("is asked for again", func(asked []AddressAnnotation, annotations map[string]string, want bool) {
-		options := Options{AddressAnnotations: asked, KeepDynamicAddresses: true}
+	DescribeTable("is asked for again", func(configured []AddressAnnotation, annotations map[string]string, want bool) {
+		options := Options{AddressAnnotations: configured, KeepDynamicAddresses: true}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}
-		Expect(options.Keeps(Networks{"default": {Type: Dynamic}}, pod)).To(Equal(want))
+		Expect(options.KeepsDynamicAddress(Networks{"default": {Type: Dynamic}}, pod)).To(Equal(want))
 	},
 		Entry("of the cluster's own network", DefaultOptions().AddressAnnotations, nil, true),
 		Entry("not of another default network, whose plugin is asked otherwise", DefaultOptions().AddressAnnotations,
@@ -167,10 +167,10 @@ var _ = Describe("The addresses of a Pod", func() {
 		return &pod
 	}
 
-	DescribeTable("are compared with those that BOSH chose", func(networks string, pod *corev1.Pod, says ...string) {
-		var wanted Networks
-		Expect(json.Unmarshal([]byte(networks), &wanted)).To(Succeed())
-		expectVerified(wanted.Verify(pod), says)
+	DescribeTable("are compared with those that BOSH chose", func(networks string, pod *corev1.Pod, messages ...string) {
+		var parsed Networks
+		Expect(json.Unmarshal([]byte(networks), &parsed)).To(Succeed())
+		expectVerification(parsed.Verify(pod), messages)
 	},
 		Entry("the same", `{"a":{"type":"manual","ip":"10.0.0.7"}}`, pod("10.0.0.7")),
 		Entry("another", `{"a":{"type":"manual","ip":"10.0.0.7"}}`, pod("10.0.0.8"), "network a", "10.0.0.7", "10.0.0.8"),

@@ -31,7 +31,7 @@ func DefaultOptions() Options {
 	return Options{
 		AddressAnnotations: []AddressAnnotation{
 			{Name: "cni.projectcalico.org/ipAddrs", Value: `{{json .IPs}}`},
-			{Name: manifest.AnnotationAddress, Value: `{{join .IPs ","}}`},
+			{Name: manifest.AnnotationRequestedAddresses, Value: `{{join .IPs ","}}`},
 		},
 		KeepDynamicAddresses: true,
 	}
@@ -56,7 +56,7 @@ func (o Options) Annotations(addresses []string) (map[string]string, error) {
 		if annotation.Value == "" {
 			return nil, fmt.Errorf("network.address_annotations[%d].value is missing: it is where the addresses are to stand", i)
 		}
-		value, err := AddressText(annotation.Value, addresses)
+		value, err := RenderAddressTemplate(annotation.Value, addresses)
 		if err != nil {
 			return nil, fmt.Errorf("network.address_annotations[%d].value: %w", i, err)
 		}

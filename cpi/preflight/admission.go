@@ -12,157 +12,157 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// creations are the checks of what calls make: each asks the API server to make one, with all that admits, changes and
+// admissionChecks are the checks of what calls make: each asks the API server to make one, with all that admits, changes and
 // refuses objects there, and to store nothing.
-func creations() []Check {
-	ofPods := func(build func(samples, *corev1.Pod) *corev1.Pod) func(context.Context, *subject) finding {
-		return func(ctx context.Context, s *subject) finding {
-			return s.create(ctx, func(of samples, machine *corev1.Pod) (string, error) {
-				wanted := build(of, machine)
-				_, err := s.client.Pods.Try(ctx, wanted)
-				return wanted.Spec.Containers[0].Image, err
+func admissionChecks() []Check {
+	podCheck := func(build func(sampleObjects, *corev1.Pod) *corev1.Pod) func(context.Context, *clusterState) finding {
+		return func(ctx context.Context, s *clusterState) finding {
+			return s.dryRunCreate(ctx, func(samples sampleObjects, vmPod *corev1.Pod) (string, error) {
+				desired := build(samples, vmPod)
+				_, err := s.client.Pods.DryRunCreate(ctx, desired)
+				return desired.Spec.Containers[0].Image, err
 			})
 		}
 	}
 	return []Check{
-		{"create-vm", Required, ofPods(func(of samples, machine *corev1.Pod) *corev1.Pod { return unplaced(machine) })},
-		{"create-attachment", Required, ofPods(samples.attachment)},
-		{"create-copy", Advised, ofPods(samples.copying)},
-		{"create-reboot", Required, ofPods(func(of samples, machine *corev1.Pod) *corev1.Pod {
-			return of.config.Pods.Equip(manifest.Reboot(machine, ""))
+		{"create-vm", Required, podCheck(func(samples sampleObjects, vmPod *corev1.Pod) *corev1.Pod { return withoutNode(vmPod) })},
+		{"create-attachment", Required, podCheck(sampleObjects.buildAttachmentPod)},
+		{"create-copy", Advised, podCheck(sampleObjects.buildCopyPod)},
+		{"create-reboot", Required, podCheck(func(samples sampleObjects, vmPod *corev1.Pod) *corev1.Pod {
+			return samples.config.Pods.ApplyToHelperPod(manifest.RebootPod(vmPod, ""))
 		})},
-		{"create-flush", Advised, ofPods(func(of samples, machine *corev1.Pod) *corev1.Pod {
-			held := of.attachment(machine)
-			held.UID, held.Spec.NodeName = machine.UID, machine.Spec.NodeName
-			return of.config.Pods.Equip(manifest.Flush(held, ""))
+		{"create-flush", Advised, podCheck(func(samples sampleObjects, vmPod *corev1.Pod) *corev1.Pod {
+			attachmentPod := samples.buildAttachmentPod(vmPod)
+			attachmentPod.UID, attachmentPod.Spec.NodeName = vmPod.UID, vmPod.Spec.NodeName
+			return samples.config.Pods.ApplyToHelperPod(manifest.FlushPod(attachmentPod, ""))
 		})},
-		{"create-settings", Required, tried(func(ctx context.Context, of samples, machine *corev1.Pod) error {
-			vm, err := of.vm()
+		{"create-settings", Required, dryRunCheck(func(ctx context.Context, samples sampleObjects, vmPod *corev1.Pod) error {
+			vm, err := samples.buildVM()
 			if err != nil {
 				return err
 			}
-			_, err = of.client.Secrets.Try(ctx, vm.Settings(map[string][]byte{"settings.json": []byte("{}")}, machine))
+			_, err = samples.client.Secrets.DryRunCreate(ctx, vm.SettingsSecret(map[string][]byte{"settings.json": []byte("{}")}, vmPod))
 			return err
 		})},
-		{"create-disk", Required, tried(func(ctx context.Context, of samples, _ *corev1.Pod) error {
-			_, err := of.client.Claims.Try(ctx, of.disk(of.id))
+		{"create-disk", Required, dryRunCheck(func(ctx context.Context, samples sampleObjects, _ *corev1.Pod) error {
+			_, err := samples.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC(samples.id))
 			return err
 		})},
-		{"create-service", Advised, tried(func(ctx context.Context, of samples, machine *corev1.Pod) error {
-			_, err := of.client.Services.Try(ctx, of.service().Object(machine, ""))
+		{"create-service", Advised, dryRunCheck(func(ctx context.Context, samples sampleObjects, vmPod *corev1.Pod) error {
+			_, err := samples.client.Services.DryRunCreate(ctx, samples.buildService().Object(vmPod, ""))
 			return err
 		})},
-		{"create-budget", Advised, tried(createBudget)},
-		{"create-template", Advised, tried(createTemplate)},
-		{"create-snapshot", Advised, lookAtSnapshot},
+		{"create-budget", Advised, dryRunCheck(dryRunPDBs)},
+		{"create-template", Advised, dryRunCheck(dryRunPodTemplate)},
+		{"create-snapshot", Advised, inspectSnapshot},
 	}
 }
 
-// unplaced is the machine before it has a node.
-func unplaced(machine *corev1.Pod) *corev1.Pod {
-	pod := machine.DeepCopy()
+// withoutNode is the machine before it has a node.
+func withoutNode(vmPod *corev1.Pod) *corev1.Pod {
+	pod := vmPod.DeepCopy()
 	pod.UID, pod.Spec.NodeName, pod.Status = "", "", corev1.PodStatus{}
 	return pod
 }
 
-func tried(try func(context.Context, samples, *corev1.Pod) error) func(context.Context, *subject) finding {
-	return func(ctx context.Context, s *subject) finding {
-		return s.create(ctx, func(of samples, machine *corev1.Pod) (string, error) { return "", try(ctx, of, machine) })
+func dryRunCheck(try func(context.Context, sampleObjects, *corev1.Pod) error) func(context.Context, *clusterState) finding {
+	return func(ctx context.Context, s *clusterState) finding {
+		return s.dryRunCreate(ctx, func(samples sampleObjects, vmPod *corev1.Pod) (string, error) { return "", try(ctx, samples, vmPod) })
 	}
 }
 
-// create tries to make an object, which may have an image.
-func (s *subject) create(ctx context.Context, try func(samples, *corev1.Pod) (string, error)) finding {
-	of := s.samples(ctx)
-	machine, err := of.machine()
+// dryRunCreate tries to make an object, which may have an image.
+func (s *clusterState) dryRunCreate(ctx context.Context, try func(sampleObjects, *corev1.Pod) (string, error)) finding {
+	samples := s.newSamples(ctx)
+	vmPod, err := samples.buildVMPod()
 	if err != nil {
-		return fails(err.Error(), "correct the configuration")
+		return fail(err.Error(), "correct the configuration")
 	}
-	image, err := try(of, machine)
+	image, err := try(samples, vmPod)
 	if err != nil {
-		return s.refused(err)
+		return s.refusalFinding(err)
 	}
 	if image != "" {
-		return ok("would be admitted, with image " + image)
+		return pass("would be admitted, with image " + image)
 	}
-	return ok("would be admitted")
+	return pass("would be admitted")
 }
 
-func createBudget(ctx context.Context, of samples, machine *corev1.Pod) error {
-	vm, err := of.vm()
+func dryRunPDBs(ctx context.Context, samples sampleObjects, vmPod *corev1.Pod) error {
+	vm, err := samples.buildVM()
 	if err != nil {
 		return err
 	}
-	among, err := of.client.Budgets()
+	pdbs, err := samples.client.PodDisruptionBudgets()
 	if err != nil {
 		return err
 	}
-	for _, budget := range []*policyv1.PodDisruptionBudget{
-		manifest.Budget{MaxUnavailable: new(int32(1))}.Object(vm, machine, 1), manifest.DiskBudget(vm, machine),
+	for _, pdb := range []*policyv1.PodDisruptionBudget{
+		manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}.Object(vm, vmPod, 1), manifest.AttachmentPDB(vm, vmPod),
 	} {
-		if _, err := among.Try(ctx, budget); err != nil {
+		if _, err := pdbs.DryRunCreate(ctx, pdb); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func createTemplate(ctx context.Context, of samples, _ *corev1.Pod) error {
-	vm, err := of.vm()
+func dryRunPodTemplate(ctx context.Context, samples sampleObjects, _ *corev1.Pod) error {
+	vm, err := samples.buildVM()
 	if err != nil {
 		return err
 	}
-	vm.Recreate, vm.EphemeralClaim = true, &of.disk(of.id).Spec
-	_, err = of.client.Templates.Try(ctx, vm.Template())
+	vm.Recreate, vm.EphemeralClaim = true, &samples.buildDiskPVC(samples.id).Spec
+	_, err = samples.client.PodTemplates.DryRunCreate(ctx, vm.PodTemplate())
 	return err
 }
 
-func lookAtSnapshot(ctx context.Context, s *subject) finding {
-	of := s.samples(ctx)
-	among, err := s.client.Snapshots()
+func inspectSnapshot(ctx context.Context, s *clusterState) finding {
+	samples := s.newSamples(ctx)
+	snapshots, err := s.client.VolumeSnapshots()
 	if err == nil {
-		_, err = among.Try(ctx, manifest.Snapshot(manifest.SnapshotName(of.id), "", of.disk(of.id), manifest.Metadata{}))
+		_, err = snapshots.DryRunCreate(ctx, manifest.VolumeSnapshot(manifest.SnapshotName(samples.id), "", samples.buildDiskPVC(samples.id), manifest.Metadata{}))
 	}
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
-		return warns("the cluster has no VolumeSnapshots",
+		return warn("the cluster has no VolumeSnapshots",
 			"none, or for snapshots install a CSI driver that takes them, and the snapshot controller: "+
 				"without, snapshot_disk answers NotImplemented, and the director goes on")
 	case err != nil:
-		return s.refused(err)
+		return s.refusalFinding(err)
 	}
-	return ok("would be admitted")
+	return pass("would be admitted")
 }
 
-// refused says what to do about an object that the API server does not take.
-func (s *subject) refused(err error) finding {
-	said := err.Error()
-	for _, each := range []struct{ words, advice string }{
+// refusalFinding says what to do about an object that the API server does not take.
+func (s *clusterState) refusalFinding(err error) finding {
+	message := err.Error()
+	for _, hint := range []struct{ words, advice string }{
 		{"violates PodSecurity", "kubectl label namespace " + s.client.Namespace + " pod-security.kubernetes.io/enforce=privileged --overwrite"},
 		{"exceeded quota", "raise the ResourceQuota that the message names, or take another namespace"},
 		{"no PriorityClass with name", "make that PriorityClass (manifests/priority-class.yaml), or correct disk.attachment_priority_class"},
-		{noDefaultClass, makeDefaultClass},
+		{noDefaultStorageClass, adviceDefaultStorageClass},
 		{"ValidatingAdmissionPolicy", "have the policy that the message names admit what the CPI makes, see docs/trust.md; " +
 			"where it is about images, give a stemcell's image with -image"},
 		{"maximum", "raise the LimitRange of the namespace, or lower pods.helper_limits"},
 		{"minimum", "lower the LimitRange's minimum in the namespace, or raise pods.helper_limits"},
-		{"cannot create resource", "give the right: " + strings.ReplaceAll(inNamespace(rightsOfCalls), "NAMESPACE", s.client.Namespace)},
+		{"cannot create resource", "give the right: " + strings.ReplaceAll(applyCommand(callRightsFile), "NAMESPACE", s.client.Namespace)},
 		{"does not support dry run", "ask who runs that webhook whether it refuses such an object: it cannot be tried"},
 		{"not found", "make the namespace: kubectl create namespace " + s.client.Namespace},
 		{"denied the request", "have the admission webhook that the message names admit what the CPI makes, or except the namespace"},
 	} {
-		if strings.Contains(said, each.words) {
-			if strings.Contains(each.words, "dry run") {
-				return unknown(said, each.advice)
+		if strings.Contains(message, hint.words) {
+			if strings.Contains(hint.words, "dry run") {
+				return undetermined(message, hint.advice)
 			}
-			return fails(said, each.advice)
+			return fail(message, hint.advice)
 		}
 	}
 	switch {
 	case errors.Is(err, kube.ErrWebhook):
-		return fails(said, "bring the admission webhook that the message names back, or remove its configuration: it fails for every call")
+		return fail(message, "bring the admission webhook that the message names back, or remove its configuration: it fails for every call")
 	case errors.Is(err, kube.ErrRefused):
-		return fails(said, "have what the message names admit it: admission policies, webhooks and quotas of the namespace")
+		return fail(message, "have what the message names admit it: admission policies, webhooks and quotas of the namespace")
 	}
-	return failed(err, rightsOfCalls)
+	return errorFinding(err, callRightsFile)
 }

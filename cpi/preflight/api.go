@@ -11,87 +11,87 @@ import (
 )
 
 const (
-	// oldest and newest are the minor versions of Kubernetes 1 that the CPI is made for.
-	oldest, newest = 33, 36
-	// soon is when credentials that end are told of.
-	soon = 30 * 24 * time.Hour
-	// skew is how far clocks may be apart.
-	skew = 10 * time.Second
+	// oldestMinor and newest are the minor versions of Kubernetes 1 that the CPI is made for.
+	oldestMinor, newestMinor = 33, 36
+	// expiryWarningPeriod is when credentials that end are told of.
+	expiryWarningPeriod = 30 * 24 * time.Hour
+	// maxClockSkew is how far clocks may be apart.
+	maxClockSkew = 10 * time.Second
 )
 
-func lookAtAPI(ctx context.Context, s *subject) finding {
+func inspectAPI(ctx context.Context, s *clusterState) finding {
 	server, err := s.server(ctx)
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
-		return fails(err.Error(), "see "+checkCredentials)
+		return fail(err.Error(), "see "+checkCredentials)
 	case errors.Is(err, kube.ErrNoCredentials):
-		return fails(err.Error(), "correct the user's entry in kubernetes.kubeconfig, see docs/credentials.md")
+		return fail(err.Error(), "correct the user's entry in kubernetes.kubeconfig, see docs/credentials.md")
 	case err != nil:
-		return fails(call.AsBOSH(err).Error(),
+		return fail(call.AsBOSH(err).Error(),
 			"check the server's URL in kubernetes.kubeconfig, its certificate authority, and the network between; see "+checkCredentials)
 	}
-	return ok(server.URL + " answers, namespace " + s.client.Namespace)
+	return pass(server.URL + " answers, namespace " + s.client.Namespace)
 }
 
-func lookAtVersion(ctx context.Context, s *subject) finding {
+func inspectVersion(ctx context.Context, s *clusterState) finding {
 	server, err := s.server(ctx)
 	switch {
 	case err != nil:
-		return failed(err, rightsOfCalls)
+		return errorFinding(err, callRightsFile)
 	case server.Minor == 0:
-		return unknown(server.Version+" is a version of an unknown form", "")
-	case server.Minor < oldest:
-		return fails(server.Version, fmt.Sprintf("upgrade the cluster: the CPI is made for Kubernetes 1.%d to 1.%d", oldest, newest))
-	case server.Minor > newest:
-		return warns(server.Version, fmt.Sprintf("the CPI is made for Kubernetes 1.%d to 1.%d: look for a newer release of it", oldest, newest))
+		return undetermined(server.Version+" is a version of an unknown form", "")
+	case server.Minor < oldestMinor:
+		return fail(server.Version, fmt.Sprintf("upgrade the cluster: the CPI is made for Kubernetes 1.%d to 1.%d", oldestMinor, newestMinor))
+	case server.Minor > newestMinor:
+		return warn(server.Version, fmt.Sprintf("the CPI is made for Kubernetes 1.%d to 1.%d: look for a newer release of it", oldestMinor, newestMinor))
 	}
-	return ok(server.Version)
+	return pass(server.Version)
 }
 
-// lookAtCredentials asks something that only those who are known may ask, too.
-func lookAtCredentials(ctx context.Context, s *subject) finding {
-	its, err := s.client.Credentials()
+// inspectCredentials asks something that only those who are known may ask, too.
+func inspectCredentials(ctx context.Context, s *clusterState) finding {
+	credentials, err := s.client.Credentials()
 	if err != nil {
-		return fails(err.Error(), "correct the user's entry in kubernetes.kubeconfig")
+		return fail(err.Error(), "correct the user's entry in kubernetes.kubeconfig")
 	}
 	const renew = "make new credentials and put them into kubernetes.kubeconfig, see docs/install.md"
-	left := time.Until(its.Ends)
-	if its.Ended(time.Now()) {
-		return fails(fmt.Sprintf("the %s ended on %s", its.What, its.Ends.UTC().Format(time.RFC3339)), renew)
+	remaining := time.Until(credentials.ExpiresAt)
+	if credentials.Expired(time.Now()) {
+		return fail(fmt.Sprintf("the %s ended on %s", credentials.Kind, credentials.ExpiresAt.UTC().Format(time.RFC3339)), renew)
 	}
 	reviewer, err := s.client.Reviewer()
 	if err == nil {
-		_, err = reviewer.May(ctx, kube.Right{Resource: "pods", Verb: "get"})
+		_, err = reviewer.IsAllowed(ctx, kube.Right{Resource: "pods", Verb: "get"})
 	}
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
-		return fails("the API server does not accept the "+its.What, renew)
+		return fail("the API server does not accept the "+credentials.Kind, renew)
 	case err != nil:
-		return failed(err, rightsOfCalls)
-	case its.Ends.IsZero():
-		return ok(its.What)
+		return errorFinding(err, callRightsFile)
+	case credentials.ExpiresAt.IsZero():
+		return pass(credentials.Kind)
 	}
-	said := fmt.Sprintf("the %s ends in %d days, on %s", its.What, int(left/(24*time.Hour)), its.Ends.UTC().Format(time.RFC3339))
-	if left < soon && !its.Renewed {
-		return warns(said, "before that, "+renew)
+	message := fmt.Sprintf("the %s ends in %d days, on %s", credentials.Kind, int(remaining/(24*time.Hour)), credentials.ExpiresAt.UTC().Format(time.RFC3339))
+	if remaining < expiryWarningPeriod && !credentials.AutoRenewed {
+		return warn(message, "before that, "+renew)
 	}
-	return ok(said)
+	return pass(message)
 }
 
-func lookAtClock(ctx context.Context, s *subject) finding {
+func inspectClock(ctx context.Context, s *clusterState) finding {
 	server, err := s.server(ctx)
 	if err != nil {
-		return failed(err, rightsOfCalls)
+		return errorFinding(err, callRightsFile)
 	}
-	said := "the API server's clock is this machine's"
+	message := "the API server's clock is this machine's"
 	switch {
-	case server.Ahead > 0:
-		said = fmt.Sprintf("the API server's clock is %s ahead of this machine's", server.Ahead)
-	case server.Ahead < 0:
-		said = fmt.Sprintf("the API server's clock is %s behind this machine's", -server.Ahead)
+	case server.ClockSkew > 0:
+		message = fmt.Sprintf("the API server's clock is %s ahead of this machine's", server.ClockSkew)
+	case server.ClockSkew < 0:
+		message = fmt.Sprintf("the API server's clock is %s behind this machine's", -server.ClockSkew)
 	}
-	if server.Ahead.Abs() > skew {
-		return fails(said, "set both by time servers: certificates, tokens and the ages of left-overs depend on it")
+	if server.ClockSkew.Abs() > maxClockSkew {
+		return fail(message, "set both by time servers: certificates, tokens and the ages of left-overs depend on it")
 	}
-	return ok(said)
+	return pass(message)
 }

@@ -8,39 +8,39 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// lookAtAttachments looks at the disks that machines use, of whatever director.
-func lookAtAttachments(ctx context.Context, s *subject) finding {
-	claims, err := s.claims(ctx)
+// inspectAttachments looks at the disks that machines use, of whatever director.
+func inspectAttachments(ctx context.Context, s *clusterState) finding {
+	pvcs, err := s.pvcs(ctx)
 	if err != nil {
-		return failed(err, rightsOfCalls)
+		return errorFinding(err, callRightsFile)
 	}
 	pods, err := s.pods(ctx)
 	if err != nil {
-		return failed(err, rightsOfCalls)
+		return errorFinding(err, callRightsFile)
 	}
-	var lost, leaving []string
-	for _, claim := range claims {
-		if claim.Labels[manifest.LabelRole] != manifest.RoleDisk || claim.Labels[manifest.LabelVM] == "" {
+	var lost, terminating []string
+	for _, pvc := range pvcs {
+		if pvc.Labels[manifest.LabelRole] != manifest.RoleDisk || pvc.Labels[manifest.LabelVM] == "" {
 			continue
 		}
-		vm, attachment := pod(pods, claim.Labels[manifest.LabelVM]), pod(pods, manifest.AttachmentName(claim.Name))
-		switch isLost, isLeaving := disk.Unheld(vm, attachment); {
+		vmPod, attachment := findPod(pods, pvc.Labels[manifest.LabelVM]), findPod(pods, manifest.AttachmentName(pvc.Name))
+		switch isLost, isTerminating := disk.InspectAttachment(vmPod, attachment); {
 		case isLost:
-			lost = append(lost, claim.Name+" of VM "+vm.Name)
-		case isLeaving:
-			leaving = append(leaving, claim.Name+" of VM "+vm.Name)
+			lost = append(lost, pvc.Name+" of VM "+vmPod.Name)
+		case isTerminating:
+			terminating = append(terminating, pvc.Name+" of VM "+vmPod.Name)
 		}
 	}
-	var said []string
+	var messages []string
 	if len(lost) > 0 {
-		said = append(said, "taken away from used disks: "+strings.Join(lost, ", "))
+		messages = append(messages, "taken away from used disks: "+strings.Join(lost, ", "))
 	}
-	if len(leaving) > 0 {
-		said = append(said, "told to end while their disks are used: "+strings.Join(leaving, ", "))
+	if len(terminating) > 0 {
+		messages = append(messages, "told to end while their disks are used: "+strings.Join(terminating, ", "))
 	}
-	if len(said) > 0 {
-		return fails(strings.Join(said, "; "), "see what deletes or evicts attachments (docs/disks.md); "+
+	if len(messages) > 0 {
+		return fail(strings.Join(messages, "; "), "see what deletes or evicts attachments (docs/disks.md); "+
 			"cpi -collect -confirm makes those again that were taken away, and so does the VM's next call")
 	}
-	return ok("every disk that a VM uses has its attachment")
+	return pass("every disk that a VM uses has its attachment")
 }

@@ -14,31 +14,31 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// few is how many Pods, or volumes, are told of as the last.
-const few = 10
+// lowCapacity is how many Pods, or volumes, are told of as the last.
+const lowCapacity = 10
 
 // demand is what a Pod of one kind takes of a quota.
 type demand struct {
-	what  string
-	takes corev1.ResourceList
+	name      string
+	resources corev1.ResourceList
 }
 
 // demands are those of a small machine and of a helper.
-func (s *subject) demands(ctx context.Context) ([]demand, error) {
-	of := s.samples(ctx)
-	machine, err := of.machine()
+func (s *clusterState) demands(ctx context.Context) ([]demand, error) {
+	samples := s.newSamples(ctx)
+	vmPod, err := samples.buildVMPod()
 	if err != nil {
 		return nil, err
 	}
-	return []demand{{"a small VM", takes(machine)}, {"an attachment", takes(of.attachment(machine))}}, nil
+	return []demand{{"a small VM", quotaUsage(vmPod)}, {"an attachment", quotaUsage(samples.buildAttachmentPod(vmPod))}}, nil
 }
 
-// takes is what a quota counts of the Pod, by the quota's names.
-func takes(pod *corev1.Pod) corev1.ResourceList {
+// quotaUsage is what a quota counts of the Pod, by the quota's names.
+func quotaUsage(pod *corev1.Pod) corev1.ResourceList {
 	all := corev1.ResourceList{
 		corev1.ResourcePods: resource.MustParse("1"), "count/pods": resource.MustParse("1"),
 	}
-	wants := manifest.Own(pod).Resources
+	wants := manifest.OwnContainer(pod).Resources
 	for name, amount := range wants.Requests {
 		all[name], all["requests."+name] = amount, amount
 	}
@@ -48,25 +48,25 @@ func takes(pod *corev1.Pod) corev1.ResourceList {
 	return all
 }
 
-func lookAtQuotas(ctx context.Context, s *subject) finding {
-	found, err := s.client.Quotas().List(ctx, kube.Selection{})
+func inspectQuotas(ctx context.Context, s *clusterState) finding {
+	found, err := s.client.ResourceQuotas().List(ctx, kube.Selection{})
 	if err != nil {
-		return failed(err, rightsOfChecks)
+		return errorFinding(err, checkRightsFile)
 	}
 	demands, err := s.demands(ctx)
 	if err != nil {
-		return fails(err.Error(), "correct the configuration")
+		return fail(err.Error(), "correct the configuration")
 	}
-	var said []string
+	var messages []string
 	least := int64(-1)
 	for _, quota := range found.Items {
 		if len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil {
-			said = append(said, quota.Name+" is for some Pods alone")
+			messages = append(messages, quota.Name+" is for some Pods alone")
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(quota.Status.Hard)) {
 			for _, each := range demands {
-				fits, counts := room(quota, name, each.takes)
+				fits, counts := quotaCapacity(quota, name, each.resources)
 				if !counts {
 					continue
 				}
@@ -74,38 +74,38 @@ func lookAtQuotas(ctx context.Context, s *subject) finding {
 					least = fits
 				}
 				hard, used := quota.Status.Hard[name], quota.Status.Used[name]
-				said = append(said, fmt.Sprintf("%s: %s of %s %s used, room for %s %d times",
-					quota.Name, used.String(), hard.String(), name, each.what, fits))
+				messages = append(messages, fmt.Sprintf("%s: %s of %s %s used, room for %s %d times",
+					quota.Name, used.String(), hard.String(), name, each.name, fits))
 			}
 		}
 	}
-	detail := strings.Join(said, "; ")
+	detail := strings.Join(messages, "; ")
 	switch {
 	case len(found.Items) == 0:
-		return ok("the namespace has none")
+		return pass("the namespace has none")
 	case least == 0:
-		return fails(detail, "raise the ResourceQuota, or take another namespace: a VM takes one Pod, and one more for each of its disks")
-	case least > 0 && least < few:
-		return warns(detail, "raise the ResourceQuota in time: a VM takes one Pod, and one more for each of its disks")
+		return fail(detail, "raise the ResourceQuota, or take another namespace: a VM takes one Pod, and one more for each of its disks")
+	case least > 0 && least < lowCapacity:
+		return warn(detail, "raise the ResourceQuota in time: a VM takes one Pod, and one more for each of its disks")
 	}
-	return ok(detail)
+	return pass(detail)
 }
 
-// room is how many such Pods there is room for; counts is whether the quota counts what they take.
-func room(quota *corev1.ResourceQuota, name corev1.ResourceName, takes corev1.ResourceList) (fits int64, counts bool) {
-	takesOf, counts := takes[name]
-	if !counts || takesOf.IsZero() {
+// quotaCapacity is how many such Pods there is room for; counts is whether the quota counts what they take.
+func quotaCapacity(quota *corev1.ResourceQuota, name corev1.ResourceName, demanded corev1.ResourceList) (fits int64, counts bool) {
+	amount, counts := demanded[name]
+	if !counts || amount.IsZero() {
 		return 0, false
 	}
-	left := quota.Status.Hard[name].DeepCopy()
-	left.Sub(quota.Status.Used[name])
-	return max(0, left.MilliValue()) / takesOf.MilliValue(), true
+	remaining := quota.Status.Hard[name].DeepCopy()
+	remaining.Sub(quota.Status.Used[name])
+	return max(0, remaining.MilliValue()) / amount.MilliValue(), true
 }
 
-func lookAtLimitRanges(ctx context.Context, s *subject) finding {
+func inspectLimitRanges(ctx context.Context, s *clusterState) finding {
 	found, err := s.client.LimitRanges().List(ctx, kube.Selection{})
 	if err != nil {
-		return failed(err, rightsOfChecks)
+		return errorFinding(err, checkRightsFile)
 	}
 	var refusing, changing []string
 	for _, bounds := range found.Items {
@@ -128,11 +128,11 @@ func lookAtLimitRanges(ctx context.Context, s *subject) finding {
 	}
 	switch {
 	case len(refusing) > 0:
-		return fails(strings.Join(refusing, "; "), "lower pods.helper_limits, or raise the LimitRange")
+		return fail(strings.Join(refusing, "; "), "lower pods.helper_limits, or raise the LimitRange")
 	case len(changing) > 0:
-		return warns(strings.Join(changing, "; "), "name cpu and memory in every VM type")
+		return warn(strings.Join(changing, "; "), "name cpu and memory in every VM type")
 	case len(found.Items) == 0:
-		return ok("the namespace has none")
+		return pass("the namespace has none")
 	}
-	return ok("helpers keep within them")
+	return pass("helpers keep within them")
 }

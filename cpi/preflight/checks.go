@@ -24,9 +24,9 @@ const (
 
 // Check is one thing to look at.
 type Check struct {
-	Name string
-	Kind Kind
-	look func(context.Context, *subject) finding
+	Name    string
+	Kind    Kind
+	inspect func(context.Context, *clusterState) finding
 }
 
 // finding is what a check has found, and what the operator can do about it.
@@ -35,10 +35,10 @@ type finding struct {
 	detail, advice string
 }
 
-func ok(detail string) finding              { return finding{OK, detail, ""} }
-func warns(detail, advice string) finding   { return finding{Warns, detail, advice} }
-func fails(detail, advice string) finding   { return finding{Fails, detail, advice} }
-func unknown(detail, advice string) finding { return finding{Unknown, detail, advice} }
+func pass(detail string) finding                 { return finding{OK, detail, ""} }
+func warn(detail, advice string) finding         { return finding{Warns, detail, advice} }
+func fail(detail, advice string) finding         { return finding{Fails, detail, advice} }
+func undetermined(detail, advice string) finding { return finding{Unknown, detail, advice} }
 
 const (
 	// checkAPI is looked at before all others: without it there is nothing to look at, but for checkCredentials.
@@ -49,30 +49,30 @@ const (
 // Checks are all of them, in the order in which they are reported.
 func Checks() []Check {
 	checks := []Check{
-		{checkAPI, Required, lookAtAPI},
-		{"api-version", Advised, lookAtVersion},
-		{checkCredentials, Required, lookAtCredentials},
-		{"clock", Advised, lookAtClock},
-		{"rights", Required, lookAtRights(calls)},
-		{"rights-snapshots", Advised, lookAtRights(snapshots)},
-		{"rights-events", Advised, lookAtEvents},
-		{"rights-networks", Advised, lookAtRights(networks)},
-		{"rights-prefetch", Required, lookAtPrefetch},
+		{checkAPI, Required, inspectAPI},
+		{"api-version", Advised, inspectVersion},
+		{checkCredentials, Required, inspectCredentials},
+		{"clock", Advised, inspectClock},
+		{"rights", Required, inspectRights(callRights)},
+		{"rights-snapshots", Advised, inspectRights(snapshotRights)},
+		{"rights-events", Advised, inspectEventRights},
+		{"rights-networks", Advised, inspectRights(networkRights)},
+		{"rights-prefetch", Required, inspectPrefetchRights},
 	}
-	checks = append(checks, creations()...)
+	checks = append(checks, admissionChecks()...)
 	return append(checks,
-		Check{"quotas", Required, lookAtQuotas},
-		Check{"limit-ranges", Required, lookAtLimitRanges},
-		Check{"storage-classes", Advised, lookAtClasses},
-		Check{"csi-driver", Advised, ofDefaultClass(lookAtDriver)},
-		Check{"snapshot-class", Advised, ofDefaultClass(lookAtSnapshotClass)},
-		Check{"nodes", Required, lookAtNodes},
-		Check{"pod-slots", Advised, lookAtSlots},
-		Check{"attach-limits", Advised, ofDefaultClass(lookAtAttachLimits)},
-		Check{"priority-class", Required, lookAtPriority},
-		Check{"addresses", Advised, lookAtAddresses},
-		Check{"address-pools", Advised, lookAtPools},
-		Check{"registry", Required, lookAtRegistry},
-		Check{"attachments", Advised, lookAtAttachments},
+		Check{"quotas", Required, inspectQuotas},
+		Check{"limit-ranges", Required, inspectLimitRanges},
+		Check{"storage-classes", Advised, inspectStorageClasses},
+		Check{"csi-driver", Advised, withDefaultStorageClass(inspectCSIDriver)},
+		Check{"snapshot-class", Advised, withDefaultStorageClass(inspectSnapshotClass)},
+		Check{"nodes", Required, inspectNodes},
+		Check{"pod-slots", Advised, inspectPodSlots},
+		Check{"attach-limits", Advised, withDefaultStorageClass(inspectAttachLimits)},
+		Check{"priority-class", Required, inspectPriorityClass},
+		Check{"addresses", Advised, inspectAddresses},
+		Check{"address-pools", Advised, inspectAddressPools},
+		Check{"registry", Required, inspectRegistry},
+		Check{"attachments", Advised, inspectAttachments},
 	)
 }

@@ -9,126 +9,126 @@ import (
 
 // DeepCheck is one thing that probes tell.
 type DeepCheck struct {
-	Name  string
-	Kind  Kind
-	judge func([]probe) finding
+	Name     string
+	Kind     Kind
+	evaluate func([]nodeProbe) finding
 }
 
 // DeepChecks are all of them, in the order in which they are reported.
 func DeepChecks() []DeepCheck {
 	return []DeepCheck{
-		{"run-machine", Required, lookAtStart},
-		{"loop-devices", Required, all("loop", "no loop device can be had",
+		{"run-machine", Required, evaluateStart},
+		{"loop-devices", Required, requireFact("loop", "no loop device can be had",
 			"load the module loop on these nodes (modprobe loop), or have disks on classes with volume_mode: Block")},
-		{"machine-state", Advised, all("overlay", "no overlay can be mounted",
+		{"machine-state", Advised, requireFact("overlay", "no overlay can be mounted",
 			"what jobs change in /etc and elsewhere is lost at a restart of a machine's container; load the module overlay")},
-		{"filesystems", Advised, kernelHas("ext4", "xfs")},
-		{"links", Advised, kernelHas("dummy", "bridge")},
-		{"cgroups", Advised, lookAtCgroups},
-		{"open-files", Advised, all("open-files", "a machine cannot have 524,288 open files",
+		{"filesystems", Advised, evaluateKernel("ext4", "xfs")},
+		{"links", Advised, evaluateKernel("dummy", "bridge")},
+		{"cgroups", Advised, evaluateCgroups},
+		{"open-files", Advised, requireFact("open-files", "a machine cannot have 524,288 open files",
 			"raise LimitNOFILE of the container runtime's service, if jobs need that")},
-		{"cluster-dns", Advised, all("dns", "the name kubernetes.default.svc is unknown",
+		{"cluster-dns", Advised, requireFact("dns", "the name kubernetes.default.svc is unknown",
 			"see that the cluster's DNS runs; VMs with dns servers of their own do not need it")},
-		{"in-cluster-api", Advised, all("api", "the API server cannot be reached from within",
+		{"in-cluster-api", Advised, requireFact("api", "the API server cannot be reached from within",
 			"a director in the cluster needs it: see network policies and the Service default/kubernetes")},
-		{"hairpin", Advised, all("hairpin", "a machine does not reach itself through its Service",
+		{"hairpin", Advised, requireFact("hairpin", "a machine does not reach itself through its Service",
 			"a director behind a Service needs it: have the network plugin do hairpin traffic (hairpinMode), or use static addresses")},
-		{"requested-address", Advised, lookAtAgain},
+		{"requested-address", Advised, evaluateRequestedAddress},
 	}
 }
 
-func lookAtStart(probes []probe) finding {
+func evaluateStart(probes []nodeProbe) finding {
 	var failed []string
 	var longest time.Duration
-	for _, each := range probes {
-		if each.failure != nil {
-			failed = append(failed, fmt.Sprintf("on %s: %v", each.node, each.failure))
+	for _, probe := range probes {
+		if probe.err != nil {
+			failed = append(failed, fmt.Sprintf("on %s: %v", probe.node, probe.err))
 		}
-		longest = max(longest, each.took)
+		longest = max(longest, probe.took)
 	}
 	if len(failed) > 0 {
-		return fails(strings.Join(failed, "; "), "see docs/machines.md for what nodes have to have; the message names what is in the way")
+		return fail(strings.Join(failed, "; "), "see docs/machines.md for what nodes have to have; the message names what is in the way")
 	}
-	return ok(fmt.Sprintf("a Pod like a machine ran on %s, in %.1f s at the most", names(probes), longest.Seconds()))
+	return pass(fmt.Sprintf("a Pod like a machine ran on %s, in %.1f s at the most", nodeNames(probes), longest.Seconds()))
 }
 
-// all is the judgement about a fact that is to be "yes" on each node.
-func all(fact, lacks, advice string) func([]probe) finding {
-	return func(probes []probe) finding {
-		yes, no := split(probes, fact)
+// requireFact is the judgement about a fact that is to be "yes" on each node.
+func requireFact(fact, lacks, advice string) func([]nodeProbe) finding {
+	return func(probes []nodeProbe) finding {
+		yes, no := splitByFact(probes, fact)
 		switch {
 		case len(no) > 0:
-			return fails(lacks+" on "+names(no), advice)
+			return fail(lacks+" on "+nodeNames(no), advice)
 		case len(yes) == 0:
-			return unknown("no probe has told", "see run-machine")
+			return undetermined("no probe has told", "see run-machine")
 		}
-		return ok("on " + names(yes))
+		return pass("on " + nodeNames(yes))
 	}
 }
 
-// kernelHas is the judgement about what kernels can do beside what every machine needs.
-func kernelHas(facts ...string) func([]probe) finding {
-	return func(probes []probe) finding {
+// evaluateKernel is the judgement about what kernels can do beside what every machine needs.
+func evaluateKernel(facts ...string) func([]nodeProbe) finding {
+	return func(probes []nodeProbe) finding {
 		var have, lack []string
 		for _, fact := range facts {
-			yes, no := split(probes, fact)
+			yes, no := splitByFact(probes, fact)
 			if len(no) > 0 {
-				lack = append(lack, fact+" on "+names(no))
+				lack = append(lack, fact+" on "+nodeNames(no))
 			} else if len(yes) > 0 {
 				have = append(have, fact)
 			}
 		}
 		switch {
 		case len(lack) > 0:
-			return warns("the kernel lacks "+strings.Join(lack, ", "),
+			return warn("the kernel lacks "+strings.Join(lack, ", "),
 				"have these modules on the nodes if jobs need them: Garden wants xfs, BOSH DNS a dummy link")
 		case len(have) == 0:
-			return unknown("no probe has told", "see run-machine")
+			return undetermined("no probe has told", "see run-machine")
 		}
-		return ok(strings.Join(have, ", "))
+		return pass(strings.Join(have, ", "))
 	}
 }
 
-func lookAtCgroups(probes []probe) finding {
-	var said []string
+func evaluateCgroups(probes []nodeProbe) finding {
+	var messages []string
 	for _, version := range []string{"v1", "v2"} {
-		of := slices.DeleteFunc(slices.Clone(probes), func(each probe) bool { return each.facts["cgroup"] != version })
-		if len(of) > 0 {
-			said = append(said, version+" on "+names(of))
+		matching := slices.DeleteFunc(slices.Clone(probes), func(each nodeProbe) bool { return each.facts["cgroup"] != version })
+		if len(matching) > 0 {
+			messages = append(messages, version+" on "+nodeNames(matching))
 		}
 	}
-	if len(said) == 0 {
-		return unknown("no probe has told", "see run-machine")
+	if len(messages) == 0 {
+		return undetermined("no probe has told", "see run-machine")
 	}
-	return ok("cgroup " + strings.Join(said, ", "))
+	return pass("cgroup " + strings.Join(messages, ", "))
 }
 
-func lookAtAgain(probes []probe) finding {
-	if len(probes) == 0 || probes[0].again == "" {
-		return unknown("no address was asked for", "see the check addresses")
+func evaluateRequestedAddress(probes []nodeProbe) finding {
+	if len(probes) == 0 || probes[0].addressReused == "" {
+		return undetermined("no address was asked for", "see the check addresses")
 	}
 	first := probes[0]
-	if first.again == "yes" {
-		return ok("a Pod that asked for " + first.address + " was given it")
+	if first.addressReused == "yes" {
+		return pass("a Pod that asked for " + first.address + " was given it")
 	}
-	return fails("a Pod that asked for "+first.address+" on "+first.node+" was not given it",
+	return fail("a Pod that asked for "+first.address+" on "+first.node+" was not given it",
 		"use dynamic networks, or see docs/networks.md for what this cluster's network plugin reads")
 }
 
-// split sorts the probes by a fact, those that do not tell it left out.
-func split(probes []probe, fact string) (yes, no []probe) {
-	for _, each := range probes {
-		switch each.facts[fact] {
+// splitByFact sorts the probes by a fact, those that do not tell it left out.
+func splitByFact(probes []nodeProbe, fact string) (yes, no []nodeProbe) {
+	for _, probe := range probes {
+		switch probe.facts[fact] {
 		case "yes":
-			yes = append(yes, each)
+			yes = append(yes, probe)
 		case "no":
-			no = append(no, each)
+			no = append(no, probe)
 		}
 	}
 	return yes, no
 }
 
-func names(probes []probe) string {
+func nodeNames(probes []nodeProbe) string {
 	var nodes []string
 	for _, each := range probes {
 		nodes = append(nodes, each.node)
@@ -136,13 +136,13 @@ func names(probes []probe) string {
 	return strings.Join(nodes, ", ")
 }
 
-// facts are the lines "name value" of a probe's message.
-func facts(message string) map[string]string {
-	told := map[string]string{}
+// parseFacts are the lines "name value" of a probe's message.
+func parseFacts(message string) map[string]string {
+	parsed := map[string]string{}
 	for line := range strings.Lines(message) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			told[name] = value
+			parsed[name] = value
 		}
 	}
-	return told
+	return parsed
 }

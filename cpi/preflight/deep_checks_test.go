@@ -9,34 +9,34 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// wellNode is what a probe tells of a node that has all.
-const wellNode = "kernel 6.1\ncgroup v2\noom-group 1\nloop yes\noverlay yes\next4 yes\nxfs yes\ndummy yes\nbridge yes\n" +
+// healthyNode is what a probe tells of a node that has all.
+const healthyNode = "kernel 6.1\ncgroup v2\noom-group 1\nloop yes\noverlay yes\next4 yes\nxfs yes\ndummy yes\nbridge yes\n" +
 	"open-files yes\ndns yes\napi yes\nhairpin yes\n"
 
 var _ = Describe("What probes have told", func() {
-	judged := func(name string, probes ...probe) finding {
+	evaluate := func(name string, probes ...nodeProbe) finding {
 		GinkgoHelper()
 		for _, check := range DeepChecks() {
 			if check.Name == name {
-				return check.judge(probes)
+				return check.evaluate(probes)
 			}
 		}
 		Fail("there is no check " + name)
 		return finding{}
 	}
-	on := func(node, message string) probe {
-		return probe{node: node, facts: facts(message), took: time.Second, again: "yes"}
+	on := func(node, message string) nodeProbe {
+		return nodeProbe{node: node, facts: parseFacts(message), took: time.Second, addressReused: "yes"}
 	}
 
 	It("is well on nodes that have all", func() {
 		for _, check := range DeepChecks() {
-			Expect(check.judge([]probe{on("a", wellNode), on("b", wellNode)}).verdict).To(Equal(OK), check.Name)
+			Expect(check.evaluate([]nodeProbe{on("a", healthyNode), on("b", healthyNode)}).verdict).To(Equal(OK), check.Name)
 		}
 	})
 
 	DescribeTable("names the nodes that lack something, and what to do about it:", func(fact, check string, verdict Verdict, detail, advice string) {
-		lacking := on("b", strings.Replace(wellNode, fact+" yes", fact+" no", 1))
-		found := judged(check, on("a", wellNode), lacking)
+		lacking := on("b", strings.Replace(healthyNode, fact+" yes", fact+" no", 1))
+		found := evaluate(check, on("a", healthyNode), lacking)
 		Expect(found.verdict).To(Equal(verdict))
 		Expect(found.detail).To(And(ContainSubstring(detail), HaveSuffix(" on b")))
 		Expect(found.advice).To(ContainSubstring(advice))
@@ -52,23 +52,23 @@ var _ = Describe("What probes have told", func() {
 	)
 
 	It("is which nodes have which cgroups", func() {
-		Expect(judged("cgroups", on("a", "cgroup v1\n"), on("b", "cgroup v2\n")).detail).To(Equal("cgroup v1 on a, v2 on b"))
+		Expect(evaluate("cgroups", on("a", "cgroup v1\n"), on("b", "cgroup v2\n")).detail).To(Equal("cgroup v1 on a, v2 on b"))
 	})
 
 	It("is nothing where no probe has run, and why", func() {
-		failed := probe{node: "a", failure: errors.New("is not a shared or slave mount")}
-		found := judged("run-machine", failed, on("b", wellNode))
+		failed := nodeProbe{node: "a", err: errors.New("is not a shared or slave mount")}
+		found := evaluate("run-machine", failed, on("b", healthyNode))
 		Expect(found.verdict).To(Equal(Fails))
 		Expect(found.detail).To(Equal("on a: is not a shared or slave mount"))
 		for _, check := range DeepChecks()[1:] {
-			Expect(check.judge([]probe{failed}).verdict).To(Equal(Unknown), check.Name)
+			Expect(check.evaluate([]nodeProbe{failed}).verdict).To(Equal(Unknown), check.Name)
 		}
 	})
 
 	It("is that an address was not given to the Pod that asked for it", func() {
-		first := on("a", wellNode)
-		first.again, first.address = "no", "10.1.2.3"
-		found := judged("requested-address", first)
+		first := on("a", healthyNode)
+		first.addressReused, first.address = "no", "10.1.2.3"
+		found := evaluate("requested-address", first)
 		Expect(found.verdict).To(Equal(Fails))
 		Expect(found.detail).To(ContainSubstring("10.1.2.3 on a was not given it"))
 	})

@@ -12,14 +12,14 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// plugin is a network plugin, what it writes on nodes, and the annotation of a Pod by which it gives an address.
-type plugin struct {
-	name, mark, annotation string
+// networkPlugin is a network plugin, what it writes on nodes, and the annotation of a Pod by which it gives an address.
+type networkPlugin struct {
+	name, keyPrefix, annotation string
 }
 
-// plugins are those that can be told by what they write on nodes, in annotations or labels. The first that fits is named:
+// networkPlugins are those that can be told by what they write on nodes, in annotations or labels. The first that fits is named:
 // Calico may do the policies of another.
-var plugins = []plugin{
+var networkPlugins = []networkPlugin{
 	{"Cilium", "network.cilium.io/", ""},
 	{"flannel", "flannel.alpha.coreos.com/", ""},
 	{"OVN-Kubernetes", "k8s.ovn.org/", ""},
@@ -31,84 +31,84 @@ var plugins = []plugin{
 	{"the plugin of AKS", "kubernetes.azure.com/", ""},
 }
 
-// seen is the plugin that the nodes tell of.
-func seen(nodes []*corev1.Node) (plugin, bool) {
-	for _, known := range plugins {
+// findNetworkPlugin is the plugin that the nodes tell of.
+func findNetworkPlugin(nodes []*corev1.Node) (networkPlugin, bool) {
+	for _, known := range networkPlugins {
 		for _, node := range nodes {
 			for _, marks := range []map[string]string{node.Annotations, node.Labels} {
 				for key := range marks {
-					if strings.HasPrefix(key, known.mark) {
+					if strings.HasPrefix(key, known.keyPrefix) {
 						return known, true
 					}
 				}
 			}
 		}
 	}
-	return plugin{}, false
+	return networkPlugin{}, false
 }
 
-// NetworkPlugin is the name of the network plugin that the nodes tell of, and the annotation of a Pod by which it gives an
+// DiscoverNetworkPlugin is the name of the network plugin that the nodes tell of, and the annotation of a Pod by which it gives an
 // address; empty where they tell of none, and where it gives none.
-func NetworkPlugin(nodes []*corev1.Node) (name, annotation string) {
-	found, _ := seen(nodes)
+func DiscoverNetworkPlugin(nodes []*corev1.Node) (name, annotation string) {
+	found, _ := findNetworkPlugin(nodes)
 	return found.name, found.annotation
 }
 
-func lookAtAddresses(ctx context.Context, s *subject) finding {
-	var asked []string
+func inspectAddresses(ctx context.Context, s *clusterState) finding {
+	var requested []string
 	for _, annotation := range s.config.Network.AddressAnnotations {
-		asked = append(asked, annotation.Name)
+		requested = append(requested, annotation.Name)
 	}
-	if len(asked) == 0 {
-		return fails("network.address_annotations is empty",
+	if len(requested) == 0 {
+		return fail("network.address_annotations is empty",
 			"VMs on manual networks get any address, and fail: name the annotation of your network plugin, or use dynamic networks")
 	}
 	nodes, err := s.nodes(ctx)
 	if err != nil {
-		return failed(err, rightsOfCalls)
+		return errorFinding(err, callRightsFile)
 	}
-	found, known := seen(nodes)
-	said := "asked for by " + strings.Join(asked, ", ")
+	found, known := findNetworkPlugin(nodes)
+	message := "asked for by " + strings.Join(requested, ", ")
 	const see = "for static addresses see docs/networks.md: "
 	switch {
 	case !known:
-		return unknown(said+"; which network plugin there is cannot be seen", see+"what the plugin reads, or the CNI shim")
-	case slices.Contains(asked, found.annotation):
-		return ok(said + "; the nodes have " + found.name + ", which reads " + found.annotation)
+		return undetermined(message+"; which network plugin there is cannot be seen", see+"what the plugin reads, or the CNI shim")
+	case slices.Contains(requested, found.annotation):
+		return pass(message + "; the nodes have " + found.name + ", which reads " + found.annotation)
 	case found.annotation != "":
-		return fails(said+"; the nodes have "+found.name+", which reads "+found.annotation, "add it to network.address_annotations")
-	case slices.Contains(asked, manifest.AnnotationAddress):
-		return warns(said+"; the nodes have "+found.name+", which reads no annotation", see+"install the CNI shim, or use dynamic networks")
+		return fail(message+"; the nodes have "+found.name+", which reads "+found.annotation, "add it to network.address_annotations")
+	case slices.Contains(requested, manifest.AnnotationRequestedAddresses):
+		return warn(message+"; the nodes have "+found.name+", which reads no annotation", see+"install the CNI shim, or use dynamic networks")
 	}
-	return fails(said+"; the nodes have "+found.name+", which reads no annotation",
-		see+"install the CNI shim and ask for "+manifest.AnnotationAddress+", or use dynamic networks")
+	return fail(message+"; the nodes have "+found.name+", which reads no annotation",
+		see+"install the CNI shim and ask for "+manifest.AnnotationRequestedAddresses+", or use dynamic networks")
 }
 
-// lookAtPools lists Calico's pools.
-func lookAtPools(ctx context.Context, s *subject) finding {
-	among, err := s.client.IPPools()
+// inspectAddressPools lists Calico's pools.
+func inspectAddressPools(ctx context.Context, s *clusterState) finding {
+	pools, err := s.client.IPPools()
 	if err != nil {
-		return failed(err, rightsOfNetworks)
+		return errorFinding(err, networkRightsFile)
 	}
-	found, err := some(ctx, among.Find, kube.Selection{}, manyObjects)
+	found, err := listUpTo(ctx, pools.Find, kube.Selection{}, maxObjects)
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
-		return ok("the cluster has no Calico, and so no networks with `managed: true`")
+		return pass("the cluster has no Calico, and so no networks with `managed: true`")
 	case err != nil:
-		return failed(err, rightsOfNetworks)
+		return errorFinding(err, networkRightsFile)
 	}
-	var kept, others []string
+	var reserved, others []string
 	for _, pool := range found {
 		about := pool.Name + " " + pool.Spec.CIDR
 		if pool.Spec.NodeSelector == "!all()" {
-			kept = append(kept, about)
+			reserved = append(reserved, about)
 		} else {
 			others = append(others, about)
 		}
 	}
-	said := "for all Pods: " + strings.Join(others, ", ")
-	if len(kept) == 0 {
-		return warns(said+"; kept for BOSH: none", "keep a range for manual networks, so that no other Pod takes its addresses: docs/networks.md")
+	message := "for all Pods: " + strings.Join(others, ", ")
+	if len(reserved) == 0 {
+		return warn(message+"; kept for BOSH: none", "keep a range for manual networks, so that no other Pod takes its addresses: docs/networks.md")
 	}
-	return ok(said + "; kept for BOSH: " + strings.Join(kept, ", "))
+	return pass(message + "; kept for BOSH: " + strings.Join(reserved, ", "))
 }

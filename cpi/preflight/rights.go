@@ -16,102 +16,102 @@ type rights struct {
 
 // rule is a rule of a Role, or of a ClusterRole.
 type rule struct {
-	group    string
-	resource string
-	verbs    string // separated by blanks, as the file has them
-	cluster  bool
+	group         string
+	resource      string
+	verbs         string // separated by blanks, as the file has them
+	clusterScoped bool
 }
 
-const changes = "get list watch create patch delete"
+const changeVerbs = "get list watch create patch delete"
 
 // A test compares these with the files.
 var (
-	calls = rights{[]rule{
-		{"", "pods", changes, false},
-		{"", "podtemplates", changes, false},
+	callRights = rights{[]rule{
+		{"", "pods", changeVerbs, false},
+		{"", "podtemplates", changeVerbs, false},
 		{"", "pods/ephemeralcontainers", "patch", false},
 		{"", "secrets", "get create patch delete", false},
-		{"", "persistentvolumeclaims", changes, false},
-		{"", "services", changes, false},
-		{"policy", "poddisruptionbudgets", changes, false},
+		{"", "persistentvolumeclaims", changeVerbs, false},
+		{"", "services", changeVerbs, false},
+		{"policy", "poddisruptionbudgets", changeVerbs, false},
 		{"", "events", "list watch", false},
 		{"storage.k8s.io", "storageclasses", "get", true},
 		{"storage.k8s.io", "csinodes", "get", true},
 		{"", "persistentvolumes", "get", true},
 		{"", "nodes", "list watch", true},
-	}, inNamespace(rightsOfCalls)}
+	}, applyCommand(callRightsFile)}
 
-	snapshots = rights{[]rule{
-		{"snapshot.storage.k8s.io", "volumesnapshots", changes, false},
-	}, "apply " + rightsOfCalls + " as it is; or leave snapshots out, and have the director take none (enable_snapshots)"}
+	snapshotRights = rights{[]rule{
+		{"snapshot.storage.k8s.io", "volumesnapshots", changeVerbs, false},
+	}, "apply " + callRightsFile + " as it is; or leave snapshots out, and have the director take none (enable_snapshots)"}
 
-	events = rights{[]rule{
+	eventRights = rights{[]rule{
 		{"", "events", "create", false},
-	}, "apply " + rightsOfCalls + " as it is; or have calls leave no Events (events.enabled: false)"}
+	}, "apply " + callRightsFile + " as it is; or have calls leave no Events (events.enabled: false)"}
 
-	prefetch = rights{[]rule{
+	prefetchRights = rights{[]rule{
 		{"apps", "daemonsets", "get list create delete", false},
-	}, "kubectl apply --namespace NAMESPACE -f " + rightsOfPrefetch + "; or disable stemcell.prefetch"}
+	}, "kubectl apply --namespace NAMESPACE -f " + prefetchRightsFile + "; or disable stemcell.prefetch"}
 
-	networks = rights{[]rule{
+	networkRights = rights{[]rule{
 		{"crd.projectcalico.org", "ippools", "get list create delete", true},
 		{"crd.projectcalico.org", "ipreservations", "get create delete", true},
-	}, "only for networks with `managed: true`, on clusters with Calico: " + inNamespace(rightsOfNetworks)}
+	}, "only for networks with `managed: true`, on clusters with Calico: " + applyCommand(networkRightsFile)}
 )
 
-// inNamespace is the command that applies a file with rights for namespace bosh to NAMESPACE: names of cluster-wide objects end in it,
+// applyCommand is the command that applies a file with rights for namespace bosh to NAMESPACE: names of cluster-wide objects end in it,
 // so that no director takes the rights of another one's.
-func inNamespace(file string) string {
+func applyCommand(file string) string {
 	return `sed -E 's/([- ])bosh$/\1NAMESPACE/' ` + file + " | kubectl apply --namespace NAMESPACE -f -"
 }
 
-func (r rights) all() (all []kube.Right) {
+func (r rights) expand() (all []kube.Right) {
 	for _, rule := range r.rules {
 		for verb := range strings.FieldsSeq(rule.verbs) {
-			all = append(all, kube.Right{Group: rule.group, Resource: rule.resource, Verb: verb, Cluster: rule.cluster})
+			all = append(all, kube.Right{Group: rule.group, Resource: rule.resource, Verb: verb, ClusterScoped: rule.clusterScoped})
 		}
 	}
 	return all
 }
 
-// lookAtRights asks the API server for each of the rights.
-func lookAtRights(wanted rights) func(context.Context, *subject) finding {
-	return func(ctx context.Context, s *subject) finding {
+// inspectRights asks the API server for each of the rights.
+func inspectRights(needed rights) func(context.Context, *clusterState) finding {
+	return func(ctx context.Context, s *clusterState) finding {
 		reviewer, err := s.client.Reviewer()
 		if err != nil {
-			return failed(err, rightsOfCalls)
+			return errorFinding(err, callRightsFile)
 		}
-		all := wanted.all()
-		may, failures := make([]bool, len(all)), make([]error, len(all))
-		each(len(all), func(i int) { may[i], failures[i] = reviewer.May(ctx, all[i]) })
+		all := needed.expand()
+		allowed, failures := make([]bool, len(all)), make([]error, len(all))
+		forEachParallel(len(all), func(i int) { allowed[i], failures[i] = reviewer.IsAllowed(ctx, all[i]) })
 		if err := errors.Join(failures...); err != nil {
-			return failed(failures[firstOf(failures)], rightsOfCalls)
+			return errorFinding(failures[firstErrorIndex(failures)], callRightsFile)
 		}
-		missing := missing(all, may)
+		missing := describeMissing(all, allowed)
 		if missing == "" {
-			return ok("all that " + wanted.resources() + " need")
+			return pass("all that " + needed.resources() + " need")
 		}
-		return fails("missing: "+missing, strings.ReplaceAll(wanted.advice, "NAMESPACE", s.client.Namespace))
+		return fail("missing: "+missing, strings.ReplaceAll(needed.advice, "NAMESPACE", s.client.Namespace))
 	}
 }
 
-// lookAtEvents asks for the right to leave Events, where calls are to leave them.
-func lookAtEvents(ctx context.Context, s *subject) finding {
+// inspectEventRights asks for the right to leave Events, where calls are to leave them.
+func inspectEventRights(ctx context.Context, s *clusterState) finding {
 	if !s.config.Events.Enabled {
-		return ok("calls leave none (events.enabled: false)")
+		return pass("calls leave none (events.enabled: false)")
 	}
-	return lookAtRights(events)(ctx, s)
+	return inspectRights(eventRights)(ctx, s)
 }
 
-// lookAtPrefetch asks for the right to have nodes pull stemcells' images, where create_stemcell is to.
-func lookAtPrefetch(ctx context.Context, s *subject) finding {
+// inspectPrefetchRights asks for the right to have nodes pull stemcells' images, where create_stemcell is to.
+func inspectPrefetchRights(ctx context.Context, s *clusterState) finding {
 	if !s.config.Stemcell.Prefetch.Enabled {
-		return ok("nodes pull images when they need them (stemcell.prefetch.enabled: false)")
+		return pass("nodes pull images when they need them (stemcell.prefetch.enabled: false)")
 	}
-	return lookAtRights(prefetch)(ctx, s)
+	return inspectRights(prefetchRights)(ctx, s)
 }
 
-func firstOf(failures []error) int {
+func firstErrorIndex(failures []error) int {
 	for i, err := range failures {
 		if err != nil {
 			return i
@@ -120,24 +120,24 @@ func firstOf(failures []error) int {
 	return 0
 }
 
-// missing lists, by resource, what is not given.
-func missing(all []kube.Right, may []bool) string {
-	var said []string
+// describeMissing lists, by resource, what is not given.
+func describeMissing(all []kube.Right, allowed []bool) string {
+	var parts []string
 	last := ""
 	for i, right := range all {
 		switch {
-		case may[i]:
+		case allowed[i]:
 		case right.Resource == last:
-			said[len(said)-1] += ", " + right.Verb
+			parts[len(parts)-1] += ", " + right.Verb
 		default:
-			said = append(said, right.Resource+" ("+right.Verb)
+			parts = append(parts, right.Resource+" ("+right.Verb)
 			last = right.Resource
 		}
 	}
-	if len(said) == 0 {
+	if len(parts) == 0 {
 		return ""
 	}
-	return strings.Join(said, "), ") + ")"
+	return strings.Join(parts, "), ") + ")"
 }
 
 func (r rights) resources() string {

@@ -12,48 +12,48 @@ import (
 	"bosh-kubernetes-cpi/stemcell"
 )
 
-// samples are objects as calls would make them, for one machine and its disk. Their names are nobody else's.
-type samples struct {
-	*subject
+// sampleObjects are objects as calls would make them, for one machine and its disk. Their names are nobody else's.
+type sampleObjects struct {
+	*clusterState
 	id    string
 	image string
 }
 
-// nowhere is an image that no registry has.
-const nowhere = "registry.invalid/bosh-stemcell@sha256:" + "0000000000000000000000000000000000000000000000000000000000000000"
+// nonexistentImage is an image that no registry has.
+const nonexistentImage = "registry.invalid/bosh-stemcell@sha256:" + "0000000000000000000000000000000000000000000000000000000000000000"
 
-func (s *subject) samples(ctx context.Context) samples {
-	return samples{subject: s, id: "preflight-" + uuid.NewString()[:8], image: s.sampleImage(ctx)}
+func (s *clusterState) newSamples(ctx context.Context) sampleObjects {
+	return sampleObjects{clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: s.findSampleImage(ctx)}
 }
 
-// sampleImage is an image as machines have it: a policy may allow those of some registries alone.
-func (s *subject) sampleImage(ctx context.Context) string {
-	if s.image != "" {
-		return s.image
+// findSampleImage is an image as machines have it: a policy may allow those of some registries alone.
+func (s *clusterState) findSampleImage(ctx context.Context) string {
+	if s.requestedImage != "" {
+		return s.requestedImage
 	}
 	if pods, err := s.pods(ctx); err == nil {
 		for _, pod := range pods {
 			if pod.Labels[manifest.LabelRole] == manifest.RoleVM {
-				return manifest.Own(pod).Image
+				return manifest.OwnContainer(pod).Image
 			}
 		}
 	}
 	if registry := s.config.Stemcell.Registry; registry.Repository != "" {
-		_, digest, _ := strings.Cut(nowhere, "@")
+		_, digest, _ := strings.Cut(nonexistentImage, "@")
 		pulled := registry.PullRepository
 		if pulled == "" {
 			pulled = registry.Repository
 		}
 		return pulled + "@" + digest
 	}
-	return nowhere
+	return nonexistentImage
 }
 
-func (s samples) vm() (manifest.VM, error) {
+func (s sampleObjects) buildVM() (manifest.VM, error) {
 	some := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
 	vm := manifest.VM{
 		Name: manifest.VMName(s.id), Namespace: s.client.Namespace, Stemcell: s.image, Image: s.image, Group: s.id,
-		Services:  []manifest.Service{s.service()},
+		Services:  []manifest.Service{s.buildService()},
 		Resources: corev1.ResourceRequirements{Requests: some, Limits: some},
 	}
 	name, _, err := s.config.Stemcell.PullSecret(s.image)
@@ -63,44 +63,44 @@ func (s samples) vm() (manifest.VM, error) {
 	if name != "" {
 		vm.PullSecrets = []corev1.LocalObjectReference{{Name: name}}
 	}
-	vm.RunsOn(stemcell.Architectures(s.image)...)
-	s.config.Pods.EquipMachine(&vm)
+	vm.AddPlatformAffinity(stemcell.Architectures(s.image)...)
+	s.config.Pods.ApplyToVM(&vm)
 	return vm, nil
 }
 
-// machine is the VM's Pod as if it ran, with what others need of it.
-func (s samples) machine() (*corev1.Pod, error) {
-	vm, err := s.vm()
+// buildVMPod is the VM's Pod as if it ran, with what others need of it.
+func (s sampleObjects) buildVMPod() (*corev1.Pod, error) {
+	vm, err := s.buildVM()
 	if err != nil {
 		return nil, err
 	}
 	pod := vm.Pod()
 	pod.UID, pod.Spec.NodeName = "00000000-0000-0000-0000-000000000000", "preflight"
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: manifest.OwnName(pod), ContainerID: "containerd://0"}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: manifest.OwnContainerName(pod), ContainerID: "containerd://0"}}
 	return pod, nil
 }
 
-// disk is one of the cluster's default class.
-func (s samples) disk(name string) *corev1.PersistentVolumeClaim {
+// buildDiskPVC is one of the cluster's default class.
+func (s sampleObjects) buildDiskPVC(name string) *corev1.PersistentVolumeClaim {
 	return manifest.Disk{
 		Name: manifest.DiskName(name), Namespace: s.client.Namespace, SizeMiB: 1024, Filesystem: "ext4",
 		Mode: corev1.PersistentVolumeFilesystem, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-	}.Claim()
+	}.PVC()
 }
 
-func (s samples) attachment(machine *corev1.Pod) *corev1.Pod {
-	return s.config.Pods.Equip(manifest.Attachment{
-		Disk: manifest.DiskName(s.id), SizeMiB: 1024, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: machine,
+func (s sampleObjects) buildAttachmentPod(vmPod *corev1.Pod) *corev1.Pod {
+	return s.config.Pods.ApplyToHelperPod(manifest.Attachment{
+		Disk: manifest.DiskName(s.id), SizeMiB: 1024, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: vmPod,
 		PriorityClass: s.config.Disk.AttachmentPriorityClass,
 	}.Pod())
 }
 
-func (s samples) copying(machine *corev1.Pod) *corev1.Pod {
-	successor := s.disk(s.id + "-new")
-	successor.UID = machine.UID
-	return s.config.Pods.Equip(manifest.Copy{Old: s.disk(s.id), New: successor, Machine: machine, Node: machine.Spec.NodeName}.Pod())
+func (s sampleObjects) buildCopyPod(vmPod *corev1.Pod) *corev1.Pod {
+	successor := s.buildDiskPVC(s.id + "-new")
+	successor.UID = vmPod.UID
+	return s.config.Pods.ApplyToHelperPod(manifest.Copy{Old: s.buildDiskPVC(s.id), New: successor, VM: vmPod, Node: vmPod.Spec.NodeName}.Pod())
 }
 
-func (s samples) service() manifest.Service {
+func (s sampleObjects) buildService() manifest.Service {
 	return manifest.Service{Name: s.id, Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Name: "agent", Port: 6868}}}
 }

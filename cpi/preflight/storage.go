@@ -14,80 +14,80 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// defaultClass finds out what a disk without a class gets: the API server says so when it is asked for one. The right to
+// findDefaultStorageClass finds out what a disk without a class gets: the API server says so when it is asked for one. The right to
 // list classes is none of the CPI's.
-func (s *subject) defaultClass(ctx context.Context) (*storagev1.StorageClass, error) {
-	of := s.samples(ctx)
-	claim, err := s.client.Claims.Try(ctx, of.disk(of.id))
-	if err != nil || claim.Spec.StorageClassName == nil || *claim.Spec.StorageClassName == "" {
+func (s *clusterState) findDefaultStorageClass(ctx context.Context) (*storagev1.StorageClass, error) {
+	samples := s.newSamples(ctx)
+	pvc, err := s.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC(samples.id))
+	if err != nil || pvc.Spec.StorageClassName == nil || *pvc.Spec.StorageClassName == "" {
 		return nil, err
 	}
-	return s.storageClass(ctx, *claim.Spec.StorageClassName)
+	return s.getStorageClass(ctx, *pvc.Spec.StorageClassName)
 }
 
-func (s *subject) storageClass(ctx context.Context, name string) (*storagev1.StorageClass, error) {
-	among, err := s.client.StorageClasses()
+func (s *clusterState) getStorageClass(ctx context.Context, name string) (*storagev1.StorageClass, error) {
+	storageClasses, err := s.client.StorageClasses()
 	if err != nil {
 		return nil, err
 	}
-	return among.Get(ctx, name)
+	return storageClasses.Get(ctx, name)
 }
 
-// lookAtClasses looks at the default class, and at those of disks that are there.
-func lookAtClasses(ctx context.Context, s *subject) finding {
-	class, err := s.class(ctx)
+// inspectStorageClasses looks at the default class, and at those of disks that are there.
+func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
+	defaultClass, err := s.defaultStorageClass(ctx)
 	if err != nil {
-		return s.refused(err)
+		return s.refusalFinding(err)
 	}
-	claims, err := s.claims(ctx)
+	pvcs, err := s.pvcs(ctx)
 	if err != nil {
-		return failed(err, rightsOfCalls)
+		return errorFinding(err, callRightsFile)
 	}
 	known := map[string]*storagev1.StorageClass{}
 	standard := ""
-	if class != nil {
-		standard = class.Name
-		known[standard] = class
+	if defaultClass != nil {
+		standard = defaultClass.Name
+		known[standard] = defaultClass
 	}
-	for _, name := range named(claims) {
+	for _, name := range storageClassesOf(pvcs) {
 		if known[name] != nil {
 			continue
 		}
-		class, err := s.storageClass(ctx, name)
+		class, err := s.getStorageClass(ctx, name)
 		switch {
 		case errors.Is(err, kube.ErrNotFound):
-			return fails("disks have the StorageClass "+name+", which is gone", "make it again: such disks cannot be grown, nor copied within it")
+			return fail("disks have the StorageClass "+name+", which is gone", "make it again: such disks cannot be grown, nor copied within it")
 		case err != nil:
-			return failed(err, rightsOfCalls)
+			return errorFinding(err, callRightsFile)
 		}
 		known[name] = class
 	}
 	if standard == "" {
-		return fails("the cluster has "+noDefaultClass, makeDefaultClass)
+		return fail("the cluster has "+noDefaultStorageClass, adviceDefaultStorageClass)
 	}
-	return judge(known, standard)
+	return evaluateStorageClasses(known, standard)
 }
 
 // noDefaultClass is in what the check says, and in what the admission policy says of a disk without a class.
 const (
-	noDefaultClass   = "no default StorageClass"
-	makeDefaultClass = "annotate one with storageclass.kubernetes.io/is-default-class=true, " +
+	noDefaultStorageClass     = "no default StorageClass"
+	adviceDefaultStorageClass = "annotate one with storageclass.kubernetes.io/is-default-class=true, " +
 		"or name storage_class in the cloud_properties of every disk type, and of ephemeral_disk"
 )
 
-// named are the classes that the claims name, in order.
-func named(claims []*corev1.PersistentVolumeClaim) []string {
+// storageClassesOf are the classes that the claims name, in order.
+func storageClassesOf(pvcs []*corev1.PersistentVolumeClaim) []string {
 	names := map[string]bool{}
-	for _, claim := range claims {
-		if claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != "" {
-			names[*claim.Spec.StorageClassName] = true
+	for _, pvc := range pvcs {
+		if pvc.Spec.StorageClassName != nil && *pvc.Spec.StorageClassName != "" {
+			names[*pvc.Spec.StorageClassName] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
 }
 
-func judge(known map[string]*storagev1.StorageClass, standard string) finding {
-	var said, advice []string
+func evaluateStorageClasses(known map[string]*storagev1.StorageClass, standard string) finding {
+	var messages, advice []string
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		class := known[name]
 		about := name + " (" + class.Provisioner
@@ -102,72 +102,72 @@ func judge(known map[string]*storagev1.StorageClass, standard string) finding {
 			about += ", does not grow"
 			advice = append(advice, name+": with allowVolumeExpansion: true a disk grows in place, and is not copied")
 		}
-		said = append(said, about+")")
+		messages = append(messages, about+")")
 	}
 	if len(advice) > 0 {
-		return warns(strings.Join(said, "; "), strings.Join(advice, "; "))
+		return warn(strings.Join(messages, "; "), strings.Join(advice, "; "))
 	}
-	return ok(strings.Join(said, "; "))
+	return pass(strings.Join(messages, "; "))
 }
 
-// ofDefaultClass is a check of what goes by the default StorageClass.
-func ofDefaultClass(look func(context.Context, *subject, *storagev1.StorageClass) finding) func(context.Context, *subject) finding {
-	return func(ctx context.Context, s *subject) finding {
-		class, err := s.class(ctx)
+// withDefaultStorageClass is a check of what goes by the default StorageClass.
+func withDefaultStorageClass(inspect func(context.Context, *clusterState, *storagev1.StorageClass) finding) func(context.Context, *clusterState) finding {
+	return func(ctx context.Context, s *clusterState) finding {
+		class, err := s.defaultStorageClass(ctx)
 		switch {
 		case err != nil:
-			return s.refused(err)
+			return s.refusalFinding(err)
 		case class == nil:
-			return unknown("there is no default StorageClass", "see storage-classes")
+			return undetermined("there is no default StorageClass", "see storage-classes")
 		}
-		return look(ctx, s, class)
+		return inspect(ctx, s, class)
 	}
 }
 
-// lookAtDriver looks at what makes the default class's volumes.
-func lookAtDriver(ctx context.Context, s *subject, class *storagev1.StorageClass) finding {
+// inspectCSIDriver looks at what makes the default class's volumes.
+func inspectCSIDriver(ctx context.Context, s *clusterState, class *storagev1.StorageClass) finding {
 	drivers, err := s.client.CSIDrivers()
 	if err != nil {
-		return failed(err, rightsOfChecks)
+		return errorFinding(err, checkRightsFile)
 	}
 	driver, err := drivers.Get(ctx, class.Provisioner)
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
-		return fails(fmt.Sprintf("StorageClass %s names %s, and there is no CSIDriver of that name", class.Name, class.Provisioner),
+		return fail(fmt.Sprintf("StorageClass %s names %s, and there is no CSIDriver of that name", class.Name, class.Provisioner),
 			"install the driver, or take a class whose driver is there; what is no CSI driver gives neither snapshots nor attach limits")
 	case err != nil:
-		return failed(err, rightsOfChecks)
+		return errorFinding(err, checkRightsFile)
 	}
-	return ok(driver.Name + " is installed")
+	return pass(driver.Name + " is installed")
 }
 
 const defaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
 
-func lookAtSnapshotClass(ctx context.Context, s *subject, class *storagev1.StorageClass) finding {
-	among, err := s.client.SnapshotClasses()
+func inspectSnapshotClass(ctx context.Context, s *clusterState, class *storagev1.StorageClass) finding {
+	snapshotClasses, err := s.client.VolumeSnapshotClasses()
 	if err != nil {
-		return failed(err, rightsOfChecks)
+		return errorFinding(err, checkRightsFile)
 	}
-	found, err := some(ctx, among.Find, kube.Selection{}, manyObjects)
+	found, err := listUpTo(ctx, snapshotClasses.Find, kube.Selection{}, maxObjects)
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
-		return warns("the cluster has no VolumeSnapshotClasses", "see create-snapshot")
+		return warn("the cluster has no VolumeSnapshotClasses", "see create-snapshot")
 	case err != nil:
-		return failed(err, rightsOfChecks)
+		return errorFinding(err, checkRightsFile)
 	}
-	of := ""
-	for _, each := range found {
-		if each.Driver == class.Provisioner {
-			if each.Annotations[defaultSnapshotClass] == "true" {
-				return ok(each.Name + " is the default of " + class.Provisioner)
+	matching := ""
+	for _, snapshotClass := range found {
+		if snapshotClass.Driver == class.Provisioner {
+			if snapshotClass.Annotations[defaultSnapshotClass] == "true" {
+				return pass(snapshotClass.Name + " is the default of " + class.Provisioner)
 			}
-			of = each.Name
+			matching = snapshotClass.Name
 		}
 	}
-	if of != "" {
-		return fails("none of "+class.Provisioner+" is the default", "annotate "+of+" with "+defaultSnapshotClass+
+	if matching != "" {
+		return fail("none of "+class.Provisioner+" is the default", "annotate "+matching+" with "+defaultSnapshotClass+
 			"=true, or name snapshot_class in the cloud_properties of disks")
 	}
-	return fails("there is none of "+class.Provisioner,
+	return fail("there is none of "+class.Provisioner,
 		"make a VolumeSnapshotClass of that driver, if it takes snapshots: snapshot_disk answers NotImplemented until then")
 }

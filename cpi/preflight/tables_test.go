@@ -27,8 +27,8 @@ func content(path string) string {
 	return string(raw)
 }
 
-// given are the rules that the file's Roles and ClusterRoles give.
-func given(path string) (rules []rule) {
+// rulesInFile are the rules that the file's Roles and ClusterRoles give.
+func rulesInFile(path string) (rules []rule) {
 	GinkgoHelper()
 	for document := range strings.SplitSeq(content(path), "\n---\n") {
 		var role rbacv1.ClusterRole
@@ -44,9 +44,9 @@ func given(path string) (rules []rule) {
 
 var _ = Describe("The rights that are asked for", func() {
 	It("are those of the files, each in one of the checks", func() {
-		Expect(slices.Concat(calls.rules, snapshots.rules, events.rules)).To(ConsistOf(given(rightsOfCalls)))
-		Expect(networks.rules).To(ConsistOf(given(rightsOfNetworks)))
-		Expect(prefetch.rules).To(ConsistOf(given(rightsOfPrefetch)))
+		Expect(slices.Concat(callRights.rules, snapshotRights.rules, eventRights.rules)).To(ConsistOf(rulesInFile(callRightsFile)))
+		Expect(networkRights.rules).To(ConsistOf(rulesInFile(networkRightsFile)))
+		Expect(prefetchRights.rules).To(ConsistOf(rulesInFile(prefetchRightsFile)))
 	})
 })
 
@@ -67,28 +67,28 @@ var _ = Describe("The page about the checks", func() {
 	})
 
 	It("names the versions of Kubernetes that are looked for", func() {
-		Expect(content("docs/preflight.md")).To(MatchRegexp(`Kubernetes 1\.%d to 1\.%d`, oldest, newest))
+		Expect(content("docs/preflight.md")).To(MatchRegexp(`Kubernetes 1\.%d to 1\.%d`, oldestMinor, newestMinor))
 	})
 })
 
 var _ = Describe("The versions of Kubernetes that the CPI is made for", func() {
 	// named is what scripts/build-tools says when it is asked for the tool of Kubernetes 1.N.
-	named := func(minor int) (string, error) {
-		said, err := exec.Command("../../scripts/build-tools", "--kubernetes", fmt.Sprintf("1.%d", minor)).CombinedOutput()
-		return strings.TrimSpace(string(said)), err
+	toolFor := func(minor int) (string, error) {
+		output, err := exec.Command("../../scripts/build-tools", "--kubernetes", fmt.Sprintf("1.%d", minor)).CombinedOutput()
+		return strings.TrimSpace(string(output)), err
 	}
 
 	It("can each be tested with", func() {
-		for minor := oldest; minor <= newest; minor++ {
-			Expect(named(minor)).To(BeElementOf("kubernetes", fmt.Sprintf("kubernetes-1.%d", minor)))
+		for minor := oldestMinor; minor <= newestMinor; minor++ {
+			Expect(toolFor(minor)).To(BeElementOf("kubernetes", fmt.Sprintf("kubernetes-1.%d", minor)))
 		}
-		Expect(content(".github/workflows/test.yml")).To(ContainSubstring("kubernetes: '1.%d'", oldest))
+		Expect(content(".github/workflows/test.yml")).To(ContainSubstring("kubernetes: '1.%d'", oldestMinor))
 	})
 
 	It("are all that can be: an error names them", func() {
-		said, err := named(oldest - 1)
+		output, err := toolFor(oldestMinor - 1)
 		Expect(err).To(HaveOccurred())
-		Expect(said).To(HavePrefix("build-tools: Kubernetes 1.%d is not in scripts/tools; these are:", oldest-1))
-		Expect(said).To(ContainSubstring(" 1.%d", oldest))
+		Expect(output).To(HavePrefix("build-tools: Kubernetes 1.%d is not in scripts/tools; these are:", oldestMinor-1))
+		Expect(output).To(ContainSubstring(" 1.%d", oldestMinor))
 	})
 })

@@ -25,15 +25,15 @@ var _ = Describe("The programs that the admission policy allows", func() {
 	It("are those of this release", func() {
 		raw, err := yaml.Marshal(corev1.ConfigMap{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-			ObjectMeta: metav1.ObjectMeta{Name: "bosh-cpi-scripts"}, Data: node.Helpers(),
+			ObjectMeta: metav1.ObjectMeta{Name: "bosh-cpi-scripts"}, Data: node.HelperPrograms(),
 		})
 		Expect(err).NotTo(HaveOccurred())
-		wanted := scriptsHeader + string(raw)
+		want := scriptsHeader + string(raw)
 		if os.Getenv("UPDATE_GOLDEN") != "" {
-			Expect(os.WriteFile(scripts, []byte(wanted), 0o644)).To(Succeed())
+			Expect(os.WriteFile(scripts, []byte(want), 0o644)).To(Succeed())
 		}
 		written, err := os.ReadFile(scripts)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(string(written)).To(Equal(wanted), "UPDATE_GOLDEN=1 go test ./kube/manifest writes it anew")
+		Expect(string(written)).To(Equal(want), "UPDATE_GOLDEN=1 go test ./kube/manifest writes it anew")
 	})
 })

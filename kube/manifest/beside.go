@@ -5,10 +5,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// beside is a Pod that does something for a machine, or for a disk, where that is: as the node sees it, and
+// newHelperPod is a Pod that does something for a machine, or for a disk, where that is: as the node sees it, and
 // with what is in a machine's image. It runs once.
-func beside(of *corev1.Pod, meta metav1.ObjectMeta, container corev1.Container) *corev1.Pod {
-	container.Image = Own(of).Image
+func newHelperPod(vmPod *corev1.Pod, meta metav1.ObjectMeta, container corev1.Container) *corev1.Pod {
+	container.Image = OwnContainer(vmPod).Image
 	container.ImagePullPolicy = corev1.PullIfNotPresent
 	container.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
@@ -24,15 +24,15 @@ func beside(of *corev1.Pod, meta metav1.ObjectMeta, container corev1.Container) 
 			HostPID:                       true, // to see, or end, what uses a device
 			// Wherever the machine is, this may follow: cordoned, full or failing nodes included.
 			Tolerations:       []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			PriorityClassName: of.Spec.PriorityClassName,
-			ImagePullSecrets:  of.Spec.ImagePullSecrets,
+			PriorityClassName: vmPod.Spec.PriorityClassName,
+			ImagePullSecrets:  vmPod.Spec.ImagePullSecrets,
 		},
 	}
 }
 
-// onNode asks the scheduler for this node. A Pod with nodeName instead would bypass it, and a claim
+// nodeAffinityTo asks the scheduler for this node. A Pod with nodeName instead would bypass it, and a claim
 // that waits for its first consumer would stay Pending for ever.
-func onNode(name string) *corev1.Affinity {
+func nodeAffinityTo(name string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{
@@ -61,11 +61,11 @@ func RequiredNode(pod *corev1.Pod) string {
 	return ""
 }
 
-// beneath asks the scheduler for the node of a machine that has none yet.
-func beneath(machine *corev1.Pod) *corev1.Affinity {
+// podAffinityTo asks the scheduler for the node of a machine that has none yet.
+func podAffinityTo(pod *corev1.Pod) *corev1.Affinity {
 	return &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{LabelVM: machine.Name, LabelRole: RoleVM}},
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{LabelVM: pod.Name, LabelRole: RoleVM}},
 			TopologyKey:   corev1.LabelHostname,
 		}},
 	}}

@@ -28,9 +28,9 @@ type Disk struct {
 	SnapshotClass string
 }
 
-// Claim is the disk.
-func (d Disk) Claim() *corev1.PersistentVolumeClaim {
-	meta := owned(d.Name, d.Namespace, d.Director, RoleDisk)
+// PVC is the disk.
+func (d Disk) PVC() *corev1.PersistentVolumeClaim {
+	meta := newObjectMeta(d.Name, d.Namespace, d.Director, RoleDisk)
 	meta.Labels[LabelDisk] = d.Name
 	for key, value := range d.Labels {
 		if _, own := meta.Labels[key]; !own {
@@ -54,37 +54,37 @@ func (d Disk) Claim() *corev1.PersistentVolumeClaim {
 			meta.Annotations[key] = value
 		}
 	}
-	claim := &corev1.PersistentVolumeClaim{
+	pvc := &corev1.PersistentVolumeClaim{
 		ObjectMeta: meta,
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes:      d.AccessModes,
 			StorageClassName: d.StorageClass,
 			VolumeMode:       new(d.Mode),
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceStorage: mebibytes(ClaimMiB(d.SizeMiB, d.Mode, d.Bind)),
+				corev1.ResourceStorage: mebibytes(PVCSizeMiB(d.SizeMiB, d.Mode, d.Bind)),
 			}},
 		},
 	}
 	if d.Snapshot != "" {
-		claim.Spec.DataSource = &corev1.TypedLocalObjectReference{
+		pvc.Spec.DataSource = &corev1.TypedLocalObjectReference{
 			APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: d.Snapshot,
 		}
 	}
-	return claim
+	return pvc
 }
 
-// IsReserved reports whether the disk's image file is to have all of its room.
-func IsReserved(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Annotations[AnnotationReserve] == strconv.FormatBool(true)
+// IsSpaceReserved reports whether the disk's image file is to have all of its room.
+func IsSpaceReserved(pvc *corev1.PersistentVolumeClaim) bool {
+	return pvc.Annotations[AnnotationReserve] == strconv.FormatBool(true)
 }
 
 // Relabel is the strategic merge patch that gives the disk's claim the labels and annotations that are asked
 // for; nil when it has them. It names nothing else, so that it changes nothing that another call has changed meanwhile.
-func (d Disk) Relabel(claim *corev1.PersistentVolumeClaim) ([]byte, error) {
-	wanted := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{}}
+func (d Disk) Relabel(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
+	desired := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{}}
 	for key, value := range d.Labels {
-		if has, ok := claim.Labels[key]; !ok || has != value {
-			wanted.Labels[key] = &value
+		if has, ok := pvc.Labels[key]; !ok || has != value {
+			desired.Labels[key] = &value
 		}
 	}
 	annotations := maps.Clone(d.Annotations)
@@ -94,47 +94,47 @@ func (d Disk) Relabel(claim *corev1.PersistentVolumeClaim) ([]byte, error) {
 	if d.SnapshotClass != "" {
 		annotations[AnnotationSnapshotClass] = d.SnapshotClass
 	}
-	if d.Reserve != IsReserved(claim) {
+	if d.Reserve != IsSpaceReserved(pvc) {
 		annotations[AnnotationReserve] = strconv.FormatBool(d.Reserve)
 	}
 	for key, value := range annotations {
-		if has, ok := claim.Annotations[key]; !ok || has != value {
-			wanted.Annotations[key] = value
+		if has, ok := pvc.Annotations[key]; !ok || has != value {
+			desired.Annotations[key] = value
 		}
 	}
-	if len(wanted.Labels) == 0 && len(wanted.Annotations) == 0 {
+	if len(desired.Labels) == 0 && len(desired.Annotations) == 0 {
 		return nil, nil
 	}
-	return wanted.Patch()
+	return desired.Patch()
 }
 
-// Formatted reports that the disk had a filesystem once.
-func Formatted(claim *corev1.PersistentVolumeClaim) bool {
-	_, formatted := claim.Annotations[AnnotationFormatted]
+// IsFormatted reports that the disk had a filesystem once.
+func IsFormatted(pvc *corev1.PersistentVolumeClaim) bool {
+	_, formatted := pvc.Annotations[AnnotationFormatted]
 	return formatted
 }
 
 // RequestStorage is the strategic merge patch by which a claim asks for this much, if it is still as it was read.
-func RequestStorage(claim *corev1.PersistentVolumeClaim, amount resource.Quantity) ([]byte, error) {
+func RequestStorage(pvc *corev1.PersistentVolumeClaim, amount resource.Quantity) ([]byte, error) {
 	return json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID, "resourceVersion": claim.ResourceVersion},
+		"metadata": map[string]any{"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion},
 		"spec":     map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": amount}}},
 	})
 }
 
 // VolumeMode is the claim's, which Kubernetes takes for Filesystem when it is not given.
-func VolumeMode(claim *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
-	if claim.Spec.VolumeMode == nil {
+func VolumeMode(pvc *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
+	if pvc.Spec.VolumeMode == nil {
 		return corev1.PersistentVolumeFilesystem
 	}
-	return *claim.Spec.VolumeMode
+	return *pvc.Spec.VolumeMode
 }
 
-// ClaimMiB is how much a claim asks for, in MiB, so that the disk in it has exactly its size. An
+// PVCSizeMiB is how much a claim asks for, in MiB, so that the disk in it has exactly its size. An
 // image file needs room for the volume's own filesystem: ext4 takes some 5 % for inodes and
 // journal, KubeVirt reckons with 6 %; a small volume needs a fixed part besides. A directory needs
 // nothing on top.
-func ClaimMiB(diskMiB int64, mode corev1.PersistentVolumeMode, directory bool) int64 {
+func PVCSizeMiB(diskMiB int64, mode corev1.PersistentVolumeMode, directory bool) int64 {
 	if directory || mode == corev1.PersistentVolumeBlock {
 		return diskMiB
 	}
@@ -142,10 +142,10 @@ func ClaimMiB(diskMiB int64, mode corev1.PersistentVolumeMode, directory bool) i
 	return diskMiB + (diskMiB*percent+99)/100 + fixedMiB
 }
 
-// NoteSize is the patch that notes a disk's size in MiB on its claim, if that is still as it was read.
-func NoteSize(claim *corev1.PersistentVolumeClaim, sizeMiB int64) ([]byte, error) {
+// RecordSize is the patch that notes a disk's size in MiB on its claim, if that is still as it was read.
+func RecordSize(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) ([]byte, error) {
 	return metadataPatch(map[string]any{
-		"uid": claim.UID, "resourceVersion": claim.ResourceVersion,
+		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
 		"annotations": map[string]string{AnnotationSize: strconv.FormatInt(sizeMiB, 10)},
 	})
 }

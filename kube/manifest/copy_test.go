@@ -15,7 +15,7 @@ var _ = Describe("A disk that is to take another one's place", func() {
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Filesystem: "ext4",
 		}
 	}
-	old := disk("disk-1", corev1.PersistentVolumeFilesystem).Claim()
+	old := disk("disk-1", corev1.PersistentVolumeFilesystem).PVC()
 	old.Labels[manifest.Prefix+"job"] = "db"
 	old.Labels["team"] = "of the old cloud_properties"
 	old.Annotations[manifest.Prefix+"job"] = "db"
@@ -23,20 +23,20 @@ var _ = Describe("A disk that is to take another one's place", func() {
 	old.Annotations["pv.kubernetes.io/bind-completed"] = "yes"
 
 	It("has the metadata of the old one and is no disk yet", func() {
-		wanted := disk("disk-2", corev1.PersistentVolumeBlock)
-		wanted.Labels = map[string]string{"team": "a", manifest.LabelManagedBy: "not mine to set"}
-		golden("successor", wanted.Successor(old))
+		desired := disk("disk-2", corev1.PersistentVolumeBlock)
+		desired.Labels = map[string]string{"team": "a", manifest.LabelManagedBy: "not mine to set"}
+		expectGolden("successor", desired.Successor(old))
 	})
 
 	It("gets its data from a Pod whose name is that of the old one's attachment", func() {
 		successor := disk("disk-2", corev1.PersistentVolumeBlock).Successor(old)
 		successor.UID = "uid-of-the-successor"
-		vm := machine()
+		vm := testVM()
 		vm.PriorityClass = "high"
 		vm.PullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
-		pod := manifest.Copy{Old: old, New: successor, Machine: running(vm), Node: "node-1", Director: "d1"}.Pod()
+		pod := manifest.Copy{Old: old, New: successor, VM: runningPod(vm), Node: "node-1", Director: "d1"}.Pod()
 		Expect(pod.Name).To(Equal(manifest.AttachmentName("disk-1")))
-		golden("copy", withoutScripts(pod))
-		Expect(manifest.Copy{Old: old, New: successor, Machine: running(vm)}.Pod().Spec.Affinity).To(BeNil())
+		expectGolden("copy", withoutScripts(pod))
+		Expect(manifest.Copy{Old: old, New: successor, VM: runningPod(vm)}.Pod().Spec.Affinity).To(BeNil())
 	})
 })

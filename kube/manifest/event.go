@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// mostOfMessage is how many bytes Kubernetes takes as an event's message.
-const mostOfMessage = 1024
+// maxEventMessage is how many bytes Kubernetes takes as an event's message.
+const maxEventMessage = 1024
 
 // Event is what a call leaves on the object that it was about.
 type Event struct {
@@ -29,10 +29,10 @@ func (e Event) Object() *corev1.Event {
 		kind = corev1.EventTypeWarning
 	}
 	return &corev1.Event{
-		ObjectMeta:          owned(e.About.Name+"."+e.Call, e.About.Namespace, e.Director, RoleEvent),
+		ObjectMeta:          newObjectMeta(e.About.Name+"."+e.Call, e.About.Namespace, e.Director, RoleEvent),
 		InvolvedObject:      e.About,
 		Reason:              e.Reason,
-		Message:             cut(e.Message, mostOfMessage),
+		Message:             truncate(e.Message, maxEventMessage),
 		Source:              corev1.EventSource{Component: ManagedBy},
 		ReportingController: ManagedBy,
 		FirstTimestamp:      e.At,
@@ -42,14 +42,14 @@ func (e Event) Object() *corev1.Event {
 	}
 }
 
-// cut returns no more than this many bytes of the text, in whole characters. What it leaves out, it marks.
-func cut(text string, most int) string {
+// truncate returns no more than this many bytes of the text, in whole characters. What it leaves out, it marks.
+func truncate(text string, limit int) string {
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))
-	if len(text) <= most {
+	if len(text) <= limit {
 		return text
 	}
 	const mark = "…"
-	end := most - len(mark)
+	end := limit - len(mark)
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 var _ = Describe("An Event", func() {
-	left := func(message string) *corev1.Event {
+	newEvent := func(message string) *corev1.Event {
 		return manifest.Event{
 			About:    corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "bosh", Name: "agent-1", UID: "uid-1"},
 			Director: "d-1", Call: "call-1", Reason: "DetachRefused", Message: message, Warning: true,
@@ -23,21 +23,21 @@ var _ = Describe("An Event", func() {
 	}
 
 	It("is in the form of client-go's recorder", func() {
-		golden("event", left("detach_disk (disk disk-1) failed after 1.2 s: in use"))
+		expectGolden("event", newEvent("detach_disk (disk disk-1) failed after 1.2 s: in use"))
 	})
 
 	It("has no longer message than Kubernetes takes, in whole characters", func() {
 		for _, character := range []string{"a", "ö", "…", "😀"} {
 			for lead := range 4 {
 				text := strings.Repeat("x", lead) + strings.Repeat(character, 2000)
-				message := left(text).Message
+				message := newEvent(text).Message
 				Expect(len(message)).To(BeNumerically("~", 1024, 4))
 				Expect(len(message)).To(BeNumerically("<=", 1024))
 				Expect(utf8.ValidString(message)).To(BeTrue())
 				Expect(text).To(HavePrefix(strings.TrimSuffix(message, "…")))
 			}
 		}
-		Expect(left(strings.Repeat("a", 1024)).Message).To(Equal(strings.Repeat("a", 1024)))
-		Expect(left("a\xffb").Message).To(Equal("a\uFFFDb"))
+		Expect(newEvent(strings.Repeat("a", 1024)).Message).To(Equal(strings.Repeat("a", 1024)))
+		Expect(newEvent("a\xffb").Message).To(Equal("a\uFFFDb"))
 	})
 })

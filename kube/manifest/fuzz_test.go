@@ -20,7 +20,7 @@ func FuzzMetadata(f *testing.F) {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, key, value string) {
-		described, err := manifest.Describe(map[string]any{key: value, "index": 3})
+		described, err := manifest.BuildMetadata(map[string]any{key: value, "index": 3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,12 +28,12 @@ func FuzzMetadata(f *testing.F) {
 			if len(validation.IsQualifiedName(name)) > 0 || label != nil && len(validation.IsValidLabelValue(*label)) > 0 {
 				t.Fatalf("%q: %q gives the label %q, which is none", key, value, name)
 			}
-			if manifest.Reserved(name) {
+			if manifest.IsReservedKey(name) {
 				t.Fatalf("%q takes the place of label %s", key, name)
 			}
 		}
 		for name := range described.Annotations {
-			if len(validation.IsQualifiedName(name)) > 0 || name != manifest.AnnotationMetadata && manifest.Reserved(name) {
+			if len(validation.IsQualifiedName(name)) > 0 || name != manifest.AnnotationMetadata && manifest.IsReservedKey(name) {
 				t.Fatalf("%q gives the annotation %q", key, name)
 			}
 		}
@@ -41,8 +41,8 @@ func FuzzMetadata(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var made struct{ Metadata metav1.ObjectMeta }
-		if err := json.Unmarshal(patch, &made); err != nil {
+		var decoded struct{ Metadata metav1.ObjectMeta }
+		if err := json.Unmarshal(patch, &decoded); err != nil {
 			t.Fatalf("the patch is none: %v", err)
 		}
 	})

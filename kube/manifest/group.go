@@ -22,9 +22,9 @@ func groupHash(group string) string {
 	return "group-" + hex.EncodeToString(sum[:16])
 }
 
-// BudgetName is the name of the group's disruption budget: the group's, or a hash where no object can
+// PDBName is the name of the group's disruption budget: the group's, or a hash where no object can
 // have it.
-func BudgetName(group string) string {
+func PDBName(group string) string {
 	if len(group) <= validation.DNS1123LabelMaxLength && len(validation.IsDNS1123Subdomain(group)) == 0 {
 		return group
 	}
@@ -36,13 +36,13 @@ func (vm VM) annotateGroup(annotations map[string]string) {
 		annotations[LabelGroup] = vm.Group
 	}
 	if vm.Budget != nil {
-		annotations[AnnotationBudget] = vm.Budget.String()
+		annotations[AnnotationDisruptionBudget] = vm.Budget.String()
 	}
 }
 
-// spread returns what was asked for; without it, the machines of a group are spread over nodes and
+// topologySpreadConstraints returns what was asked for; without it, the machines of a group are spread over nodes and
 // zones as well as the cluster allows.
-func (vm VM) spread() []corev1.TopologySpreadConstraint {
+func (vm VM) topologySpreadConstraints() []corev1.TopologySpreadConstraint {
 	if vm.TopologySpread != nil || vm.Group == "" {
 		return vm.TopologySpread
 	}
@@ -65,7 +65,7 @@ func groupSelector(label, director, role string) *metav1.LabelSelector {
 	return selector
 }
 
-// InGroup is the label selector of the group's machines, by its LabelGroup.
-func InGroup(label, director string) string {
+// VMGroupSelector is the label selector of the group's machines, by its LabelGroup.
+func VMGroupSelector(label, director string) string {
 	return metav1.FormatLabelSelector(groupSelector(label, director, RoleVM))
 }

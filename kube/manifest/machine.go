@@ -16,10 +16,10 @@ import (
 
 // Where a machine finds what its Pod gives it.
 const (
-	machineVolume  = "/bosh/machine"
-	machineSecret  = "/bosh/settings"
-	machineDevices = "/dev/bosh"
-	machineLXCFS   = "/bosh/lxcfs"
+	vmVolumePath   = "/bosh/machine"
+	vmSettingsPath = "/bosh/settings"
+	vmDevicesPath  = "/dev/bosh"
+	vmLXCFSPath    = "/bosh/lxcfs"
 
 	// NodeDirectory holds a folder per VM on the node, in which its disks' device nodes appear.
 	// /run is emptied when the node boots, so no device node outlives the numbers it stands for.
@@ -27,7 +27,7 @@ const (
 )
 
 // DevicePath is where a disk appears inside its VM, and the disk's hint for the agent.
-func DevicePath(diskCID string) string { return path.Join(machineDevices, diskCID) }
+func DevicePath(diskCID string) string { return path.Join(vmDevicesPath, diskCID) }
 
 // VM is a machine as create_vm was asked for it.
 type VM struct {
@@ -39,9 +39,9 @@ type VM struct {
 	Digest    string // see AnnotationDigest
 	Call      string `json:"-"` // see AnnotationCall; no part of what was asked for
 
-	Group    string    // the name of the instance group, see LabelGroup
-	Budget   *Budget   // how many machines of the group may be away; nil: no matter
-	Services []Service // what the machine is behind
+	Group    string            // the name of the instance group, see LabelGroup
+	Budget   *DisruptionBudget // how many machines of the group may be away; nil: no matter
+	Services []Service         // what the machine is behind
 
 	Addresses   []string // static ones, of its Pod
 	Labels      map[string]string
@@ -71,16 +71,16 @@ type VM struct {
 
 // meta is the metadata of the machine's Pod.
 func (vm VM) meta() metav1.ObjectMeta {
-	meta := owned(vm.Name, vm.Namespace, vm.Director, RoleVM)
+	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleVM)
 	meta.Labels[LabelVM] = vm.Name
 	for _, service := range vm.Services {
-		meta.Labels[LabelService(service.Name)] = selected
+		meta.Labels[LabelService(service.Name)] = serviceLabelValue
 	}
 	if vm.Group != "" {
 		meta.Labels[LabelGroup] = GroupLabel(vm.Group)
 	}
 	if label := AddressLabel(vm.Addresses); label != "" {
-		meta.Labels[LabelAddress] = label
+		meta.Labels[LabelRequestedAddresses] = label
 	}
 	for key, value := range vm.Labels {
 		if _, own := meta.Labels[key]; !own {
@@ -93,16 +93,16 @@ func (vm VM) meta() metav1.ObjectMeta {
 	return meta
 }
 
-// serving is for how many seconds a machine behind Services serves when its Pod ends: each node's kube-proxy takes a second, as
+// servicesDrainSeconds is for how many seconds a machine behind Services serves when its Pod ends: each node's kube-proxy takes a second, as
 // it is usually configured, to hear that it is no endpoint any more.
-const serving = 3
+const servicesDrainSeconds = 3
 
-// stop is what is run in the machine when its Pod ends.
-func (vm VM) stop() []string {
+// preStopCommand is what is run in the machine when its Pod ends.
+func (vm VM) preStopCommand() []string {
 	if len(vm.Services) == 0 {
-		return node.MachineStop()
+		return node.VMStop()
 	}
-	return append(node.MachineStop(), strconv.Itoa(serving))
+	return append(node.VMStop(), strconv.Itoa(servicesDrainSeconds))
 }
 
 // Pod is the machine. It restarts for ever, never gets a service account's token unless asked to,
@@ -113,7 +113,7 @@ func (vm VM) Pod() *corev1.Pod {
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{vm.container()},
 			Volumes: []corev1.Volume{
-				{Name: "machine", VolumeSource: vm.machineVolume()},
+				{Name: "machine", VolumeSource: vm.ephemeralVolume()},
 				{Name: "settings", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
 					SecretName: vm.Name, DefaultMode: new(int32(0o400)),
 				}}},
@@ -124,8 +124,8 @@ func (vm VM) Pod() *corev1.Pod {
 			ServiceAccountName:           vm.ServiceAccount,
 			NodeSelector:                 vm.NodeSelector,
 			Affinity:                     vm.Affinity,
-			Tolerations:                  append(slices.Clone(vm.Tolerations), untouched...),
-			TopologySpreadConstraints:    vm.spread(),
+			Tolerations:                  append(slices.Clone(vm.Tolerations), nodeFailureTolerations...),
+			TopologySpreadConstraints:    vm.topologySpreadConstraints(),
 			PriorityClassName:            vm.PriorityClass,
 			RuntimeClassName:             vm.RuntimeClass,
 			ImagePullSecrets:             vm.PullSecrets,
@@ -135,13 +135,13 @@ func (vm VM) Pod() *corev1.Pod {
 		},
 	}
 	if vm.SharedMemory != nil {
-		shareMemory(pod, *vm.SharedMemory)
+		mountSharedMemory(pod, *vm.SharedMemory)
 	}
 	if !vm.Recreate {
-		hotPlug(pod)
+		mountDevices(pod)
 	}
 	if vm.LXCFS != "" {
-		tellSizes(pod, vm.LXCFS)
+		mountLXCFS(pod, vm.LXCFS)
 	}
 	return pod
 }
@@ -153,79 +153,79 @@ func (vm VM) container() corev1.Container {
 		security = &corev1.SecurityContext{Privileged: new(true)}
 	}
 	return corev1.Container{
-		Name:            machineContainer,
+		Name:            vmContainer,
 		Image:           vm.Image,
-		Command:         node.MachineStart(),
+		Command:         node.VMStart(),
 		Args:            initArguments(vm.Init),
 		Resources:       vm.Resources,
 		SecurityContext: security,
 		StartupProbe: &corev1.Probe{
-			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: vm.up()}},
+			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: vm.startupProbeCommand()}},
 			PeriodSeconds:    1,
 			TimeoutSeconds:   10,
 			FailureThreshold: math.MaxInt32, // a machine that boots slowly is not restarted for it
 		},
 		ReadinessProbe: vm.ReadinessProbe,
 		Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
-			Exec: &corev1.ExecAction{Command: vm.stop()},
+			Exec: &corev1.ExecAction{Command: vm.preStopCommand()},
 		}},
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts: []corev1.VolumeMount{
-			{Name: "machine", MountPath: machineVolume},
-			{Name: "settings", MountPath: machineSecret, ReadOnly: true},
+			{Name: "machine", MountPath: vmVolumePath},
+			{Name: "settings", MountPath: vmSettingsPath, ReadOnly: true},
 		},
 	}
 }
 
-// shareMemory gives the machine a /dev/shm of this size, in the place of the runtime's.
-func shareMemory(machine *corev1.Pod, size resource.Quantity) {
-	machine.Spec.Volumes = append(machine.Spec.Volumes, corev1.Volume{Name: "shared-memory", VolumeSource: corev1.VolumeSource{
+// mountSharedMemory gives the machine a /dev/shm of this size, in the place of the runtime's.
+func mountSharedMemory(pod *corev1.Pod, size resource.Quantity) {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "shared-memory", VolumeSource: corev1.VolumeSource{
 		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &size},
 	}})
-	container := &machine.Spec.Containers[0]
+	container := &pod.Spec.Containers[0]
 	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "shared-memory", MountPath: "/dev/shm"})
 }
 
-// hotPlug gives the machine its folder on the node, in which its disks appear while it runs.
-func hotPlug(machine *corev1.Pod) {
-	machine.Spec.Volumes = append(machine.Spec.Volumes, corev1.Volume{
-		Name: "devices", VolumeSource: devicesVolume(machine.Namespace, machine.Name),
+// mountDevices gives the machine its folder on the node, in which its disks appear while it runs.
+func mountDevices(pod *corev1.Pod) {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
+		Name: "devices", VolumeSource: devicesVolume(pod.Namespace, pod.Name),
 	})
-	container := &machine.Spec.Containers[0]
+	container := &pod.Spec.Containers[0]
 	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{
-		Name: "devices", MountPath: machineDevices,
+		Name: "devices", MountPath: vmDevicesPath,
 		MountPropagation: new(corev1.MountPropagationHostToContainer), // for the disks that appear as directories
 	})
 }
 
-// tellSizes gives the machine the files of its node's lxcfs. A node without it has an empty folder there from then on, at which
+// mountLXCFS gives the machine the files of its node's lxcfs. A node without it has an empty folder there from then on, at which
 // it can be mounted later.
-func tellSizes(machine *corev1.Pod, lxcfs string) {
-	machine.Spec.Volumes = append(machine.Spec.Volumes, corev1.Volume{
+func mountLXCFS(pod *corev1.Pod, lxcfs string) {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
 		Name: "lxcfs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
 			Path: lxcfs, Type: new(corev1.HostPathDirectoryOrCreate),
 		}},
 	})
-	container := &machine.Spec.Containers[0]
+	container := &pod.Spec.Containers[0]
 	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{
-		Name: "lxcfs", MountPath: machineLXCFS, ReadOnly: true,
+		Name: "lxcfs", MountPath: vmLXCFSPath, ReadOnly: true,
 		MountPropagation: new(corev1.MountPropagationHostToContainer), // for a lxcfs that starts, or restarts, after the machine
 	})
 }
 
-// untouched keeps Kubernetes from deleting the machines of a node that it has not heard of for five
+// nodeFailureTolerations keeps Kubernetes from deleting the machines of a node that it has not heard of for five
 // minutes: they may well be running. Whether a machine is to be replaced is for BOSH to say.
-var untouched = []corev1.Toleration{
+var nodeFailureTolerations = []corev1.Toleration{
 	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 }
 
-// up is the command that tells whether the machine is up.
-func (vm VM) up() []string {
+// startupProbeCommand is the command that tells whether the machine is up.
+func (vm VM) startupProbeCommand() []string {
 	if vm.Recreate {
-		return node.AgentHeard()
+		return node.AgentConnected()
 	}
-	return node.AgentRuns()
+	return node.AgentRunning()
 }
 
 func initArguments(init string) []string {
@@ -235,21 +235,21 @@ func initArguments(init string) []string {
 	return []string{init}
 }
 
-// machineVolume holds /var/vcap, so that it outlives the container.
-func (vm VM) machineVolume() corev1.VolumeSource {
+// ephemeralVolume holds /var/vcap, so that it outlives the container.
+func (vm VM) ephemeralVolume() corev1.VolumeSource {
 	switch {
 	case vm.EphemeralClaim == nil:
 		return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	case vm.Recreate:
-		return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: EphemeralClaim(vm.Name)}}
+		return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: EphemeralPVCName(vm.Name)}}
 	}
 	return corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: *vm.EphemeralClaim},
 	}}
 }
 
-// EphemeralClaim is the name of the claim of a machine's own storage: the one that Kubernetes gives it.
-func EphemeralClaim(vm string) string { return vm + "-machine" }
+// EphemeralPVCName is the name of the claim of a machine's own storage: the one that Kubernetes gives it.
+func EphemeralPVCName(vm string) string { return vm + "-machine" }
 
 func devicesVolume(namespace, vm string) corev1.VolumeSource {
 	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
@@ -258,12 +258,12 @@ func devicesVolume(namespace, vm string) corev1.VolumeSource {
 	}}
 }
 
-// Settings is the Secret with what the machine is given for its agent, a key for each file. It belongs to the
+// SettingsSecret is the Secret with what the machine is given for its agent, a key for each file. It belongs to the
 // VM and goes with it.
-func (vm VM) Settings(files map[string][]byte, pod *corev1.Pod) *corev1.Secret {
-	meta := owned(vm.Name, vm.Namespace, vm.Director, RoleVM)
+func (vm VM) SettingsSecret(files map[string][]byte, pod *corev1.Pod) *corev1.Secret {
+	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleVM)
 	meta.Labels[LabelVM] = vm.Name
-	meta.OwnerReferences = []metav1.OwnerReference{Owner(pod)}
+	meta.OwnerReferences = []metav1.OwnerReference{OwnerReference(pod)}
 	return &corev1.Secret{
 		ObjectMeta: meta,
 		Type:       corev1.SecretTypeOpaque,

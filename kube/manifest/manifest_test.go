@@ -22,9 +22,9 @@ func TestManifest(t *testing.T) {
 	RunSpecs(t, "manifest")
 }
 
-// golden compares the whole object with testdata/NAME.yaml; UPDATE_GOLDEN=1 writes it. The scripts
+// expectGolden compares the whole object with testdata/NAME.yaml; UPDATE_GOLDEN=1 writes it. The scripts
 // are files of their own and left out.
-func golden(name string, object any) {
+func expectGolden(name string, object any) {
 	GinkgoHelper()
 	raw, err := yaml.Marshal(object)
 	Expect(err).NotTo(HaveOccurred())
@@ -32,9 +32,9 @@ func golden(name string, object any) {
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		Expect(os.WriteFile(path, raw, 0o644)).To(Succeed())
 	}
-	wanted, err := os.ReadFile(path)
+	want, err := os.ReadFile(path)
 	Expect(err).NotTo(HaveOccurred())
-	Expect(string(raw)).To(Equal(string(wanted)))
+	Expect(string(raw)).To(Equal(string(want)))
 }
 
 // withoutScripts replaces the text of the scripts in a Pod, which would hide the rest.
@@ -64,13 +64,13 @@ func shorten(command []string) {
 	}
 }
 
-func machine() manifest.VM {
+func testVM() manifest.VM {
 	return manifest.VM{
 		Name: "agent-a1", Namespace: "bosh", Director: "d1", Stemcell: "registry/stemcell@sha256:00", Image: "registry/stemcell@sha256:00", Digest: "digest",
 	}
 }
 
-func running(vm manifest.VM) *corev1.Pod {
+func runningPod(vm manifest.VM) *corev1.Pod {
 	pod := vm.Pod()
 	pod.UID = "uid-of-the-vm"
 	pod.Spec.NodeName = "node-1"
@@ -79,11 +79,11 @@ func running(vm manifest.VM) *corev1.Pod {
 
 var _ = Describe("A machine", func() {
 	It("with nothing asked for is a privileged Pod that restarts and has no token", func() {
-		golden("vm-plain", withoutScripts(machine().Pod()))
+		expectGolden("vm-plain", withoutScripts(testVM().Pod()))
 	})
 
 	It("carries all that was asked for", func() {
-		vm := machine()
+		vm := testVM()
 		vm.Labels = map[string]string{"tier": "web", manifest.LabelRole: "not mine to set"}
 		vm.Annotations = map[string]string{"cni.projectcalico.org/ipAddrs": `["10.0.0.1"]`}
 		vm.Init = "/lib/systemd/systemd"
@@ -97,97 +97,97 @@ var _ = Describe("A machine", func() {
 		vm.HostUsers = new(false)
 		vm.LXCFS = "/var/lib/lxcfs"
 		vm.SecurityContext = &corev1.SecurityContext{Privileged: new(false)}
-		vm.Group, vm.Budget = "d-cf-web", &manifest.Budget{MaxUnavailable: new(int32(1))}
+		vm.Group, vm.Budget = "d-cf-web", &manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}
 		vm.Services = []manifest.Service{{Name: "web"}, {Name: "agent-a1"}}
-		golden("vm-full", withoutScripts(vm.Pod()))
+		expectGolden("vm-full", withoutScripts(vm.Pod()))
 	})
 
 	It("that is not privileged is confined by the profiles that it was given", func() {
-		vm := machine()
+		vm := testVM()
 		vm.SecurityContext = &corev1.SecurityContext{
 			Privileged:      new(false),
 			Capabilities:    &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}},
 			SeccompProfile:  &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: new("bosh-vm")},
 		}
-		golden("vm-confined", withoutScripts(vm.Pod()))
+		expectGolden("vm-confined", withoutScripts(vm.Pod()))
 	})
 
 	It("owns the Secret with its settings", func() {
-		vm := machine()
-		golden("settings", vm.Settings(map[string][]byte{"settings.json": []byte("{}")}, running(vm)))
+		vm := testVM()
+		expectGolden("settings", vm.SettingsSecret(map[string][]byte{"settings.json": []byte("{}")}, runningPod(vm)))
 	})
 })
 
 var _ = Describe("A disk", func() {
 	It("on a Filesystem claim asks for room for the image file", func() {
-		golden("claim-filesystem", manifest.Disk{
+		expectGolden("claim-filesystem", manifest.Disk{
 			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem,
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Filesystem: "ext4",
-		}.Claim())
+		}.PVC())
 	})
 
 	It("whose room is reserved says so, and so do its attachment and a copy to it", func() {
 		disk := manifest.Disk{Name: "disk-1", Namespace: "bosh", SizeMiB: 1024, Filesystem: "ext4", Reserve: true}
-		claim := disk.Claim()
-		Expect(manifest.IsReserved(claim)).To(BeTrue())
-		asked := ContainElement(corev1.EnvVar{Name: "RESERVE", Value: "true"})
-		attachment := manifest.Attachment{Disk: "disk-1", Reserve: true, VM: running(machine())}.Pod()
-		Expect(attachment.Spec.Containers[0].Env).To(asked)
+		pvc := disk.PVC()
+		Expect(manifest.IsSpaceReserved(pvc)).To(BeTrue())
+		reserveVariable := ContainElement(corev1.EnvVar{Name: "RESERVE", Value: "true"})
+		attachment := manifest.Attachment{Disk: "disk-1", Reserve: true, VM: runningPod(testVM())}.Pod()
+		Expect(attachment.Spec.Containers[0].Env).To(reserveVariable)
 		disk.Name = "disk-2"
-		copied := manifest.Copy{Old: claim, New: disk.Successor(claim), Machine: running(machine())}.Pod()
-		Expect(copied.Spec.Containers[0].Env).To(asked)
+		copied := manifest.Copy{Old: pvc, New: disk.Successor(pvc), VM: runningPod(testVM())}.Pod()
+		Expect(copied.Spec.Containers[0].Env).To(reserveVariable)
 
 		disk.Reserve = false
-		copied = manifest.Copy{Old: claim, New: disk.Successor(claim), Machine: running(machine())}.Pod()
-		Expect(copied.Spec.Containers[0].Env).NotTo(asked)
+		copied = manifest.Copy{Old: pvc, New: disk.Successor(pvc), VM: runningPod(testVM())}.Pod()
+		Expect(copied.Spec.Containers[0].Env).NotTo(reserveVariable)
 	})
 
 	It("that appears as a directory asks for its exact size, and has no filesystem of its own", func() {
-		golden("claim-bind", manifest.Disk{
+		expectGolden("claim-bind", manifest.Disk{
 			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, Bind: true,
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
-		}.Claim())
+		}.PVC())
 	})
 
 	It("on a Block claim asks for its exact size", func() {
-		golden("claim-block", manifest.Disk{
+		expectGolden("claim-block", manifest.Disk{
 			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock, StorageClass: new("fast"),
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Filesystem: "xfs",
 			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"note": "b"},
-		}.Claim())
+		}.PVC())
 	})
 
 	It("is attached by a Pod on the machine's node, from the machine's image, that belongs to the machine", func() {
-		vm := machine()
+		vm := testVM()
 		vm.PriorityClass = "high"
-		golden("attachment-filesystem", withoutScripts(manifest.Attachment{
-			Disk: "disk-1", SizeMiB: 1024, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: running(vm), Director: "d1",
+		expectGolden("attachment-filesystem", withoutScripts(manifest.Attachment{
+			Disk: "disk-1", SizeMiB: 1024, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: runningPod(vm), Director: "d1",
 		}.Pod()))
 	})
 
 	It("on a Block claim is given to the attachment as a device", func() {
-		golden("attachment-block", withoutScripts(manifest.Attachment{
-			Disk: "disk-1", SizeMiB: 1024, Filesystem: "xfs", Mode: corev1.PersistentVolumeBlock, VM: running(machine()), Director: "d1",
+		expectGolden("attachment-block", withoutScripts(manifest.Attachment{
+			Disk: "disk-1", SizeMiB: 1024, Filesystem: "xfs", Mode: corev1.PersistentVolumeBlock, VM: runningPod(testVM()), Director: "d1",
 		}.Pod()))
 	})
 
 	It("that appears as a directory is mounted in the machine's folder, and proven free there", func() {
 		attachment := manifest.Attachment{
-			Disk: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, Bind: true, VM: running(machine()), Director: "d1",
+			Disk: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, Bind: true, VM: runningPod(testVM()), Director: "d1",
 		}.Pod()
-		golden("attachment-bind", withoutScripts(attachment))
-		release := manifest.Release(attachment)
+		expectGolden("attachment-bind", withoutScripts(attachment))
+		release := manifest.ReleaseContainer(attachment)
 		Expect(release.Command).To(Equal(node.ReleaseDirectory()))
 		Expect(release.VolumeMounts).To(Equal(attachment.Spec.Containers[0].VolumeMounts))
 	})
 
 	It("is proven free by a container that runs once, with a name of its own for each try", func() {
-		attachment := manifest.Attachment{Disk: "disk-1", VM: running(machine())}.Pod()
-		attachment.Spec.EphemeralContainers = []corev1.EphemeralContainer{manifest.Release(attachment)}
-		release := manifest.Release(attachment)
+		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
+		attachment.Spec.EphemeralContainers = []corev1.EphemeralContainer{manifest.ReleaseContainer(attachment)}
+		release := manifest.ReleaseContainer(attachment)
 		Expect(release.Name).To(Equal("release-2"))
-		Expect(manifest.IsRelease(release.Name)).To(BeTrue())
+		Expect(manifest.IsReleaseContainer(release.Name)).To(BeTrue())
 		Expect(release.VolumeMounts).To(ConsistOf(HaveField("Name", "devices")))
 	})
 })
@@ -212,13 +212,13 @@ var _ = Describe("Names", func() {
 	})
 
 	It("that others may use are not reserved", func() {
-		Expect(manifest.Reserved("tier")).To(BeFalse())
-		Expect(manifest.Reserved(manifest.AnnotationInstance)).To(BeFalse())
+		Expect(manifest.IsReservedKey("tier")).To(BeFalse())
+		Expect(manifest.IsReservedKey(manifest.AnnotationInstance)).To(BeFalse())
 	})
 
 	It("of owners are those of the Pod", func() {
-		pod := running(machine())
-		Expect(machine().Settings(nil, pod).OwnerReferences).To(Equal([]metav1.OwnerReference{
+		pod := runningPod(testVM())
+		Expect(testVM().SettingsSecret(nil, pod).OwnerReferences).To(Equal([]metav1.OwnerReference{
 			{APIVersion: "v1", Kind: "Pod", Name: "agent-a1", UID: "uid-of-the-vm"},
 		}))
 	})
@@ -226,8 +226,8 @@ var _ = Describe("Names", func() {
 
 var _ = Describe("A claim's size", func() {
 	DescribeTable("holds the disk with what its filesystem needs",
-		func(disk int64, mode corev1.PersistentVolumeMode, directory bool, claim int64) {
-			Expect(manifest.ClaimMiB(disk, mode, directory)).To(Equal(claim))
+		func(disk int64, mode corev1.PersistentVolumeMode, directory bool, pvcMiB int64) {
+			Expect(manifest.PVCSizeMiB(disk, mode, directory)).To(Equal(pvcMiB))
 		},
 		Entry("a block volume is exact", int64(1000), corev1.PersistentVolumeBlock, false, int64(1000)),
 		Entry("6 % and 64 MiB more", int64(1000), corev1.PersistentVolumeFilesystem, false, int64(1124)),

@@ -12,9 +12,9 @@ type Metadata struct {
 	Annotations map[string]string  `json:"annotations,omitempty"`
 }
 
-// Describe puts the director's metadata into labels where Kubernetes allows the value, and into
+// BuildMetadata puts the director's metadata into labels where Kubernetes allows the value, and into
 // annotations always. A label that can no longer hold its value is removed.
-func Describe(metadata map[string]any) (Metadata, error) {
+func BuildMetadata(metadata map[string]any) (Metadata, error) {
 	all, err := json.Marshal(metadata)
 	if err != nil {
 		return Metadata{}, fmt.Errorf("metadata: %w", err)
@@ -30,7 +30,7 @@ func Describe(metadata map[string]any) (Metadata, error) {
 			text = string(raw)
 		}
 		name, ok := LabelKey(key)
-		if Reserved(name) {
+		if IsReservedKey(name) {
 			name, ok = LabelKey("tag-" + key)
 		}
 		if !ok {
@@ -46,9 +46,9 @@ func Describe(metadata map[string]any) (Metadata, error) {
 	return described, nil
 }
 
-// Named reports whether the director has ever given the object metadata. A VM it names as soon as create_vm has
+// HasMetadata reports whether the director has ever given the object metadata. A VM it names as soon as create_vm has
 // answered.
-func Named(annotations map[string]string) bool {
+func HasMetadata(annotations map[string]string) bool {
 	_, named := annotations[AnnotationMetadata]
 	return named
 }
@@ -56,8 +56,8 @@ func Named(annotations map[string]string) bool {
 // Patch is the strategic merge patch that puts the metadata on an object.
 func (m Metadata) Patch() ([]byte, error) { return metadataPatch(m) }
 
-// putOn puts the metadata on an object that is yet to be made. What the CPI has written there stays.
-func (m Metadata) putOn(labels, annotations map[string]string) {
+// applyTo puts the metadata on an object that is yet to be made. What the CPI has written there stays.
+func (m Metadata) applyTo(labels, annotations map[string]string) {
 	for key, value := range m.Labels {
 		if value != nil {
 			labels[key] = *value

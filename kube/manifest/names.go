@@ -28,8 +28,8 @@ const (
 	// LabelGroup is on the machines of one instance group, and on their attachments. The annotation of
 	// the same name holds the group's name as BOSH gave it.
 	LabelGroup = Prefix + "group"
-	// LabelAddress is on a machine with static addresses: see AddressLabel.
-	LabelAddress = Prefix + "address"
+	// LabelRequestedAddresses is on a machine with static addresses: see AddressLabel.
+	LabelRequestedAddresses = Prefix + "address"
 	// LabelCopy is on a disk that update_disk makes to take another one's place, until it has: its value
 	// tells how far that is: CopyUnproven, CopyProven or CopyAccepted.
 	LabelCopy = Prefix + "copy"
@@ -53,17 +53,17 @@ const (
 	RoleEvent      = "event"
 	RolePullSecret = "pull-secret"
 	RoleService    = "service"
-	RoleBudget     = "budget"
+	RolePDB        = "budget"
 	RoleNetwork    = "network"
 	RolePrefetch   = "prefetch" // the DaemonSet with which nodes pull a stemcell's image, and its Pods
 )
 
 // Values of LabelCopy.
 const (
-	// CopyUnproven is no disk yet: its data is not there, or not known to be right.
-	CopyUnproven = "unproven"
-	// CopyProven has the data. The old disk stays until the director has named the new one.
-	CopyProven = "proven"
+	// CopyIncomplete is no disk yet: its data is not there, or not known to be right.
+	CopyIncomplete = "unproven"
+	// CopyVerified has the data. The old disk stays until the director has named the new one.
+	CopyVerified = "proven"
 	// CopyAccepted was named by the director: it is the disk from now on, and the old one is about to be deleted.
 	CopyAccepted = "accepted"
 )
@@ -75,13 +75,13 @@ const (
 	AnnotationDigest = Prefix + "digest"
 	// AnnotationStemcell is the CID of the stemcell that a VM was made from, or whose image nodes pull.
 	AnnotationStemcell = Prefix + "stemcell"
-	// AnnotationAddress asks the CNI shim for the Pod's addresses.
-	AnnotationAddress = Prefix + "ip-address"
-	// AnnotationBudget holds, on machines and their group's budget, how many may be away; see Budget.
-	AnnotationBudget = Prefix + "disruption-budget"
-	// AnnotationAddresses holds, on the PodTemplate of a machine that is made again for each disk, the
+	// AnnotationRequestedAddresses asks the CNI shim for the Pod's addresses.
+	AnnotationRequestedAddresses = Prefix + "ip-address"
+	// AnnotationDisruptionBudget holds, on machines and their group's budget, how many may be away; see Budget.
+	AnnotationDisruptionBudget = Prefix + "disruption-budget"
+	// AnnotationFirstPodAddresses holds, on the PodTemplate of a machine that is made again for each disk, the
 	// addresses of its first Pod.
-	AnnotationAddresses = Prefix + "addresses"
+	AnnotationFirstPodAddresses = Prefix + "addresses"
 	// AnnotationMetadata holds all metadata of a VM or disk as it came, as JSON, so that nothing is
 	// dropped where Kubernetes does not allow a key or value.
 	AnnotationMetadata = Prefix + "metadata"
@@ -131,28 +131,28 @@ const (
 	AnnotationInstanceID = Prefix + "instance_id"
 )
 
-// reserved are the labels and annotations that the CPI itself works with. names_test.go proves that none is
+// reservedKeys are the labels and annotations that the CPI itself works with. names_test.go proves that none is
 // missing: one that is would be the operator's to set, and a VM's metadata could overwrite it.
-var reserved = []string{
-	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelAddress, LabelCopy, LabelUnfinished, LabelPrefetch,
-	AnnotationDigest, AnnotationStemcell, AnnotationAddress, AnnotationBudget, AnnotationAddresses, AnnotationMetadata,
+var reservedKeys = []string{
+	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelRequestedAddresses, LabelCopy, LabelUnfinished, LabelPrefetch,
+	AnnotationDigest, AnnotationStemcell, AnnotationRequestedAddresses, AnnotationDisruptionBudget, AnnotationFirstPodAddresses, AnnotationMetadata,
 	AnnotationSize, AnnotationFilesystem, AnnotationFormatted, AnnotationReserve, AnnotationSnapshotClass, AnnotationAttach,
 	AnnotationCopyOf, AnnotationCopiedTo, AnnotationOwner, AnnotationKeep, AnnotationCall,
 }
 
-// Reserved reports whether the CPI itself works with the label or annotation of this name.
-func Reserved(name string) bool {
-	return slices.Contains(reserved, name) || strings.HasPrefix(name, servicePrefix)
+// IsReservedKey reports whether the CPI itself works with the label or annotation of this name.
+func IsReservedKey(name string) bool {
+	return slices.Contains(reservedKeys, name) || strings.HasPrefix(name, servicePrefix)
 }
 
-// Belongs reports whether an object is this director's, and may be changed and deleted for it.
-func Belongs(object metav1.Object, director string) bool {
+// BelongsTo reports whether an object is this director's, and may be changed and deleted for it.
+func BelongsTo(object metav1.Object, director string) bool {
 	labels := object.GetLabels()
 	return labels[LabelManagedBy] == ManagedBy && labels[LabelDirector] == director
 }
 
-// OfDirector selects all objects of this director.
-func OfDirector(director string) string {
+// DirectorSelector selects all objects of this director.
+func DirectorSelector(director string) string {
 	return LabelManagedBy + "=" + ManagedBy + "," + LabelDirector + "=" + director
 }
 
@@ -171,8 +171,8 @@ func ValidName(name string) bool {
 	return len(name) <= validation.LabelValueMaxLength-len("-attachment") && len(validation.IsDNS1123Subdomain(name)) == 0
 }
 
-// owned is the metadata that every object of the CPI carries.
-func owned(name, namespace, director, role string) metav1.ObjectMeta {
+// newObjectMeta is the metadata that every object of the CPI carries.
+func newObjectMeta(name, namespace, director, role string) metav1.ObjectMeta {
 	labels := map[string]string{LabelManagedBy: ManagedBy, LabelRole: role}
 	if label, ok := LabelValue(director); ok && director != "" {
 		labels[LabelDirector] = label
@@ -195,10 +195,10 @@ func AddressLabel(addresses []string) string {
 	return label
 }
 
-// AsksFor reports whether a machine with this value of LabelAddress asked for the address.
-func AsksFor(label, address string) bool {
-	wanted := AddressLabel([]string{address})
-	return wanted != "" && slices.Contains(strings.Split(label, "_"), wanted)
+// RequestsAddress reports whether a machine with this value of LabelAddress asked for the address.
+func RequestsAddress(label, address string) bool {
+	requested := AddressLabel([]string{address})
+	return requested != "" && slices.Contains(strings.Split(label, "_"), requested)
 }
 
 // LabelKey returns the key under Prefix as a label's or annotation's name can be: characters that

@@ -15,12 +15,12 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// directors are the names among the constants that are not the CPI's own: the director's metadata has them.
-var directors = []string{"AnnotationInstance", "AnnotationInstanceID"}
+// directorKeys are the names among the constants that are not the CPI's own: the director's metadata has them.
+var directorKeys = []string{"AnnotationInstance", "AnnotationInstanceID"}
 
-// keys are the constants of the package whose names say that they are labels, annotations or roles: the file
+// keyConstants are the constants of the package whose names say that they are labels, annotations or roles: the file
 // that each stands in, and its value.
-func keys() map[string]struct{ file, value string } {
+func keyConstants() map[string]struct{ file, value string } {
 	GinkgoHelper()
 	found := map[string]struct{ file, value string }{}
 	files, err := filepath.Glob("*.go")
@@ -60,22 +60,22 @@ func valueOf(expression ast.Expr) string {
 
 var _ = Describe("The keys of labels and annotations", func() {
 	It("lie in names.go, those of roles too", func() {
-		Expect(len(keys())).To(BeNumerically(">", 30))
-		for name, key := range keys() {
+		Expect(len(keyConstants())).To(BeNumerically(">", 30))
+		for name, key := range keyConstants() {
 			Expect(key.file).To(Equal("names.go"), name)
 			Expect(key.value).NotTo(BeEmpty(), name)
 		}
 	})
 
 	It("are reserved, each of them, but for the director's", func() {
-		for name, key := range keys() {
+		for name, key := range keyConstants() {
 			if !strings.HasPrefix(name, "Role") {
-				Expect(manifest.Reserved(key.value)).To(Equal(!slices.Contains(directors, name)), name)
+				Expect(manifest.IsReservedKey(key.value)).To(Equal(!slices.Contains(directorKeys, name)), name)
 			}
 		}
 	})
 
 	It("are reserved for Services of whatever name", func() {
-		Expect(manifest.Reserved(manifest.LabelService("web"))).To(BeTrue())
+		Expect(manifest.IsReservedKey(manifest.LabelService("web"))).To(BeTrue())
 	})
 })

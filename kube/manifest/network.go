@@ -38,8 +38,8 @@ func rangeName(network netip.Prefix) string {
 	return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(text)
 }
 
-// PoolWishes are what a pool has in common with those of the cluster's other Pods.
-type PoolWishes struct {
+// IPPoolSettings are what a pool has in common with those of the cluster's other Pods.
+type IPPoolSettings struct {
 	IPIPMode    string `json:"ipip_mode"`
 	VXLANMode   string `json:"vxlan_mode"`
 	NATOutgoing bool   `json:"nat_outgoing"`
@@ -48,13 +48,13 @@ type PoolWishes struct {
 
 // IPPool is a pool of these addresses that no node matches: Calico gives addresses of it only to Pods that
 // ask.
-func IPPool(network netip.Prefix, director string, wishes PoolWishes) *extension.IPPool {
+func IPPool(network netip.Prefix, director string, settings IPPoolSettings) *extension.IPPool {
 	return &extension.IPPool{
-		TypeMeta:   calicoKind("IPPool"),
-		ObjectMeta: owned(IPPoolName(network), "", director, RoleNetwork),
+		TypeMeta:   calicoTypeMeta("IPPool"),
+		ObjectMeta: newObjectMeta(IPPoolName(network), "", director, RoleNetwork),
 		Spec: extension.IPPoolSpec{
 			CIDR: network.String(), NodeSelector: "!all()", AllowedUses: []string{"Workload"},
-			IPIPMode: wishes.IPIPMode, VXLANMode: wishes.VXLANMode, NATOutgoing: wishes.NATOutgoing, BlockSize: wishes.BlockSize,
+			IPIPMode: settings.IPIPMode, VXLANMode: settings.VXLANMode, NATOutgoing: settings.NATOutgoing, BlockSize: settings.BlockSize,
 		},
 	}
 }
@@ -62,12 +62,12 @@ func IPPool(network netip.Prefix, director string, wishes PoolWishes) *extension
 // IPReservation keeps the addresses, which are part of a pool, from automatic assignment.
 func IPReservation(network netip.Prefix, director string) *extension.IPReservation {
 	return &extension.IPReservation{
-		TypeMeta:   calicoKind("IPReservation"),
-		ObjectMeta: owned(IPReservationName(network), "", director, RoleNetwork),
+		TypeMeta:   calicoTypeMeta("IPReservation"),
+		ObjectMeta: newObjectMeta(IPReservationName(network), "", director, RoleNetwork),
 		Spec:       extension.IPReservationSpec{ReservedCIDRs: []string{network.String()}},
 	}
 }
 
-func calicoKind(kind string) metav1.TypeMeta {
+func calicoTypeMeta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: extension.CalicoGroup.String(), Kind: kind}
 }

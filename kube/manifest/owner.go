@@ -104,25 +104,27 @@ func FinishCopy() ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// GateOwner is the scheduling gate of a Pod that attaches or copies a disk, until the disk's PVC names the Pod as its
+// OwnerGate is the scheduling gate of a Pod that attaches or copies a disk, until the disk's PVC names the Pod as its
 // owner. A request that creates such a Pod late, when the disk has another owner, therefore starts nothing.
-const GateOwner = Prefix + "disk-owner"
+const OwnerGate = Prefix + "disk-owner"
 
-// Gated reports whether the Pod waits to become the owner of its disk.
-func Gated(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate corev1.PodSchedulingGate) bool { return gate.Name == GateOwner })
+// IsGated reports whether the Pod waits to become the owner of its disk.
+func IsGated(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate corev1.PodSchedulingGate) bool { return gate.Name == OwnerGate })
 }
 
 // Ungate is the strategic merge patch that lets exactly this Pod start.
 func Ungate(pod *corev1.Pod) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
-		"spec":     map[string]any{"schedulingGates": []any{map[string]string{"$patch": "delete", "name": GateOwner}}},
+		"spec":     map[string]any{"schedulingGates": []any{map[string]string{"$patch": "delete", "name": OwnerGate}}},
 	})
 }
 
-// gate makes the Pod wait to become the owner of its disk.
-func gate(pod *corev1.Pod) { pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: GateOwner}} }
+// addOwnerGate makes the Pod wait to become the owner of its disk.
+func addOwnerGate(pod *corev1.Pod) {
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: OwnerGate}}
+}
 
 // jsonPatch is a JSON patch (RFC 6902) of string values. Keys in its paths are written as they are.
 type jsonPatch []jsonOperation

@@ -65,9 +65,9 @@ var _ = Describe("The owner record of a disk", func() {
 
 var _ = Describe("A Pod that opens a disk", func() {
 	It("is gated until it owns the disk", func() {
-		attachment := manifest.Attachment{Disk: "disk-1", VM: running(machine())}.Pod()
-		Expect(manifest.Gated(attachment)).To(BeTrue())
+		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
+		Expect(manifest.IsGated(attachment)).To(BeTrue())
 		patch, err := manifest.Ungate(attachment)
-		Expect(manifest.Gated(patched(attachment, patch, err))).To(BeFalse())
+		Expect(manifest.IsGated(applyPatch(attachment, patch, err))).To(BeFalse())
 	})
 })

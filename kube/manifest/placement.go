@@ -7,41 +7,41 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Near makes the machine run only where these volumes can be used, besides what is required of its
+// AddVolumeAffinity makes the machine run only where these volumes can be used, besides what is required of its
 // node already: a zonal or node-local volume says in its node affinity from where it can be reached.
-func (vm *VM) Near(volumes ...*corev1.PersistentVolume) {
+func (vm *VM) AddVolumeAffinity(volumes ...*corev1.PersistentVolume) {
 	for _, volume := range volumes {
 		if volume.Spec.NodeAffinity != nil && volume.Spec.NodeAffinity.Required != nil {
-			vm.Affinity = limit(vm.Affinity, volume.Spec.NodeAffinity.Required.NodeSelectorTerms)
+			vm.Affinity = addRequiredTerms(vm.Affinity, volume.Spec.NodeAffinity.Required.NodeSelectorTerms)
 		}
 	}
 }
 
-// Avoid keeps the machine from a node.
-func (vm *VM) Avoid(node string) {
-	vm.Affinity = limit(vm.Affinity, []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+// AvoidNode keeps the machine from a node.
+func (vm *VM) AvoidNode(node string) {
+	vm.Affinity = addRequiredTerms(vm.Affinity, []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
 		{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}},
 	}}})
 }
 
-// RunsOn makes the machine run only on nodes that can run its image, besides what is required of its node already:
+// AddPlatformAffinity makes the machine run only on nodes that can run its image, besides what is required of its node already:
 // those with Linux, and of one of these architectures, where they are known.
-func (vm *VM) RunsOn(architectures ...string) {
-	wanted := []corev1.NodeSelectorRequirement{among(corev1.LabelOSStable, "linux")}
+func (vm *VM) AddPlatformAffinity(architectures ...string) {
+	requirements := []corev1.NodeSelectorRequirement{requirementIn(corev1.LabelOSStable, "linux")}
 	if len(architectures) > 0 {
-		wanted = append(wanted, among(corev1.LabelArchStable, architectures...))
+		requirements = append(requirements, requirementIn(corev1.LabelArchStable, architectures...))
 	}
-	vm.Affinity = limit(vm.Affinity, []corev1.NodeSelectorTerm{{MatchExpressions: wanted}})
+	vm.Affinity = addRequiredTerms(vm.Affinity, []corev1.NodeSelectorTerm{{MatchExpressions: requirements}})
 }
 
-func among(key string, values ...string) corev1.NodeSelectorRequirement {
+func requirementIn(key string, values ...string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
 }
 
-// alike asks the scheduler for a node that can run the machine's image, as RunsOn has asked for the machine's. Each of
+// platformAffinity asks the scheduler for a node that can run the machine's image, as RunsOn has asked for the machine's. Each of
 // the machine's terms says it; a machine that was made before has none.
-func alike(machine *corev1.Pod) *corev1.Affinity {
-	affinity := machine.Spec.Affinity
+func platformAffinity(pod *corev1.Pod) *corev1.Affinity {
+	affinity := pod.Spec.Affinity
 	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil
 	}
@@ -52,29 +52,29 @@ func alike(machine *corev1.Pod) *corev1.Affinity {
 	if len(platform) == 0 {
 		return nil
 	}
-	return limit(nil, []corev1.NodeSelectorTerm{{MatchExpressions: platform}})
+	return addRequiredTerms(nil, []corev1.NodeSelectorTerm{{MatchExpressions: platform}})
 }
 
-// limit returns the affinity with these terms required of the node, besides what it requires already.
-func limit(affinity *corev1.Affinity, terms []corev1.NodeSelectorTerm) *corev1.Affinity {
-	limited := affinity.DeepCopy()
-	if limited == nil {
-		limited = &corev1.Affinity{}
+// addRequiredTerms returns the affinity with these terms required of the node, besides what it requires already.
+func addRequiredTerms(affinity *corev1.Affinity, terms []corev1.NodeSelectorTerm) *corev1.Affinity {
+	result := affinity.DeepCopy()
+	if result == nil {
+		result = &corev1.Affinity{}
 	}
-	if limited.NodeAffinity == nil {
-		limited.NodeAffinity = &corev1.NodeAffinity{}
+	if result.NodeAffinity == nil {
+		result.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	required := &limited.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	required := &result.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	if *required != nil {
-		terms = both((*required).NodeSelectorTerms, terms)
+		terms = combineTerms((*required).NodeSelectorTerms, terms)
 	}
 	*required = &corev1.NodeSelector{NodeSelectorTerms: terms}
-	return limited
+	return result
 }
 
-// both returns the terms that hold when one of each list holds: a list is an or, a term an and. No
+// combineTerms returns the terms that hold when one of each list holds: a list is an or, a term an and. No
 // term stands for any node.
-func both(some, others []corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm {
+func combineTerms(some, others []corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm {
 	if len(some) == 0 {
 		return others
 	}

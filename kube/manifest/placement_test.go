@@ -18,8 +18,8 @@ func volumeIn(terms ...corev1.NodeSelectorTerm) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}}}
 }
 
-// required are the terms of which a node has to meet one.
-func required(affinity *corev1.Affinity) []corev1.NodeSelectorTerm {
+// requiredTerms are the terms of which a node has to meet one.
+func requiredTerms(affinity *corev1.Affinity) []corev1.NodeSelectorTerm {
 	return affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 }
 
@@ -27,31 +27,31 @@ var _ = Describe("A machine's image", func() {
 	linux, architectures := term("kubernetes.io/os", "linux"), term("kubernetes.io/arch", "amd64", "arm64")
 
 	It("has it go to nodes with Linux", func() {
-		vm := machine()
-		vm.RunsOn()
-		Expect(required(vm.Pod().Spec.Affinity)).To(Equal([]corev1.NodeSelectorTerm{linux}))
+		vm := testVM()
+		vm.AddPlatformAffinity()
+		Expect(requiredTerms(vm.Pod().Spec.Affinity)).To(Equal([]corev1.NodeSelectorTerm{linux}))
 	})
 
 	It("has it go to nodes of its architectures, among those that its own affinity allows", func() {
-		vm := machine()
+		vm := testVM()
 		vm.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{term("disk", "ssd"), term("disk", "nvme")}}}}
-		vm.RunsOn("amd64", "arm64")
-		Expect(required(vm.Affinity)).To(HaveLen(2))
-		Expect(required(vm.Affinity)[1].MatchExpressions).To(Equal(slices.Concat(
+		vm.AddPlatformAffinity("amd64", "arm64")
+		Expect(requiredTerms(vm.Affinity)).To(HaveLen(2))
+		Expect(requiredTerms(vm.Affinity)[1].MatchExpressions).To(Equal(slices.Concat(
 			term("disk", "nvme").MatchExpressions, linux.MatchExpressions, architectures.MatchExpressions)))
 	})
 
 	It("has a copy that runs from it go to such nodes too, and to no others that the machine asked for", func() {
-		vm := machine()
-		vm.RunsOn("amd64", "arm64")
-		vm.Near(volumeIn(term("zone", "a")))
-		old := manifest.Disk{Name: "disk-1", Namespace: "bosh"}.Claim()
-		copied := manifest.Copy{Old: old, New: manifest.Disk{Name: "disk-2", Namespace: "bosh"}.Successor(old), Machine: running(vm)}
-		Expect(required(copied.Pod().Spec.Affinity)).To(HaveExactElements(
+		vm := testVM()
+		vm.AddPlatformAffinity("amd64", "arm64")
+		vm.AddVolumeAffinity(volumeIn(term("zone", "a")))
+		old := manifest.Disk{Name: "disk-1", Namespace: "bosh"}.PVC()
+		copied := manifest.Copy{Old: old, New: manifest.Disk{Name: "disk-2", Namespace: "bosh"}.Successor(old), VM: runningPod(vm)}
+		Expect(requiredTerms(copied.Pod().Spec.Affinity)).To(HaveExactElements(
 			HaveField("MatchExpressions", slices.Concat(linux.MatchExpressions, architectures.MatchExpressions))))
 
-		copied.Machine = running(machine())
+		copied.VM = runningPod(testVM())
 		Expect(copied.Pod().Spec.Affinity).To(BeNil(), "of a machine that was made before")
 	})
 })
@@ -59,26 +59,26 @@ var _ = Describe("A machine's image", func() {
 var _ = Describe("A machine with disks", func() {
 
 	It("goes where its volume can be reached", func() {
-		vm := machine()
-		vm.Near(volumeIn(term("zone", "a"), term("zone", "b")))
-		Expect(required(vm.Affinity)).To(Equal([]corev1.NodeSelectorTerm{term("zone", "a"), term("zone", "b")}))
+		vm := testVM()
+		vm.AddVolumeAffinity(volumeIn(term("zone", "a"), term("zone", "b")))
+		Expect(requiredTerms(vm.Affinity)).To(Equal([]corev1.NodeSelectorTerm{term("zone", "a"), term("zone", "b")}))
 	})
 
 	It("goes where all of its volumes, and its own affinity, agree", func() {
-		vm := machine()
+		vm := testVM()
 		vm.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{term("disk", "ssd")}}}}
-		asked := vm.Affinity.DeepCopy()
-		vm.Near(volumeIn(term("zone", "a")), volumeIn(term("host", "1"), term("host", "2")))
-		Expect(required(vm.Affinity)).To(HaveLen(2))
-		Expect(required(vm.Affinity)[1].MatchExpressions).To(HaveExactElements(
+		original := vm.Affinity.DeepCopy()
+		vm.AddVolumeAffinity(volumeIn(term("zone", "a")), volumeIn(term("host", "1"), term("host", "2")))
+		Expect(requiredTerms(vm.Affinity)).To(HaveLen(2))
+		Expect(requiredTerms(vm.Affinity)[1].MatchExpressions).To(HaveExactElements(
 			HaveField("Key", "disk"), HaveField("Key", "zone"), HaveField("Values", []string{"2"})))
-		Expect(asked.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms).To(HaveLen(1))
+		Expect(original.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms).To(HaveLen(1))
 	})
 
 	It("goes anywhere when its volumes can be reached from anywhere", func() {
-		vm := machine()
-		vm.Near(&corev1.PersistentVolume{})
+		vm := testVM()
+		vm.AddVolumeAffinity(&corev1.PersistentVolume{})
 		Expect(vm.Affinity).To(BeNil())
 	})
 })

@@ -26,8 +26,8 @@ type Prefetch struct {
 	PullSecrets   []corev1.LocalObjectReference
 }
 
-// nobody is the user of that name, and of no file.
-const nobody = 65534
+// nobodyUID is the user of that name, and of no file.
+const nobodyUID = 65534
 
 // PrefetchName is the name of the DaemonSet with which nodes pull this image for the director, whatever its settings are.
 func PrefetchName(director, reference string) string {
@@ -38,10 +38,10 @@ func PrefetchName(director, reference string) string {
 // Pod is what runs on each node: one program of the image that sleeps, with nothing of the node's and no privileges, so that
 // the kubelet pulls the image, and keeps it when it needs room for others. It satisfies the Pod Security Standard "restricted".
 func (p Prefetch) Pod() *corev1.Pod {
-	meta := owned("", p.Namespace, p.Director, RolePrefetch)
+	meta := newObjectMeta("", p.Namespace, p.Director, RolePrefetch)
 	meta.Labels[LabelPrefetch] = PrefetchName(p.Director, p.Reference)
-	var placed VM
-	placed.RunsOn(p.Architectures...)
+	var vm VM
+	vm.AddPlatformAffinity(p.Architectures...)
 	return &corev1.Pod{
 		ObjectMeta: meta,
 		Spec: corev1.PodSpec{
@@ -60,14 +60,14 @@ func (p Prefetch) Pod() *corev1.Pod {
 				},
 			}},
 			SecurityContext: &corev1.PodSecurityContext{
-				RunAsNonRoot: new(true), RunAsUser: new(int64(nobody)), RunAsGroup: new(int64(nobody)),
+				RunAsNonRoot: new(true), RunAsUser: new(int64(nobodyUID)), RunAsGroup: new(int64(nobodyUID)),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
 			TerminationGracePeriodSeconds: new(int64(1)), // it ignores the signal, as the first of its processes
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
 			NodeSelector:                  p.NodeSelector,
-			Affinity:                      placed.Affinity,
+			Affinity:                      vm.Affinity,
 			Tolerations:                   p.Tolerations,
 			ImagePullSecrets:              p.PullSecrets,
 		},
@@ -76,7 +76,7 @@ func (p Prefetch) Pod() *corev1.Pod {
 
 // PrefetchedImage is the image that the DaemonSet has nodes pull.
 func PrefetchedImage(set *extension.DaemonSet) string {
-	return named(set.Spec.Template.Spec, RolePrefetch).Image
+	return containerByName(set.Spec.Template.Spec, RolePrefetch).Image
 }
 
 // DaemonSet runs the Pod on each node that it is for. Two that are to be the same have the same AnnotationDigest.
@@ -88,7 +88,7 @@ func (p Prefetch) DaemonSet(pod *corev1.Pod) (*extension.DaemonSet, error) {
 	}
 	sum := sha256.Sum256(raw)
 	name := PrefetchName(p.Director, p.Reference)
-	meta := owned(name, p.Namespace, p.Director, RolePrefetch)
+	meta := newObjectMeta(name, p.Namespace, p.Director, RolePrefetch)
 	meta.Annotations = map[string]string{AnnotationStemcell: p.Stemcell, AnnotationDigest: hex.EncodeToString(sum[:])}
 	return &extension.DaemonSet{
 		ObjectMeta: meta,

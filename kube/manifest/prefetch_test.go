@@ -19,7 +19,7 @@ var _ = Describe("What has nodes pull a stemcell's image", func() {
 			PullSecrets: []corev1.LocalObjectReference{{Name: "registry"}},
 		}
 	}
-	made := func(p manifest.Prefetch) *extension.DaemonSet {
+	daemonSet := func(p manifest.Prefetch) *extension.DaemonSet {
 		GinkgoHelper()
 		set, err := p.DaemonSet(p.Pod())
 		Expect(err).NotTo(HaveOccurred())
@@ -27,7 +27,7 @@ var _ = Describe("What has nodes pull a stemcell's image", func() {
 	}
 
 	It("is a program of it that sleeps without privileges, on each node that it is for", func() {
-		golden("prefetch", made(prefetch()))
+		expectGolden("prefetch", daemonSet(prefetch()))
 	})
 
 	It("has one name for one image and director, which can be a label, whatever else is asked for", func() {
@@ -35,7 +35,7 @@ var _ = Describe("What has nodes pull a stemcell's image", func() {
 		Expect(validation.IsDNS1123Label(name)).To(BeEmpty())
 		other := prefetch()
 		other.Stemcell, other.Image, other.Tolerations = other.Reference, other.Reference, nil
-		Expect(made(other).Name).To(Equal(name))
+		Expect(daemonSet(other).Name).To(Equal(name))
 		Expect(manifest.PrefetchName("d2", "registry/stemcell@sha256:00")).NotTo(Equal(name))
 		Expect(manifest.PrefetchName("d1", "registry/stemcell@sha256:01")).NotTo(Equal(name))
 	})
@@ -43,7 +43,7 @@ var _ = Describe("What has nodes pull a stemcell's image", func() {
 	It("can be told from what other settings make of it", func() {
 		other := prefetch()
 		other.NodeSelector = nil
-		Expect(made(prefetch()).Annotations).To(Equal(made(prefetch()).Annotations))
-		Expect(made(other).Annotations[manifest.AnnotationDigest]).NotTo(Equal(made(prefetch()).Annotations[manifest.AnnotationDigest]))
+		Expect(daemonSet(prefetch()).Annotations).To(Equal(daemonSet(prefetch()).Annotations))
+		Expect(daemonSet(other).Annotations[manifest.AnnotationDigest]).NotTo(Equal(daemonSet(prefetch()).Annotations[manifest.AnnotationDigest]))
 	})
 })

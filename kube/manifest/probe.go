@@ -12,11 +12,11 @@ import (
 // probePort is where a probe listens to itself, through its Service.
 const probePort = 6868
 
-// Probe is a Pod like the machine, on this node, that tells in its termination message what a machine finds there, and ends. It is
+// NodeProbePod is a Pod like the machine, on this node, that tells in its termination message what a machine finds there, and ends. It is
 // behind the Service of its own name.
-func Probe(vm VM, nodeName string) *corev1.Pod {
-	vm.Affinity, vm.Tolerations = onNode(nodeName), []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	vm.Services = []Service{ProbeService(vm.Name)}
+func NodeProbePod(vm VM, nodeName string) *corev1.Pod {
+	vm.Affinity, vm.Tolerations = nodeAffinityTo(nodeName), []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	vm.Services = []Service{NodeProbeService(vm.Name)}
 	pod := vm.Pod()
 	container := &pod.Spec.Containers[0]
 	container.Command, container.Args = node.Probe(), nil
@@ -24,21 +24,21 @@ func Probe(vm VM, nodeName string) *corev1.Pod {
 	container.StartupProbe, container.ReadinessProbe, container.Lifecycle = nil, nil, nil
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(1))
-	withoutSettings(pod)
+	removeSettingsVolume(pod)
 	return pod
 }
 
-// ProbeService is the Service of the probe of this name.
-func ProbeService(name string) Service {
+// NodeProbeService is the Service of the probe of this name.
+func NodeProbeService(name string) Service {
 	return Service{
 		Name: name, Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Name: "probe", Port: probePort}},
 		PublishNotReadyAddresses: true,
 	}
 }
 
-// withoutSettings takes the volume with the agent's settings from a Pod that has no agent.
-func withoutSettings(pod *corev1.Pod) {
-	settings := func(mount corev1.VolumeMount) bool { return mount.MountPath == machineSecret }
+// removeSettingsVolume takes the volume with the agent's settings from a Pod that has no agent.
+func removeSettingsVolume(pod *corev1.Pod) {
+	settings := func(mount corev1.VolumeMount) bool { return mount.MountPath == vmSettingsPath }
 	container := &pod.Spec.Containers[0]
 	container.VolumeMounts = slices.DeleteFunc(container.VolumeMounts, settings)
 	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool { return volume.Secret != nil })

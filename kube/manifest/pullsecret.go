@@ -10,14 +10,14 @@ import (
 // node may have to pull again for any of them.
 func PullSecret(name, namespace, director string, content []byte) *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: owned(name, namespace, director, RolePullSecret),
+		ObjectMeta: newObjectMeta(name, namespace, director, RolePullSecret),
 		Type:       corev1.SecretTypeDockerConfigJson,
 		Data:       map[string][]byte{corev1.DockerConfigJsonKey: content},
 	}
 }
 
-// Renew is the strategic merge patch that gives the Secret that is there the content of the other. It is there all the
+// UpdatePullSecret is the strategic merge patch that gives the Secret that is there the content of the other. It is there all the
 // time, so that no pull in between goes without.
-func Renew(left, wanted *corev1.Secret) ([]byte, error) {
-	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": left.UID}, "data": wanted.Data})
+func UpdatePullSecret(existing, desired *corev1.Secret) ([]byte, error) {
+	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": existing.UID}, "data": desired.Data})
 }

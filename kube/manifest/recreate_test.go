@@ -10,56 +10,56 @@ import (
 )
 
 var _ = Describe("A machine that is made again for each disk", func() {
-	vm := machine()
+	vm := testVM()
 	vm.Recreate, vm.EphemeralClaim, vm.RuntimeClass = true, &corev1.PersistentVolumeClaimSpec{}, new("kata")
 
 	template := func() *corev1.PodTemplate {
-		template := vm.Template()
+		template := vm.PodTemplate()
 		template.UID = "uid-of-the-template"
 		return template
 	}
 	disk := func(name string, mode corev1.PersistentVolumeMode) *corev1.PersistentVolumeClaim {
-		return manifest.Disk{Name: name, Namespace: "bosh", Mode: mode, Bind: mode == corev1.PersistentVolumeFilesystem}.Claim()
+		return manifest.Disk{Name: name, Namespace: "bosh", Mode: mode, Bind: mode == corev1.PersistentVolumeFilesystem}.PVC()
 	}
 	// changed is the template as the API server makes it of the change.
-	changed := func(from *corev1.PodTemplate, change manifest.Change) *corev1.PodTemplate {
+	changed := func(from *corev1.PodTemplate, change manifest.TemplateChange) *corev1.PodTemplate {
 		GinkgoHelper()
 		patch, err := change.Patch()
-		return patched(from, patch, err)
+		return applyPatch(from, patch, err)
 	}
 
 	It("has what outlives its Pod belong to its template", func() {
-		pod := manifest.Machine(template(), "")
-		Expect(manifest.Recreated(pod)).To(BeTrue())
-		Expect(vm.Settings(nil, pod).OwnerReferences).To(Equal(pod.OwnerReferences))
-		Expect(vm.Storage(template()).OwnerReferences).To(Equal(pod.OwnerReferences))
-		Expect(manifest.Recreated(vm.Pod())).To(BeFalse())
+		pod := manifest.PodFromTemplate(template(), "")
+		Expect(manifest.IsRecreated(pod)).To(BeTrue())
+		Expect(vm.SettingsSecret(nil, pod).OwnerReferences).To(Equal(pod.OwnerReferences))
+		Expect(vm.EphemeralPVC(template()).OwnerReferences).To(Equal(pod.OwnerReferences))
+		Expect(manifest.IsRecreated(vm.Pod())).To(BeFalse())
 	})
 
 	It("has its disks among its own volumes, and no folder of the node", func() {
-		with := changed(template(), manifest.Change{Add: disk("disk-1", corev1.PersistentVolumeBlock), Addresses: []string{"10.0.0.1"}})
-		with = changed(with, manifest.Change{Add: disk("disk-2", corev1.PersistentVolumeFilesystem)})
-		Expect(manifest.Disks(with.Template.Spec)).To(Equal([]string{"disk-1", "disk-2"}))
-		golden("vm-recreated", withoutScripts(manifest.Machine(with, "node-1")))
-		Expect(with.Annotations).To(HaveKeyWithValue(manifest.AnnotationAddresses, "10.0.0.1"))
+		updated := changed(template(), manifest.TemplateChange{AddDisk: disk("disk-1", corev1.PersistentVolumeBlock), Addresses: []string{"10.0.0.1"}})
+		updated = changed(updated, manifest.TemplateChange{AddDisk: disk("disk-2", corev1.PersistentVolumeFilesystem)})
+		Expect(manifest.DiskCIDs(updated.Template.Spec)).To(Equal([]string{"disk-1", "disk-2"}))
+		expectGolden("vm-recreated", withoutScripts(manifest.PodFromTemplate(updated, "node-1")))
+		Expect(updated.Annotations).To(HaveKeyWithValue(manifest.AnnotationFirstPodAddresses, "10.0.0.1"))
 	})
 
 	It("is as before when a disk was added twice and removed twice", func() {
-		with := template()
+		updated := template()
 		for range 2 {
-			with = changed(with, manifest.Change{Add: disk("disk-1", corev1.PersistentVolumeBlock)})
+			updated = changed(updated, manifest.TemplateChange{AddDisk: disk("disk-1", corev1.PersistentVolumeBlock)})
 		}
-		Expect(with.Template.Spec.Volumes).To(HaveLen(3))
+		Expect(updated.Template.Spec.Volumes).To(HaveLen(3))
 		for range 2 {
-			with = changed(with, manifest.Change{Remove: "disk-1"})
+			updated = changed(updated, manifest.TemplateChange{RemoveDisk: "disk-1"})
 		}
-		Expect(equality.Semantic.DeepEqual(with, template())).To(BeTrue(), "%+v", with)
+		Expect(equality.Semantic.DeepEqual(updated, template())).To(BeTrue(), "%+v", updated)
 	})
 
 	It("is bound to a node or not, whatever the cluster adds to its affinity", func() {
-		Expect(manifest.RequiredNode(manifest.Machine(template(), ""))).To(BeEmpty())
+		Expect(manifest.RequiredNode(manifest.PodFromTemplate(template(), ""))).To(BeEmpty())
 		Expect(manifest.RequiredNode(&corev1.Pod{})).To(BeEmpty())
-		pod := manifest.Machine(template(), "node-1")
+		pod := manifest.PodFromTemplate(template(), "node-1")
 		required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 		for i := range required.NodeSelectorTerms {
 			required.NodeSelectorTerms[i].MatchExpressions = append(required.NodeSelectorTerms[i].MatchExpressions,
@@ -69,8 +69,8 @@ var _ = Describe("A machine that is made again for each disk", func() {
 	})
 
 	It("has attachments that hold its disks, outside of any folder", func() {
-		golden("attachment-kept", withoutScripts(manifest.Attachment{
-			Disk: "disk-1", SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeBlock, VM: manifest.Machine(template(), "node-1"), Director: "d1",
+		expectGolden("attachment-kept", withoutScripts(manifest.Attachment{
+			Disk: "disk-1", SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeBlock, VM: manifest.PodFromTemplate(template(), "node-1"), Director: "d1",
 		}.Pod()))
 	})
 })

@@ -47,7 +47,7 @@ func (s Service) Object(pod *corev1.Pod, director string) *corev1.Service {
 			LoadBalancerClass:        s.LoadBalancerClass,
 			LoadBalancerSourceRanges: s.SourceRanges,
 			Ports:                    s.Ports,
-			Selector:                 map[string]string{LabelService(s.Name): selected},
+			Selector:                 map[string]string{LabelService(s.Name): serviceLabelValue},
 			ExternalTrafficPolicy:    s.ExternalTrafficPolicy,
 			SessionAffinity:          s.SessionAffinity,
 			PublishNotReadyAddresses: s.PublishNotReadyAddresses,
@@ -55,11 +55,11 @@ func (s Service) Object(pod *corev1.Pod, director string) *corev1.Service {
 	}
 }
 
-// selected is the value of the labels that put a machine behind a Service.
-const selected = "true"
+// serviceLabelValue is the value of the labels that put a machine behind a Service.
+const serviceLabelValue = "true"
 
 func (s Service) meta(pod *corev1.Pod, director string) metav1.ObjectMeta {
-	meta := owned(s.Name, pod.Namespace, director, RoleService)
+	meta := newObjectMeta(s.Name, pod.Namespace, director, RoleService)
 	for key, value := range s.Labels {
 		if _, own := meta.Labels[key]; !own {
 			meta.Labels[key] = value
@@ -70,15 +70,15 @@ func (s Service) meta(pod *corev1.Pod, director string) metav1.ObjectMeta {
 	if s.Keep {
 		meta.Annotations[AnnotationKeep] = "true"
 	} else {
-		meta.OwnerReferences = []metav1.OwnerReference{Owner(pod)}
+		meta.OwnerReferences = []metav1.OwnerReference{OwnerReference(pod)}
 	}
 	return meta
 }
 
-// TakeOver is the strategic merge patch by which another machine joins the Service that is there and
+// JoinPatch is the strategic merge patch by which another machine joins the Service that is there and
 // gives it its own ports. What the patch does not mention stays: the cluster IP, the load balancer, and
 // the node ports of ports with the same names.
-func (s Service) TakeOver(left *corev1.Service, pod *corev1.Pod, director string) ([]byte, error) {
+func (s Service) JoinPatch(existing *corev1.Service, pod *corev1.Pod, director string) ([]byte, error) {
 	meta := s.meta(pod, director)
 	ports := []any{map[string]any{"$patch": "replace"}}
 	for _, port := range s.Ports {
@@ -86,7 +86,7 @@ func (s Service) TakeOver(left *corev1.Service, pod *corev1.Pod, director string
 	}
 	spec := map[string]any{
 		"type": s.Type, "ports": ports, "externalIPs": s.ExternalIPs, "loadBalancerSourceRanges": s.SourceRanges,
-		"selector":              map[string]string{LabelService(s.Name): selected},
+		"selector":              map[string]string{LabelService(s.Name): serviceLabelValue},
 		"externalTrafficPolicy": nil, "sessionAffinity": nil, "publishNotReadyAddresses": s.PublishNotReadyAddresses, // nil: the defaults
 	}
 	if s.ExternalTrafficPolicy != "" {
@@ -108,7 +108,7 @@ func (s Service) TakeOver(left *corev1.Service, pod *corev1.Pod, director string
 	for key, value := range meta.Annotations {
 		annotations[key] = value
 	}
-	changed := map[string]any{"uid": left.UID, "labels": meta.Labels, "annotations": annotations}
+	changed := map[string]any{"uid": existing.UID, "labels": meta.Labels, "annotations": annotations}
 	if s.Keep {
 		changed["ownerReferences"] = []any{map[string]any{"$patch": "replace"}}
 	} else {
@@ -117,10 +117,10 @@ func (s Service) TakeOver(left *corev1.Service, pod *corev1.Pod, director string
 	return json.Marshal(map[string]any{"metadata": changed, "spec": spec})
 }
 
-// Kept reports that the Service stays without machines.
-func Kept(service *corev1.Service) bool { return service.Annotations[AnnotationKeep] == "true" }
+// IsKept reports that the Service stays without machines.
+func IsKept(service *corev1.Service) bool { return service.Annotations[AnnotationKeep] == "true" }
 
-// Behind reports whether the machine is behind the Service of this name.
-func Behind(service string, pod *corev1.Pod) bool {
-	return pod.Labels[LabelService(service)] == selected
+// IsBehindService reports whether the machine is behind the Service of this name.
+func IsBehindService(service string, pod *corev1.Pod) bool {
+	return pod.Labels[LabelService(service)] == serviceLabelValue
 }

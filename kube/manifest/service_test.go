@@ -12,7 +12,7 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-func web() manifest.Service {
+func webService() manifest.Service {
 	return manifest.Service{
 		Name: "web", Fixed: true, Type: corev1.ServiceTypeNodePort, ExternalIPs: []string{"192.0.2.1"},
 		Ports:  []corev1.ServicePort{{Name: "tcp-80", Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP}},
@@ -22,53 +22,53 @@ func web() manifest.Service {
 
 var _ = Describe("A Service", func() {
 	It("belongs to the machine that makes it, and selects all machines with its label", func() {
-		golden("service", web().Object(running(machine()), "d1"))
+		expectGolden("service", webService().Object(runningPod(testVM()), "d1"))
 	})
 
 	It("that is kept belongs to nobody", func() {
-		kept := web()
+		kept := webService()
 		kept.Keep = true
-		service := kept.Object(running(machine()), "d1")
+		service := kept.Object(runningPod(testVM()), "d1")
 		Expect(service.OwnerReferences).To(BeEmpty())
-		Expect(manifest.Kept(service)).To(BeTrue())
+		Expect(manifest.IsKept(service)).To(BeTrue())
 	})
 
 	It("that another machine takes over keeps its address and first owner, and gets the other's ports", func() {
-		left := web().Object(running(machine()), "d1")
-		left.UID, left.Spec.ClusterIP, left.Annotations["cloud.example.com/address"] = "uid-of-the-service", "10.96.0.7", "kept"
-		next := web()
+		existing := webService().Object(runningPod(testVM()), "d1")
+		existing.UID, existing.Spec.ClusterIP, existing.Annotations["cloud.example.com/address"] = "uid-of-the-service", "10.96.0.7", "kept"
+		next := webService()
 		next.Ports, next.ExternalIPs = []corev1.ServicePort{{Name: "tcp-443", Port: 443, TargetPort: intstr.FromInt32(443), Protocol: corev1.ProtocolTCP}}, nil
-		other := running(machine())
+		other := runningPod(testVM())
 		other.Name, other.UID = "agent-b2", "uid-of-another"
-		patch, err := next.TakeOver(left, other, "d1")
-		golden("service-taken-over", patched(left, patch, err))
+		patch, err := next.JoinPatch(existing, other, "d1")
+		expectGolden("service-taken-over", applyPatch(existing, patch, err))
 
 		next.Keep = true
-		patch, err = next.TakeOver(left, other, "d1")
-		Expect(patched(left, patch, err).OwnerReferences).To(BeEmpty())
+		patch, err = next.JoinPatch(existing, other, "d1")
+		Expect(applyPatch(existing, patch, err).OwnerReferences).To(BeEmpty())
 	})
 })
 
 var _ = Describe("An instance group", func() {
 	group := func(name string) manifest.VM {
-		vm := machine()
-		vm.Group, vm.Budget = name, &manifest.Budget{MaxUnavailable: new(int32(1))}
+		vm := testVM()
+		vm.Group, vm.Budget = name, &manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}
 		return vm
 	}
 
 	It("has a budget for its machines and one for their disks, which go with the last machine", func() {
 		vm := group("d-cf-web")
-		golden("budget", vm.Budget.Object(vm, running(vm), 3))
-		golden("budget-disks", manifest.DiskBudget(vm, running(vm)))
+		expectGolden("budget", vm.Budget.Object(vm, runningPod(vm), 3))
+		expectGolden("budget-disks", manifest.AttachmentPDB(vm, runningPod(vm)))
 	})
 
 	It("whose name no label holds is known by a hash, with the name as an annotation", func() {
 		long := "d-cf-" + strings.Repeat("web", 30)
-		pod := running(group(long))
+		pod := runningPod(group(long))
 		Expect(pod.Labels[manifest.LabelGroup]).To(MatchRegexp(`^group-[0-9a-f]{32}$`))
 		Expect(pod.Annotations[manifest.LabelGroup]).To(Equal(long))
-		Expect(manifest.BudgetName(long)).To(Equal(pod.Labels[manifest.LabelGroup]))
-		Expect(manifest.BudgetName("Under_Score")).To(HavePrefix("group-"))
+		Expect(manifest.PDBName(long)).To(Equal(pod.Labels[manifest.LabelGroup]))
+		Expect(manifest.PDBName("Under_Score")).To(HavePrefix("group-"))
 		Expect(pod.Spec.TopologySpreadConstraints[0].LabelSelector.MatchLabels).To(HaveKeyWithValue(manifest.LabelGroup, pod.Labels[manifest.LabelGroup]))
 	})
 
@@ -79,36 +79,36 @@ var _ = Describe("An instance group", func() {
 	})
 
 	It("is also that of its machines' attachments", func() {
-		attachment := manifest.Attachment{Disk: "disk-1", VM: running(group("g"))}.Pod()
+		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(group("g"))}.Pod()
 		Expect(attachment.Labels).To(HaveKeyWithValue(manifest.LabelGroup, "g"))
 	})
 
 	It("gets another member only for the version of the budget that was read", func() {
 		vm := group("g")
-		left := vm.Budget.Object(vm, running(vm), 1)
-		left.UID, left.ResourceVersion = "uid-of-the-budget", "7"
-		other := running(vm)
+		existing := vm.Budget.Object(vm, runningPod(vm), 1)
+		existing.UID, existing.ResourceVersion = "uid-of-the-budget", "7"
+		other := runningPod(vm)
 		other.Name, other.UID = "agent-b2", "uid-of-another"
-		patch, err := manifest.JoinBudget(left, vm.Budget.Object(vm, other, 2))
-		joined := patched(left, patch, err)
+		patch, err := manifest.JoinPDB(existing, vm.Budget.Object(vm, other, 2))
+		joined := applyPatch(existing, patch, err)
 		Expect(joined.OwnerReferences).To(ConsistOf(HaveField("Name", "agent-a1"), HaveField("Name", "agent-b2")))
 		Expect(joined.Spec.MinAvailable.IntVal).To(Equal(int32(1)))
 		Expect(string(patch)).To(ContainSubstring(`"resourceVersion":"7"`))
 	})
 
 	DescribeTable("leaves as many machines as asked for",
-		func(budget manifest.Budget, machines int, least int32, text string) {
-			Expect(budget.Of(machines)).To(Equal(least))
+		func(budget manifest.DisruptionBudget, vms int, least int32, text string) {
+			Expect(budget.MinAvailableFor(vms)).To(Equal(least))
 			Expect(budget.String()).To(Equal(text))
-			Expect(manifest.BudgetOf(&metav1.ObjectMeta{Annotations: map[string]string{manifest.AnnotationBudget: text}})).To(Equal(&budget))
+			Expect(manifest.DisruptionBudgetOf(&metav1.ObjectMeta{Annotations: map[string]string{manifest.AnnotationDisruptionBudget: text}})).To(Equal(&budget))
 		},
-		Entry("all but one", manifest.Budget{MaxUnavailable: new(int32(1))}, 3, int32(2), "max-unavailable=1"),
-		Entry("none of few", manifest.Budget{MaxUnavailable: new(int32(2))}, 1, int32(0), "max-unavailable=2"),
-		Entry("a number", manifest.Budget{MinAvailable: new(int32(2))}, 9, int32(2), "min-available=2"),
+		Entry("all but one", manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}, 3, int32(2), "max-unavailable=1"),
+		Entry("none of few", manifest.DisruptionBudget{MaxUnavailable: new(int32(2))}, 1, int32(0), "max-unavailable=2"),
+		Entry("a number", manifest.DisruptionBudget{MinAvailable: new(int32(2))}, 9, int32(2), "min-available=2"),
 	)
 
 	It("has no budget where none is noted", func() {
-		Expect(manifest.BudgetOf(&metav1.ObjectMeta{})).To(BeNil())
-		Expect(manifest.BudgetOf(&metav1.ObjectMeta{Annotations: map[string]string{manifest.AnnotationBudget: "odd=1"}})).To(BeNil())
+		Expect(manifest.DisruptionBudgetOf(&metav1.ObjectMeta{})).To(BeNil())
+		Expect(manifest.DisruptionBudgetOf(&metav1.ObjectMeta{Annotations: map[string]string{manifest.AnnotationDisruptionBudget: "odd=1"}})).To(BeNil())
 	})
 })

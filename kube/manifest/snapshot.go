@@ -9,16 +9,16 @@ import (
 // SnapshotName is the name of a snapshot, and its CID.
 func SnapshotName(uuid string) string { return "snapshot-" + uuid }
 
-// Snapshot is a snapshot of the disk's volume, with the director's metadata on it, as on VMs and disks. Until
+// VolumeSnapshot is a snapshot of the disk's volume, with the director's metadata on it, as on VMs and disks. Until
 // FinishSnapshot it is no director's.
-func Snapshot(name, director string, disk *corev1.PersistentVolumeClaim, metadata Metadata) *extension.VolumeSnapshot {
-	snapshot := &extension.VolumeSnapshot{ObjectMeta: owned(name, disk.Namespace, director, RoleSnapshot)}
+func VolumeSnapshot(name, director string, disk *corev1.PersistentVolumeClaim, metadata Metadata) *extension.VolumeSnapshot {
+	snapshot := &extension.VolumeSnapshot{ObjectMeta: newObjectMeta(name, disk.Namespace, director, RoleSnapshot)}
 	snapshot.Labels[LabelDisk], snapshot.Labels[LabelUnfinished] = disk.Name, "true"
 	snapshot.Annotations = map[string]string{}
-	metadata.putOn(snapshot.Labels, snapshot.Annotations)
+	metadata.applyTo(snapshot.Labels, snapshot.Annotations)
 	snapshot.Spec.Source.PersistentVolumeClaimName = &disk.Name
-	if class, asked := disk.Annotations[AnnotationSnapshotClass]; asked {
-		snapshot.Spec.VolumeSnapshotClassName = &class
+	if className, ok := disk.Annotations[AnnotationSnapshotClass]; ok {
+		snapshot.Spec.VolumeSnapshotClassName = &className
 	}
 	return snapshot
 }

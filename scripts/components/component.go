@@ -16,8 +16,8 @@ import (
 	mod "golang.org/x/mod/module"
 )
 
-// taken are the licenses that the project takes: what it is made of can be used and given on with it.
-var taken = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unlicense", "CC0-1.0"}
+// allowedLicenses are the licenses that the project takes: what it is made of can be used and given on with it.
+var allowedLicenses = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unlicense", "CC0-1.0"}
 
 // component is a module that a program or a BOSH release is made of.
 type component struct {
@@ -39,11 +39,11 @@ func componentsOf(info *buildinfo.BuildInfo) ([]component, error) {
 		if module.Replace != nil {
 			module = module.Replace
 		}
-		each := component{path: module.Path, version: module.Version, sum: module.Sum}
-		if err := each.readModule(); err != nil {
+		dependency := component{path: module.Path, version: module.Version, sum: module.Sum}
+		if err := dependency.readModule(); err != nil {
 			return nil, err
 		}
-		all = append(all, each)
+		all = append(all, dependency)
 	}
 	return all, nil
 }
@@ -56,14 +56,14 @@ func standardLibrary(goVersion string) (component, error) {
 	if err != nil {
 		return component{}, err
 	}
-	return std, std.read(root)
+	return std, std.readLicenses(root)
 }
 
 // readModule finds the licenses of the module in Go's module cache.
 func (c *component) readModule() error {
 	folder, err := folderOf(*c)
 	if err == nil {
-		err = c.read(folder)
+		err = c.readLicenses(folder)
 	}
 	if err != nil {
 		return fmt.Errorf("%s@%s: %w", c.path, c.version, err)
@@ -97,19 +97,19 @@ func goEnv(variable string) (string, error) {
 
 var (
 	licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|unlicense)([-.].*)?$`)
-	documents   = regexp.MustCompile(`(?i)[-.]docs$`) // their license: a program holds none of them
+	docsLicense = regexp.MustCompile(`(?i)[-.]docs$`) // their license: a program holds none of them
 	noticeFile  = regexp.MustCompile(`(?i)^notice([-.].*)?$`)
 )
 
-// read finds the licenses in the module's folder.
-func (c *component) read(folder string) error {
+// readLicenses finds the licenses in the module's folder.
+func (c *component) readLicenses(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
 		license := licenseFile.MatchString(entry.Name())
-		if entry.IsDir() || documents.MatchString(entry.Name()) || !license && !noticeFile.MatchString(entry.Name()) {
+		if entry.IsDir() || docsLicense.MatchString(entry.Name()) || !license && !noticeFile.MatchString(entry.Name()) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(folder, entry.Name()))
@@ -118,7 +118,7 @@ func (c *component) read(folder string) error {
 		}
 		c.texts = append(c.texts, string(text))
 		if license {
-			if err := c.add(entry.Name(), text); err != nil {
+			if err := c.addLicenses(entry.Name(), text); err != nil {
 				return err
 			}
 		}
@@ -131,14 +131,14 @@ func (c *component) read(folder string) error {
 	return nil
 }
 
-// add notes the licenses of a file.
-func (c *component) add(file string, text []byte) error {
+// addLicenses notes the licenses of a file.
+func (c *component) addLicenses(file string, text []byte) error {
 	for _, match := range licensecheck.Scan(text).Match {
 		if match.IsURL { // a license that is named, beside the one that is there
 			continue
 		}
-		if !slices.Contains(taken, match.ID) {
-			return fmt.Errorf("its %s is %s, which is none of %s", file, match.ID, strings.Join(taken, ", "))
+		if !slices.Contains(allowedLicenses, match.ID) {
+			return fmt.Errorf("its %s is %s, which is none of %s", file, match.ID, strings.Join(allowedLicenses, ", "))
 		}
 		c.licenses = append(c.licenses, match.ID)
 	}

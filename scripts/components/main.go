@@ -20,9 +20,9 @@ import (
 
 func main() {
 	var o options
-	flag.StringVar(&o.sboms, "sboms", "", "folder for an SBOM of each program, PROGRAM.cdx.json, and of the release, TARBALL.cdx.json")
+	flag.StringVar(&o.sbomDir, "sboms", "", "folder for an SBOM of each program, PROGRAM.cdx.json, and of the release, TARBALL.cdx.json")
 	flag.StringVar(&o.version, "version", "", "version of the programs in their SBOMs; by default the one that they record")
-	flag.StringVar(&o.notice, "notice", "", "file for the licenses of all that the programs are made of")
+	flag.StringVar(&o.noticePath, "notice", "", "file for the licenses of all that the programs are made of")
 	flag.StringVar(&o.release, "release", "", "tarball of a BOSH release")
 	flag.Parse()
 	o.programs = flag.Args()
@@ -33,8 +33,8 @@ func main() {
 }
 
 type options struct {
-	sboms, version, notice, release string
-	programs                        []string
+	sbomDir, version, noticePath, release string
+	programs                              []string
 }
 
 func (o options) run() error {
@@ -48,14 +48,14 @@ func (o options) run() error {
 			return err
 		}
 		info.Main.Version = cmp.Or(o.version, info.Main.Version)
-		used, err := componentsOf(info)
+		components, err := componentsOf(info)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		for _, each := range used {
+		for _, each := range components {
 			all[each.path+"@"+each.version] = each
 		}
-		if err := o.writeSBOM(programSubject(path, info), used); err != nil {
+		if err := o.writeSBOM(programSubject(path, info), components); err != nil {
 			return err
 		}
 	}
@@ -68,17 +68,17 @@ func (o options) run() error {
 			return err
 		}
 	}
-	if o.notice == "" {
+	if o.noticePath == "" {
 		return nil
 	}
-	return os.WriteFile(o.notice, []byte(noticeOf(all)), 0o644) //nolint:gosec // it is for all to read
+	return os.WriteFile(o.noticePath, []byte(noticeOf(all)), 0o644) //nolint:gosec // it is for all to read
 }
 
-func (o options) writeSBOM(of subject, used []component) error {
-	if o.sboms == "" {
+func (o options) writeSBOM(target subject, components []component) error {
+	if o.sbomDir == "" {
 		return nil
 	}
-	return writeSBOM(filepath.Join(o.sboms, filepath.Base(of.path)+".cdx.json"), of, used)
+	return writeSBOM(filepath.Join(o.sbomDir, filepath.Base(target.path)+".cdx.json"), target, components)
 }
 
 // noticeOf is the text with all licenses, those that say the same once.

@@ -27,18 +27,18 @@ CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTH
 OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.`
 
 var _ = Describe("A module's license", func() {
-	in := func(files map[string]string) (*component, error) {
+	readLicenses := func(files map[string]string) (*component, error) {
 		GinkgoHelper()
 		folder := GinkgoT().TempDir()
 		for name, text := range files {
 			Expect(os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600)).To(Succeed())
 		}
 		c := &component{}
-		return c, c.read(folder)
+		return c, c.readLicenses(folder)
 	}
 	licenses := func(files map[string]string) []string {
 		GinkgoHelper()
-		found, err := in(files)
+		found, err := readLicenses(files)
 		Expect(err).NotTo(HaveOccurred())
 		return found.licenses
 	}
@@ -50,12 +50,12 @@ var _ = Describe("A module's license", func() {
 	})
 
 	It("has to be there", func() {
-		_, err := in(map[string]string{"README.md": mit})
+		_, err := readLicenses(map[string]string{"README.md": mit})
 		Expect(err).To(MatchError(ContainSubstring("no license is found")))
 	})
 
 	It("has to be one that the project takes", func() {
-		_, err := in(map[string]string{"LICENSE": mit, "COPYING": "SPDX-License-Identifier: GPL-3.0-only\n\nThis program is free software: you can redistribute it and/or modify " +
+		_, err := readLicenses(map[string]string{"LICENSE": mit, "COPYING": "SPDX-License-Identifier: GPL-3.0-only\n\nThis program is free software: you can redistribute it and/or modify " +
 			"it under the terms of the GNU General Public License as published by the Free Software Foundation, either version 3 of the License, or (at your option) any later version."})
 		Expect(err).To(MatchError(And(ContainSubstring("COPYING is"), ContainSubstring("which is none of"))))
 	})

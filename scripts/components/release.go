@@ -52,9 +52,9 @@ func releaseComponents(tarball string) (subject, []component, error) {
 		}
 		all = append(all, module)
 	}
-	of := subject{path: tarball, name: content.manifest.Name, version: content.manifest.Version}
-	of.purl = "pkg:generic/" + of.name + "@" + of.version
-	return of, all, nil
+	release := subject{path: tarball, name: content.manifest.Name, version: content.manifest.Version}
+	release.purl = "pkg:generic/" + release.name + "@" + release.version
+	return release, all, nil
 }
 
 func readRelease(tarball string) (*releaseContent, error) {
@@ -123,7 +123,7 @@ func (r *releaseContent) addSources(name string, file io.Reader) error {
 		return err
 	}
 	if path.Base(name) == "modules.txt" {
-		r.modules = vendored(string(text))
+		r.modules = parseVendoredModules(string(text))
 		return nil
 	}
 	for line := range strings.Lines(string(text)) {
@@ -134,9 +134,9 @@ func (r *releaseContent) addSources(name string, file io.Reader) error {
 	return nil
 }
 
-// vendored returns the modules that have packages in a vendor folder, of its modules.txt. The file also lists modules that go.mod
+// parseVendoredModules returns the modules that have packages in a vendor folder, of its modules.txt. The file also lists modules that go.mod
 // requires and no package comes from.
-func vendored(list string) []component {
+func parseVendoredModules(list string) []component {
 	var modules []component
 	var current component
 	for line := range strings.Lines(list) {

@@ -12,8 +12,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// sources are copied to the folder, as an archive of them is unpacked: with times of now, and without what git knows.
-func sources(folder string) {
+// copySources are copied to the folder, as an archive of them is unpacked: with times of now, and without what git knows.
+func copySources(folder string) {
 	GinkgoHelper()
 	listed, err := exec.Command("git", "-C", "../..", "ls-files", "-z", "--", "Makefile", "go.mod", "go.sum", "*.go",
 		"docs/rbac.yaml", "manifests", "kube/manifest/node").Output()
@@ -29,16 +29,16 @@ func sources(folder string) {
 	}
 }
 
-// recipe are the commands of `make build`.
-func recipe() []string {
+// buildCommands are the commands of `make build`.
+func buildCommands() []string {
 	GinkgoHelper()
-	said, err := exec.Command("make", "--no-print-directory", "--dry-run", "-C", "../..", "build").Output()
+	output, err := exec.Command("make", "--no-print-directory", "--dry-run", "-C", "../..", "build").Output()
 	Expect(err).NotTo(HaveOccurred())
-	return strings.Split(strings.TrimSpace(string(said)), "\n")
+	return strings.Split(strings.TrimSpace(string(output)), "\n")
 }
 
-// built is the sum of the program that the command makes in the folder.
-func built(folder, command string) string {
+// buildAndSum is the sum of the program that the command makes in the folder.
+func buildAndSum(folder, command string) string {
 	GinkgoHelper()
 	build := exec.Command("sh", "-c", command)
 	build.Dir, build.Env = folder, append(os.Environ(), "GOFLAGS=-buildvcs=auto") // the default, whatever this machine has
@@ -54,8 +54,8 @@ func built(folder, command string) string {
 var _ = Describe("make build", func() {
 	It("makes the same program, bit by bit, in another folder, unpacked or checked out", func() {
 		unpacked, checkedOut := filepath.Join(GinkgoT().TempDir(), "unpacked"), filepath.Join(GinkgoT().TempDir(), "a", "folder", "further", "down")
-		sources(unpacked)
-		sources(checkedOut)
+		copySources(unpacked)
+		copySources(checkedOut)
 		for _, arguments := range [][]string{
 			{"init", "--quiet"}, {"add", "--all"},
 			{"-c", "user.name=someone", "-c", "user.email=someone@example.com", "commit", "--quiet", "--message", "a release"}, {"tag", "v1.2.3"},
@@ -63,13 +63,13 @@ var _ = Describe("make build", func() {
 			out, err := exec.Command("git", append([]string{"-C", checkedOut}, arguments...)...).CombinedOutput()
 			Expect(err).NotTo(HaveOccurred(), string(out))
 		}
-		command := recipe()[0]
+		command := buildCommands()[0]
 		Expect(command).To(HaveSuffix("-o bin/cpi ./cmd/cpi"))
-		Expect(built(checkedOut, command)).To(Equal(built(unpacked, command)))
+		Expect(buildAndSum(checkedOut, command)).To(Equal(buildAndSum(unpacked, command)))
 	})
 
 	It("makes all programs in the same way", func() {
-		commands := recipe()
+		commands := buildCommands()
 		Expect(commands).To(HaveLen(3))
 		for _, command := range commands {
 			Expect(strings.NewReplacer("cni-shim", "cpi", "kubectl-bosh", "cpi").Replace(command)).To(Equal(commands[0]))

@@ -50,7 +50,7 @@ func writeSBOM(path string, of subject, used []component) error {
 	}}
 	var components []cyclonedx.Component
 	for _, each := range used {
-		components = append(components, each.described())
+		components = append(components, each.cycloneDX())
 	}
 	bom.Components = &components
 	file, err := os.Create(path)
@@ -77,7 +77,7 @@ func sha256Of(path string) ([]byte, error) {
 	return sum.Sum(nil), err
 }
 
-func (c component) described() cyclonedx.Component {
+func (c component) cycloneDX() cyclonedx.Component {
 	licenses := cyclonedx.Licenses{}
 	for _, id := range c.licenses {
 		licenses = append(licenses, cyclonedx.LicenseChoice{License: &cyclonedx.License{ID: id}})

@@ -29,11 +29,11 @@ type sbomComponent struct {
 	Properties          []struct{ Name, Value string }
 }
 
-// readBack writes an SBOM and reads it.
-func readBack(of subject, used []component) sbom {
+// writeAndRead writes an SBOM and reads it.
+func writeAndRead(target subject, components []component) sbom {
 	GinkgoHelper()
 	path := filepath.Join(GinkgoT().TempDir(), "sbom.cdx.json")
-	Expect(writeSBOM(path, of, used)).To(Succeed())
+	Expect(writeSBOM(path, target, components)).To(Succeed())
 	content, err := os.ReadFile(path)
 	Expect(err).NotTo(HaveOccurred())
 	var written sbom
@@ -59,7 +59,7 @@ var _ = Describe("An SBOM of a program", func() {
 		program := filepath.Join(GinkgoT().TempDir(), "cpi")
 		Expect(os.WriteFile(program, []byte("program"), 0o600)).To(Succeed())
 		info := &buildinfo.BuildInfo{Path: "example.com/main/cmd/cpi", Main: debug.Module{Path: "example.com/main", Version: "1.2.3"}}
-		written := readBack(programSubject(program, info), []component{
+		written := writeAndRead(programSubject(program, info), []component{
 			{path: "example.com/a", version: "v1.0.0", sum: "h1:sum", licenses: []string{"MIT"}},
 			{path: "example.com/b", version: "v2.0.0+incompatible"},
 		})
@@ -79,7 +79,7 @@ var _ = Describe("An SBOM of a program", func() {
 		Expect(err).NotTo(HaveOccurred())
 		used, err := componentsOf(info)
 		Expect(err).NotTo(HaveOccurred())
-		written := readBack(programSubject(program, info), used)
+		written := writeAndRead(programSubject(program, info), used)
 		Expect(written.purls()).To(HaveLen(len(info.Deps) + 1))
 		Expect(written.purls()).To(ContainElement("pkg:golang/stdlib@" + runtime.Version()[len("go"):]))
 	})
@@ -96,8 +96,8 @@ func moduleVersion(path string) string {
 	return ""
 }
 
-// packed returns a tar archive of the files, compressed with gzip.
-func packed(files map[string]string) string {
+// gzipTar returns a tar archive of the files, compressed with gzip.
+func gzipTar(files map[string]string) string {
 	GinkgoHelper()
 	var archive bytes.Buffer
 	compressed := gzip.NewWriter(&archive)
@@ -126,20 +126,20 @@ github.com/google/uuid
 example.com/replaced/module
 example.com/replaced/semver
 `
-	released := func(files map[string]string) string {
+	writeRelease := func(files map[string]string) string {
 		GinkgoHelper()
 		tarball := filepath.Join(GinkgoT().TempDir(), "release.tgz")
-		Expect(os.WriteFile(tarball, []byte(packed(files)), 0o600)).To(Succeed())
+		Expect(os.WriteFile(tarball, []byte(gzipTar(files)), 0o600)).To(Succeed())
 		return tarball
 	}
-	golang := packed(map[string]string{"./golang/go1.26.8.linux-amd64.tar.gz": "Go", "./golang/go1.26.8.darwin-arm64.tar.gz": "Go", "./packaging": ""})
-	cpi := packed(map[string]string{"./kubernetes_cpi/vendor/modules.txt": sources, "./kubernetes_cpi/go.sum": "github.com/google/uuid " + uuid + " h1:sum\n"})
+	golang := gzipTar(map[string]string{"./golang/go1.26.8.linux-amd64.tar.gz": "Go", "./golang/go1.26.8.darwin-arm64.tar.gz": "Go", "./packaging": ""})
+	cpi := gzipTar(map[string]string{"./kubernetes_cpi/vendor/modules.txt": sources, "./kubernetes_cpi/go.sum": "github.com/google/uuid " + uuid + " h1:sum\n"})
 
 	It("names the release, its Go toolchains, the standard library and the vendored modules that have packages", func() {
-		tarball := released(map[string]string{"./release.MF": manifest, "./packages/golang.tgz": golang, "./packages/kubernetes_cpi.tgz": cpi})
-		of, carried, err := releaseComponents(tarball)
+		tarball := writeRelease(map[string]string{"./release.MF": manifest, "./packages/golang.tgz": golang, "./packages/kubernetes_cpi.tgz": cpi})
+		release, carried, err := releaseComponents(tarball)
 		Expect(err).NotTo(HaveOccurred())
-		written := readBack(of, carried)
+		written := writeAndRead(release, carried)
 		Expect(written.Metadata.Component.Purl).To(Equal("pkg:generic/bosh-kubernetes-cpi@1.2.3"))
 		Expect(written.Metadata.Component.Hashes).To(HaveLen(1))
 		Expect(written.purls()).To(ConsistOf(
@@ -162,7 +162,7 @@ example.com/replaced/semver
 
 	DescribeTable("fails for a tarball that is not a release of the CPI",
 		func(message string, files map[string]string) {
-			_, _, err := releaseComponents(released(files))
+			_, _, err := releaseComponents(writeRelease(files))
 			Expect(err).To(MatchError(ContainSubstring(message)))
 		},
 		Entry("without a manifest", "it has no release.MF", map[string]string{"packages/golang.tgz": golang, "packages/kubernetes_cpi.tgz": cpi}),

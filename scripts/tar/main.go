@@ -19,21 +19,21 @@ import (
 	"syscall"
 )
 
-// order is what is to be packed.
-type order struct {
-	archive, folder   string
-	names             []string // as given; each is a path below folder
-	excluded          []string // patterns
-	compressed, known bool     // known: it is an order that this program carries out
+// packRequest is what is to be packed.
+type packRequest struct {
+	archive, folder       string
+	names                 []string // as given; each is a path below folder
+	excluded              []string // patterns
+	compressed, supported bool     // known: it is an order that this program carries out
 }
 
 func main() {
-	wanted := parse(os.Args[1:])
+	request := parse(os.Args[1:])
 	var err error
-	if wanted.known {
-		err = wanted.pack()
+	if request.supported {
+		err = request.pack()
 	} else {
-		err = handOn()
+		err = execNextTar()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tar:", err)
@@ -42,8 +42,8 @@ func main() {
 }
 
 // parse reads arguments of the form above.
-func parse(arguments []string) order {
-	o := order{compressed: true}
+func parse(arguments []string) packRequest {
+	o := packRequest{compressed: true}
 	for len(arguments) > 0 {
 		pattern, isPattern := strings.CutPrefix(arguments[0], "--exclude=")
 		switch {
@@ -58,22 +58,22 @@ func parse(arguments []string) order {
 }
 
 // parsePacking reads what follows the long options.
-func (o order) parsePacking(arguments []string) order {
+func (o packRequest) parsePacking(arguments []string) packRequest {
 	if len(arguments) < 5 || arguments[0] != "-czf" && arguments[0] != "-cf" || arguments[2] != "-C" {
 		return o
 	}
-	o.known, o.compressed = true, arguments[0] == "-czf"
+	o.supported, o.compressed = true, arguments[0] == "-czf"
 	o.archive, o.folder, o.names = arguments[1], arguments[3], arguments[4:]
 	for _, name := range o.names {
 		if strings.HasPrefix(name, "-") || path.IsAbs(name) {
-			o.known = false
+			o.supported = false
 		}
 	}
 	return o
 }
 
 // excludes says whether the path below the folder is left out, and what is below it.
-func (o order) excludes(name string) bool {
+func (o packRequest) excludes(name string) bool {
 	for _, pattern := range o.excluded {
 		compared := path.Base(name)
 		if strings.Contains(pattern, "/") {
@@ -86,8 +86,8 @@ func (o order) excludes(name string) bool {
 	return false
 }
 
-// handOn replaces this program with the next tar in $PATH.
-func handOn() error {
+// execNextTar replaces this program with the next tar in $PATH.
+func execNextTar() error {
 	next, err := nextTar(os.Getenv("PATH"))
 	if err != nil {
 		return err

@@ -18,8 +18,8 @@ func TestTar(t *testing.T) {
 	RunSpecs(t, "scripts/tar")
 }
 
-// tree makes a folder with a program, a file two folders down and a symbolic link, all with the time and, where it matters not, the modes.
-func tree(at time.Time, mode os.FileMode) string {
+// makeTree makes a folder with a program, a file two folders down and a symbolic link, all with the time and, where it matters not, the modes.
+func makeTree(at time.Time, mode os.FileMode) string {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
 	Expect(os.MkdirAll(filepath.Join(folder, "b", "testdata"), 0o700|mode)).To(Succeed())
@@ -45,22 +45,22 @@ var _ = Describe("An archive", func() {
 	pack := func(folder string, arguments ...string) string {
 		GinkgoHelper()
 		archive := filepath.Join(GinkgoT().TempDir(), "archive.tgz")
-		wanted := parse(append([]string{"-czf", archive, "-C", folder}, arguments...))
-		Expect(wanted.known).To(BeTrue())
-		Expect(wanted.pack()).To(Succeed())
+		request := parse(append([]string{"-czf", archive, "-C", folder}, arguments...))
+		Expect(request.supported).To(BeTrue())
+		Expect(request.pack()).To(Succeed())
 		return archive
 	}
 
 	It("is the same, bit by bit, for the same files of another time, with other modes, in another folder", func() {
-		one, err := os.ReadFile(pack(tree(time.Unix(1e9, 0), 0o044), "."))
+		one, err := os.ReadFile(pack(makeTree(time.Unix(1e9, 0), 0o044), "."))
 		Expect(err).NotTo(HaveOccurred())
-		other, err := os.ReadFile(pack(tree(time.Unix(15e8, 0), 0o066), "."))
+		other, err := os.ReadFile(pack(makeTree(time.Unix(15e8, 0), 0o066), "."))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(bytes.Equal(one, other)).To(BeTrue())
 	})
 
 	It("has the names that tar gives", func() {
-		folder := tree(time.Now(), 0)
+		folder := makeTree(time.Now(), 0)
 		Expect(list(pack(folder, "."))).To(Equal([]string{
 			"./", "./b/", "./b/file.go", "./b/file_test.go", "./b/testdata/", "./b/testdata/case", "./link", "./program",
 		}))
@@ -70,7 +70,7 @@ var _ = Describe("An archive", func() {
 	})
 
 	It("unpacks to what was packed", func() {
-		folder, unpacked := tree(time.Now(), 0), GinkgoT().TempDir()
+		folder, unpacked := makeTree(time.Now(), 0), GinkgoT().TempDir()
 		out, err := exec.Command("tar", "-xzf", pack(folder, "."), "-C", unpacked).CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(out))
 		Expect(out).To(BeEmpty(), "nothing is strange to tar")
@@ -83,16 +83,16 @@ var _ = Describe("An archive", func() {
 	})
 
 	It("lacks what is excluded, by the last part of a name or by a path", func() {
-		folder, archive := tree(time.Now(), 0), filepath.Join(GinkgoT().TempDir(), "archive.tar")
-		wanted := parse([]string{"--no-mac-metadata", "--exclude=testdata", "--exclude=*_test.go", "--exclude=./b/file.*", "-cf", archive, "-C", folder, "."})
-		Expect(wanted.known).To(BeTrue())
-		Expect(wanted.pack()).To(Succeed())
+		folder, archive := makeTree(time.Now(), 0), filepath.Join(GinkgoT().TempDir(), "archive.tar")
+		request := parse([]string{"--no-mac-metadata", "--exclude=testdata", "--exclude=*_test.go", "--exclude=./b/file.*", "-cf", archive, "-C", folder, "."})
+		Expect(request.supported).To(BeTrue())
+		Expect(request.pack()).To(Succeed())
 		Expect(list(archive)).To(Equal([]string{"./", "./b/", "./link", "./program"}))
 	})
 
 	It("is not left behind in part", func() {
 		archive := filepath.Join(GinkgoT().TempDir(), "archive.tgz")
-		Expect(parse([]string{"-czf", archive, "-C", tree(time.Now(), 0), "program", "missing"}).pack()).To(MatchError(os.ErrNotExist))
+		Expect(parse([]string{"-czf", archive, "-C", makeTree(time.Now(), 0), "program", "missing"}).pack()).To(MatchError(os.ErrNotExist))
 		Expect(archive).NotTo(BeAnExistingFile())
 	})
 })
@@ -112,7 +112,7 @@ var _ = Describe("The program", func() {
 	})
 
 	DescribeTable("packs only what it was asked for in the form that it knows", func(arguments ...string) {
-		Expect(parse(arguments).known).To(BeFalse())
+		Expect(parse(arguments).supported).To(BeFalse())
 	},
 		Entry("nothing"),
 		Entry("unpacking", "--no-same-owner", "-xzf", "a.tgz", "-C", "b"),

@@ -14,11 +14,11 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// packed is the time of all that is in an archive. It is not 1970, of which some tars say that it is implausible.
-var packed = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
+// modTime is the time of all that is in an archive. It is not 1970, of which some tars say that it is implausible.
+var modTime = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // pack writes the archive. One that cannot be written whole is removed.
-func (o order) pack() (err error) {
+func (o packRequest) pack() (err error) {
 	file, err := os.Create(o.archive)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (o order) pack() (err error) {
 }
 
 // write writes the files as a tar archive.
-func (o order) write(to io.Writer) error {
+func (o packRequest) write(to io.Writer) error {
 	archive := tar.NewWriter(to)
 	for _, name := range o.names {
 		// In a folder's order, which is that of names.
@@ -91,7 +91,7 @@ func add(archive *tar.Writer, file, name string, entry fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
-	header := &tar.Header{Name: name, ModTime: packed, Mode: 0o644, Format: tar.FormatGNU}
+	header := &tar.Header{Name: name, ModTime: modTime, Mode: 0o644, Format: tar.FormatGNU}
 	switch {
 	case info.IsDir():
 		header.Typeflag, header.Name, header.Mode = tar.TypeDir, path.Clean(name)+"/", 0o755

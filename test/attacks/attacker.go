@@ -213,10 +213,10 @@ func (p place) fill(ctx context.Context) (vm, holder *corev1.Pod, err error) {
 		{kinds["persistentvolumeclaims"], "PersistentVolumeClaim", claim},
 		{kinds["podtemplates"], "PodTemplate", template(p.namespace, "agent-three")},
 		{kinds["services"], "Service", manifest.Service{Name: "service-one", Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}}.Object(vm, "")},
-		{kinds["secrets"], "Secret", one.Settings(nil, vm)},
-		{kinds["poddisruptionbudgets"], "PodDisruptionBudget", manifest.Budget{MinAvailable: new(int32(1))}.Object(one, vm, 1)},
+		{kinds["secrets"], "Secret", one.SettingsSecret(nil, vm)},
+		{kinds["poddisruptionbudgets"], "PodDisruptionBudget", manifest.DisruptionBudget{MinAvailable: new(int32(1))}.Object(one, vm, 1)},
 		{kinds["daemonsets"], "DaemonSet", set},
-		{kinds["volumesnapshots"], "VolumeSnapshot", manifest.Snapshot("snapshot-one", "", claim, manifest.Metadata{})},
+		{kinds["volumesnapshots"], "VolumeSnapshot", manifest.VolumeSnapshot("snapshot-one", "", claim, manifest.Metadata{})},
 	} {
 		if err := p.double(ctx, each.of, each.kind, each.object); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", each.kind, err)
@@ -321,7 +321,7 @@ func (p place) double(ctx context.Context, of schema.GroupVersionResource, kind 
 // newDisk is a disk's claim.
 func newDisk(namespace, name string) *corev1.PersistentVolumeClaim {
 	return manifest.Disk{Name: name, Namespace: namespace, SizeMiB: 64, Filesystem: "ext4", StorageClass: new(class), Mode: corev1.PersistentVolumeFilesystem,
-		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}.Claim()
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}.PVC()
 }
 
 // attach attaches a disk to the VM.
@@ -336,7 +336,7 @@ func (a *Attacker) vmPod() *corev1.Pod {
 }
 
 func template(namespace, vm string) *corev1.PodTemplate {
-	return manifest.VM{Name: vm, Namespace: namespace, Image: image, Recreate: true, EphemeralClaim: &corev1.PersistentVolumeClaimSpec{}}.Template()
+	return manifest.VM{Name: vm, Namespace: namespace, Image: image, Recreate: true, EphemeralClaim: &corev1.PersistentVolumeClaimSpec{}}.PodTemplate()
 }
 
 func (a *Attacker) createTemplate(ctx context.Context, template *corev1.PodTemplate) error {
@@ -376,10 +376,10 @@ func Genuine() map[string]Try {
 		"copy": pod(func(a *Attacker) *corev1.Pod {
 			successor := newDisk(a.Namespace, "disk-two")
 			successor.UID = "new"
-			return manifest.Copy{Old: newDisk(a.Namespace, "disk-old"), New: successor, Machine: a.vm}.Pod()
+			return manifest.Copy{Old: newDisk(a.Namespace, "disk-old"), New: successor, VM: a.vm}.Pod()
 		}),
-		"reboot": pod(func(a *Attacker) *corev1.Pod { return manifest.Reboot(a.vm, "") }),
-		"flush":  pod(func(a *Attacker) *corev1.Pod { return manifest.Flush(a.holder, "") }),
+		"reboot": pod(func(a *Attacker) *corev1.Pod { return manifest.RebootPod(a.vm, "") }),
+		"flush":  pod(func(a *Attacker) *corev1.Pod { return manifest.FlushPod(a.holder, "") }),
 		"disk": func(ctx context.Context, a *Attacker) error {
 			return a.createClaim(ctx, newDisk(a.Namespace, "disk-two"))
 		},
@@ -393,7 +393,7 @@ func Genuine() map[string]Try {
 			return a.createSnapshot(ctx, map[string]any{"persistentVolumeClaimName": disk})
 		},
 		"exclusivity check": func(ctx context.Context, a *Attacker) error {
-			return a.debug(ctx, a.holder.Name, manifest.Release(a.holder))
+			return a.debug(ctx, a.holder.Name, manifest.ReleaseContainer(a.holder))
 		},
 	}
 }
@@ -416,7 +416,7 @@ func (a *Attacker) createClaim(ctx context.Context, claim *corev1.PersistentVolu
 }
 
 func (a *Attacker) createBudget(ctx context.Context, selector *metav1.LabelSelector) error {
-	budget := manifest.Budget{MinAvailable: new(int32(1))}.Object(manifest.VM{Name: "agent-two", Namespace: a.Namespace, Group: "group-two"}, a.vm, 1)
+	budget := manifest.DisruptionBudget{MinAvailable: new(int32(1))}.Object(manifest.VM{Name: "agent-two", Namespace: a.Namespace, Group: "group-two"}, a.vm, 1)
 	budget.Spec.Selector = selector
 	_, err := a.Client.PolicyV1().PodDisruptionBudgets(a.Namespace).Create(ctx, budget, dryCreate)
 	return err
@@ -438,7 +438,7 @@ func (a *Attacker) debug(ctx context.Context, pod string, container corev1.Ephem
 	if err != nil {
 		return err
 	}
-	patch, err := manifest.AddRelease(existing, container)
+	patch, err := manifest.AddReleaseContainer(existing, container)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func helperPrograms() []Attack {
 		listed("helper Pod of any image that `images` admits, with its own bash", "", "let only your pipeline push there", helper(own(func(c *corev1.Container) {
 			c.Image = "registry.example.com/stemcells/other:latest"
 		}))),
-		listed("helper Pod that reboots a VM", "", "the CPI's work: reboot_vm", func(ctx context.Context, a *Attacker) error { return a.create(ctx, manifest.Reboot(a.vm, "")) }),
+		listed("helper Pod that reboots a VM", "", "the CPI's work: reboot_vm", func(ctx context.Context, a *Attacker) error { return a.create(ctx, manifest.RebootPod(a.vm, "")) }),
 	}
 }
 
@@ -147,7 +147,7 @@ func helperSurroundings() []Attack {
 func proofs() []Attack {
 	check := func(rules, what, why string, change func(*corev1.EphemeralContainer)) Attack {
 		return refused(rules, "ephemeral container "+what, "RBAC: ephemeral containers", why, func(ctx context.Context, a *Attacker) error {
-			container := manifest.Release(a.holder)
+			container := manifest.ReleaseContainer(a.holder)
 			change(&container)
 			return a.debug(ctx, a.holder.Name, container)
 		})
@@ -166,12 +166,12 @@ func proofs() []Attack {
 		}),
 		check("proof|images", "with another name in an attachment Pod", ofNode, func(c *corev1.EphemeralContainer) { c.Name = "debug" }),
 		refused("unchanged", "ephemeral container in a VM Pod", "RBAC: ephemeral containers", "the VM's processes", func(ctx context.Context, a *Attacker) error {
-			container := manifest.Release(a.holder)
+			container := manifest.ReleaseContainer(a.holder)
 			container.VolumeMounts = nil
 			return a.debug(ctx, a.vm.Name, container)
 		}),
 		refused("labels|containers|unchanged", "ephemeral container in a foreign Pod", "RBAC: ephemeral containers", "what that Pod may", func(ctx context.Context, a *Attacker) error {
-			container := manifest.Release(a.holder)
+			container := manifest.ReleaseContainer(a.holder)
 			container.VolumeMounts, container.Env = nil, nil
 			return a.debug(ctx, other, container)
 		}),

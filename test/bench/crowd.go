@@ -20,28 +20,28 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// makers is how many copies are made at once.
-const makers = 8
+// copyWorkers is how many copies are made at once.
+const copyWorkers = 8
 
-// crowd makes copies of a machine, as they are when they run: their Pods are Running, and their claims Bound. It writes them into
+// vmCopies makes copies of a machine, as they are when they run: their Pods are Running, and their claims Bound. It writes them into
 // etcd as the API server does, which would take half an hour for what this does in a minute.
-type crowd struct {
+type vmCopies struct {
 	plane     *embedded.ControlPlane
 	client    kubernetes.Interface
 	namespace string
-	seed      seed
+	template  vmTemplate
 	name      string
 	// disks is how many each machine has: the first is attached, the others are bound and lie there.
 	disks int
 }
 
-// grow makes the machines of these numbers, and waits until the API server has heard of the last.
-func (c crowd) grow(ctx context.Context, from, to int) error {
-	group, writing := errgroup.WithContext(ctx)
-	group.SetLimit(makers)
+// create makes the machines of these numbers, and waits until the API server has heard of the last.
+func (c vmCopies) create(ctx context.Context, from, to int) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(copyWorkers)
 	for n := from; n < to; n++ {
 		group.Go(func() error {
-			if err := c.machine(writing, n); err != nil {
+			if err := c.createVM(groupCtx, n); err != nil {
 				return fmt.Errorf("copy %d of a machine: %w", n, err)
 			}
 			return nil
@@ -52,58 +52,58 @@ func (c crowd) grow(ctx context.Context, from, to int) error {
 	}
 	return embedded.Eventually(ctx, 5*time.Minute, "the API server to know the crowd", func(ctx context.Context) (bool, error) {
 		known, err := c.client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{
-			LabelSelector: manifest.LabelRole + "=" + manifest.RoleVM, FieldSelector: "metadata.name=" + c.vm(to-1), ResourceVersion: "0"})
+			LabelSelector: manifest.LabelRole + "=" + manifest.RoleVM, FieldSelector: "metadata.name=" + c.vmCID(to-1), ResourceVersion: "0"})
 		return err == nil && len(known.Items) == 1, err
 	})
 }
 
-func (c crowd) vm(n int) string { return fmt.Sprintf("agent-%s-%05d", c.name, n) }
+func (c vmCopies) vmCID(n int) string { return fmt.Sprintf("agent-%s-%05d", c.name, n) }
 
-func (c crowd) disk(n, i int) string { return fmt.Sprintf("disk-%s-%05d-%d", c.name, n, i) }
+func (c vmCopies) diskCID(n, i int) string { return fmt.Sprintf("disk-%s-%05d-%d", c.name, n, i) }
 
-// stored is an object at its place in etcd.
-type stored struct {
+// etcdObject is an object at its place in etcd.
+type etcdObject struct {
 	key    string
 	object runtime.Object
 }
 
-func (c crowd) machine(ctx context.Context, n int) error {
-	vm, node := c.vm(n), stand.NodeName(n)
-	pod, err := copied(c.seed, c.seed.machine, vm, "")
+func (c vmCopies) createVM(ctx context.Context, n int) error {
+	vm, node := c.vmCID(n), stand.NodeName(n)
+	pod, err := copyObject(c.template, c.template.vmPod, vm, "")
 	if err != nil {
 		return err
 	}
-	secret, err := copied(c.seed, c.seed.secret, vm, "")
+	secret, err := copyObject(c.template, c.template.secret, vm, "")
 	if err != nil {
 		return err
 	}
 	pod.UID, pod.Spec.NodeName = newUID(), node
 	secret.UID = newUID()
-	own(secret, pod.UID)
-	all := []stored{{"pods/" + c.namespace + "/" + vm, pod}, {"secrets/" + c.namespace + "/" + vm, secret}}
+	setOwnerUID(secret, pod.UID)
+	all := []etcdObject{{"pods/" + c.namespace + "/" + vm, pod}, {"secrets/" + c.namespace + "/" + vm, secret}}
 	for i := range c.disks {
-		disk, err := c.bound(vm, c.disk(n, i), i == 0)
+		disk, err := c.boundPVC(vm, c.diskCID(n, i), i == 0)
 		if err != nil {
 			return err
 		}
 		all = append(all, disk...)
 	}
 	if c.disks > 0 {
-		attachment, err := copied(c.seed, c.seed.attachment, vm, c.disk(n, 0))
+		attachment, err := copyObject(c.template, c.template.attachmentPod, vm, c.diskCID(n, 0))
 		if err != nil {
 			return err
 		}
 		attachment.UID, attachment.Spec.NodeName = newUID(), node
-		own(attachment, pod.UID)
-		all = append(all, stored{"pods/" + c.namespace + "/" + attachment.Name, attachment})
+		setOwnerUID(attachment, pod.UID)
+		all = append(all, etcdObject{"pods/" + c.namespace + "/" + attachment.Name, attachment})
 	}
-	return c.put(ctx, all)
+	return c.writeToEtcd(ctx, all)
 }
 
 func newUID() types.UID { return types.UID(uuid.NewString()) }
 
-// own makes the object belong to the machine that is there.
-func own(object metav1.Object, uid types.UID) {
+// setOwnerUID makes the object belong to the machine that is there.
+func setOwnerUID(object metav1.Object, uid types.UID) {
 	owners := object.GetOwnerReferences()
 	for i := range owners {
 		owners[i].UID = uid
@@ -111,28 +111,28 @@ func own(object metav1.Object, uid types.UID) {
 	object.SetOwnerReferences(owners)
 }
 
-// bound is a claim and its volume. The claim says which machine uses it only when one does.
-func (c crowd) bound(vm, disk string, used bool) ([]stored, error) {
-	claim, err := copied(c.seed, c.seed.claim, vm, disk)
+// boundPVC is a claim and its volume. The claim says which machine uses it only when one does.
+func (c vmCopies) boundPVC(vm, disk string, used bool) ([]etcdObject, error) {
+	pvc, err := copyObject(c.template, c.template.pvc, vm, disk)
 	if err != nil {
 		return nil, err
 	}
-	volume, err := copied(c.seed, c.seed.volume, vm, disk)
+	volume, err := copyObject(c.template, c.template.pv, vm, disk)
 	if err != nil {
 		return nil, err
 	}
-	claim.UID, claim.Spec.VolumeName = newUID(), "volume-"+disk
+	pvc.UID, pvc.Spec.VolumeName = newUID(), "volume-"+disk
 	if !used {
-		delete(claim.Labels, manifest.LabelVM)
-		delete(claim.Annotations, manifest.AnnotationOwner)
+		delete(pvc.Labels, manifest.LabelVM)
+		delete(pvc.Annotations, manifest.AnnotationOwner)
 	}
-	volume.UID, volume.Name = newUID(), claim.Spec.VolumeName
-	volume.Spec.ClaimRef.UID, volume.Spec.ClaimRef.ResourceVersion, volume.Spec.CSI.VolumeHandle = claim.UID, "", disk
-	return []stored{{"persistentvolumeclaims/" + c.namespace + "/" + disk, claim}, {"persistentvolumes/" + volume.Name, volume}}, nil
+	volume.UID, volume.Name = newUID(), pvc.Spec.VolumeName
+	volume.Spec.ClaimRef.UID, volume.Spec.ClaimRef.ResourceVersion, volume.Spec.CSI.VolumeHandle = pvc.UID, "", disk
+	return []etcdObject{{"persistentvolumeclaims/" + c.namespace + "/" + disk, pvc}, {"persistentvolumes/" + volume.Name, volume}}, nil
 }
 
-// put writes the objects, at once.
-func (c crowd) put(ctx context.Context, all []stored) error {
+// writeToEtcd writes the objects, at once.
+func (c vmCopies) writeToEtcd(ctx context.Context, all []etcdObject) error {
 	type put struct {
 		Key   []byte `json:"key"`
 		Value []byte `json:"value"`
@@ -142,17 +142,17 @@ func (c crowd) put(ctx context.Context, all []stored) error {
 	}
 	encoder := scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), corev1.SchemeGroupVersion)
 	var operations []operation
-	for _, each := range all {
-		value, err := runtime.Encode(encoder, each.object)
+	for _, object := range all {
+		value, err := runtime.Encode(encoder, object.object)
 		if err != nil {
 			return err
 		}
-		operations = append(operations, operation{put{[]byte("/registry/" + each.key), value}})
+		operations = append(operations, operation{put{[]byte("/registry/" + object.key), value}})
 	}
 	var answer struct {
 		Succeeded bool `json:"succeeded"`
 	}
-	if err := askEtcd(ctx, c.plane, "txn", map[string]any{"success": operations}, &answer); err != nil {
+	if err := callEtcd(ctx, c.plane, "txn", map[string]any{"success": operations}, &answer); err != nil {
 		return err
 	}
 	if !answer.Succeeded {

@@ -11,15 +11,15 @@ import (
 	"bosh-kubernetes-cpi/test/counted"
 )
 
-// ledger collects what calls cost, by method: time by a director that speaks to the API server itself, and requests by one that
+// costRecorder collects what calls cost, by method: time by a director that speaks to the API server itself, and requests by one that
 // does so through a counting proxy.
-type ledger struct {
+type costRecorder struct {
 	direct, counting stand.Director
 	proxy            *apiproxy.Proxy
 	methods          []figures.Method
 }
 
-func newLedger(s *stand.Stand, namespace string) (*ledger, error) {
+func newCostRecorder(s *stand.Env, namespace string) (*costRecorder, error) {
 	direct, err := stand.NewDirector(s.Programs, s.Dir, namespace, s.Plane.Kubeconfig("admin"), namespace)
 	if err != nil {
 		return nil, err
@@ -33,24 +33,24 @@ func newLedger(s *stand.Stand, namespace string) (*ledger, error) {
 		return nil, err
 	}
 	counting, err := stand.NewDirector(s.Programs, s.Dir, namespace+"-proxy", kubeconfig, namespace)
-	return &ledger{direct: direct, counting: counting, proxy: proxy}, err
+	return &costRecorder{direct: direct, counting: counting, proxy: proxy}, err
 }
 
-// caller makes a call and notes what it cost.
-type caller func(ctx context.Context, result any, method string, arguments ...any) error
+// callFunc makes a call and notes what it cost.
+type callFunc func(ctx context.Context, result any, method string, arguments ...any) error
 
-// timed notes time, CPU and memory.
-func (l *ledger) timed(ctx context.Context, result any, method string, arguments ...any) error {
+// recordTime notes time, CPU and memory.
+func (l *costRecorder) recordTime(ctx context.Context, result any, method string, arguments ...any) error {
 	usage, err := l.direct.Call(ctx, result, method, arguments...)
 	if err != nil {
 		return err
 	}
-	l.of(method).Add(usage)
+	l.method(method).Add(usage)
 	return nil
 }
 
-// counted notes requests and bytes. A list of all that there is, is an error.
-func (l *ledger) counted(ctx context.Context, result any, method string, arguments ...any) error {
+// recordRequests notes requests and bytes. A list of all that there is, is an error.
+func (l *costRecorder) recordRequests(ctx context.Context, result any, method string, arguments ...any) error {
 	var requests counted.Requests
 	l.proxy.Reset(requests.Fault())
 	defer l.proxy.Reset(nil)
@@ -61,15 +61,15 @@ func (l *ledger) counted(ctx context.Context, result any, method string, argumen
 		return fmt.Errorf("%s asks for all that there is: %v", method, all)
 	}
 	// Where a call finds done what it would have waited for, it sends fewer: those are the same every time.
-	of := l.of(method)
-	if sent := requests.Sent(); of.Requests == nil || len(sent) < len(of.Requests) {
-		of.Requests, of.Bytes = sent, requests.Bytes()
+	entry := l.method(method)
+	if sent := requests.Sent(); entry.Requests == nil || len(sent) < len(entry.Requests) {
+		entry.Requests, entry.Bytes = sent, requests.Bytes()
 	}
 	return nil
 }
 
-// of is the method's entry. It is made by the first call, so that methods stand in the order of calls.
-func (l *ledger) of(method string) *figures.Method {
+// method is the method's entry. It is made by the first call, so that methods stand in the order of calls.
+func (l *costRecorder) method(method string) *figures.Method {
 	for i := range l.methods {
 		if l.methods[i].Name == method {
 			return &l.methods[i]
@@ -79,10 +79,10 @@ func (l *ledger) of(method string) *figures.Method {
 	return &l.methods[len(l.methods)-1]
 }
 
-// live makes a machine and a disk and takes them away, by calls of each kind.
-func live(ctx context.Context, call caller, agent string, k kind) error {
-	vm, disk, snapshot := vmOf(agent), "", ""
-	if err := call(ctx, nil, "create_vm", agent, stemcell, k.properties, onDynamic(), []string{}, k.env); err != nil {
+// runLifecycle makes a machine and a disk and takes them away, by calls of each kind.
+func runLifecycle(ctx context.Context, call callFunc, agent string, k vmKind) error {
+	vm, disk, snapshot := vmCID(agent), "", ""
+	if err := call(ctx, nil, "create_vm", agent, stemcell, k.properties, dynamicNetwork(), []string{}, k.env); err != nil {
 		return err
 	}
 	if err := call(ctx, nil, "set_vm_metadata", vm, map[string]any{"job": "api", "index": "0", "deployment": "cf"}); err != nil {

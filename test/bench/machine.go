@@ -14,30 +14,30 @@ import (
 )
 
 var (
-	model    = regexp.MustCompile(`(?m)^model name\s*: (.*)$`)
+	cpuModel = regexp.MustCompile(`(?m)^model name\s*: (.*)$`)
 	memTotal = regexp.MustCompile(`(?m)^MemTotal:\s*(\d+) kB$`)
 )
 
-// thisMachine tells what the figures are taken on, as far as Linux says.
-func thisMachine() figures.Machine {
-	m := figures.Machine{CPU: found(model, "/proc/cpuinfo"), Cores: runtime.NumCPU(), Go: runtime.Version()}
-	kib, _ := strconv.Atoi(found(memTotal, "/proc/meminfo"))
+// hostInfo tells what the figures are taken on, as far as Linux says.
+func hostInfo() figures.Host {
+	m := figures.Host{CPU: firstMatch(cpuModel, "/proc/cpuinfo"), Cores: runtime.NumCPU(), Go: runtime.Version()}
+	kib, _ := strconv.Atoi(firstMatch(memTotal, "/proc/meminfo"))
 	m.Memory = (kib + 1<<19) >> 20
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	m.Kernel = strings.TrimSpace(string(kernel))
 	return m
 }
 
-// thisRun tells when it is, of what, and beside how much else.
-func thisRun(ctx context.Context) figures.Run {
-	run := figures.Run{Taken: time.Now().UTC().Format(time.DateTime), Commit: commit(ctx)}
+// newRun tells when it is, of what, and beside how much else.
+func newRun(ctx context.Context) figures.Run {
+	run := figures.Run{Taken: time.Now().UTC().Format(time.DateTime), Commit: gitCommit(ctx)}
 	load, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(load), " ")
 	run.Load, _ = strconv.ParseFloat(first, 64)
 	return run
 }
 
-func found(pattern *regexp.Regexp, path string) string {
+func firstMatch(pattern *regexp.Regexp, path string) string {
 	raw, _ := os.ReadFile(path)
 	match := pattern.FindSubmatch(raw)
 	if match == nil {
@@ -46,8 +46,8 @@ func found(pattern *regexp.Regexp, path string) string {
 	return string(match[1])
 }
 
-// commit is what is checked out, and whether it is changed; empty without git.
-func commit(ctx context.Context) string {
+// gitCommit is what is checked out, and whether it is changed; empty without git.
+func gitCommit(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
 	if err != nil {
 		return ""

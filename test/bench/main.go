@@ -20,29 +20,29 @@ import (
 
 func main() {
 	out := flag.String("out", "docs/bench", "folder of results.json and index.html; run from the repository's root")
-	before := flag.String("before", "docs/bench/results.json", "the results to compare with")
+	baselinePath := flag.String("before", "docs/bench/results.json", "the results to compare with")
 	parts := flag.String("parts", strings.Join(allParts, ","), "what to measure")
 	quick := flag.Bool("quick", false, "measure the small form, in a minute or two")
-	again := flag.Bool("page", false, "measure nothing, and make the page of the results that are there anew")
+	pageOnly := flag.Bool("page", false, "measure nothing, and make the page of the results that are there anew")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if *again {
+	if *pageOnly {
 		if err := writePage(*out); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(2)
 		}
 		return
 	}
-	worse, err := run(ctx, bench{out: *out, parts: strings.Split(*parts, ","), sizes: sizesFor(*quick), began: time.Now()}, *before)
+	regressions, err := run(ctx, bench{out: *out, parts: strings.Split(*parts, ","), sizes: sizesFor(*quick), start: time.Now()}, *baselinePath)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
-	for _, each := range worse {
-		fmt.Fprintln(os.Stderr, "worse than before:", each)
+	for _, regression := range regressions {
+		fmt.Fprintln(os.Stderr, "worse than before:", regression)
 	}
-	if len(worse) > 0 {
+	if len(regressions) > 0 {
 		os.Exit(1)
 	}
 }
@@ -55,38 +55,38 @@ type bench struct {
 	out   string
 	parts []string
 	sizes
-	began time.Time
+	start time.Time
 }
 
 // sizes say how much is measured.
 type sizes struct {
-	quick   bool
-	rounds  int      // of programs side by side
-	lives   int      // of a machine and its disk, in each crowd
-	crowds  []int    // machines, each with two disks
-	group   int      // machines of one instance group, or behind one Service
-	deploys [][2]int // machines and processes
-	node    int      // times on the real node
+	quick      bool
+	rounds     int      // of programs side by side
+	lifecycles int      // of a machine and its disk, in each crowd
+	vmCounts   []int    // machines, each with two disks
+	sharedVMs  int      // machines of one instance group, or behind one Service
+	deploys    [][2]int // machines and processes
+	nodeRounds int      // times on the real node
 }
 
 func sizesFor(quick bool) sizes {
 	if quick {
-		return sizes{quick: true, rounds: 15, lives: 3, crowds: []int{10, 200}, group: 50, deploys: [][2]int{{10, 5}}}
+		return sizes{quick: true, rounds: 15, lifecycles: 3, vmCounts: []int{10, 200}, sharedVMs: 50, deploys: [][2]int{{10, 5}}}
 	}
-	return sizes{rounds: 60, lives: 5, crowds: []int{10, 1000, 5000}, group: 500, deploys: [][2]int{{20, 10}, {100, 50}}, node: 7}
+	return sizes{rounds: 60, lifecycles: 5, vmCounts: []int{10, 1000, 5000}, sharedVMs: 500, deploys: [][2]int{{20, 10}, {100, 50}}, nodeRounds: 7}
 }
 
-// wants reports whether the part is to be run.
-func (b bench) wants(part string) bool { return slices.Contains(b.parts, part) }
+// selected reports whether the part is to be run.
+func (b bench) selected(part string) bool { return slices.Contains(b.parts, part) }
 
-// tell shows how far the run is.
-func (b bench) tell(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "%4.0f s  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+// logf shows how far the run is.
+func (b bench) logf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%4.0f s  %s\n", time.Since(b.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // run measures, writes, and returns what is worse than before.
-func run(ctx context.Context, b bench, beforePath string) ([]string, error) {
-	before, err := figures.Read(beforePath)
+func run(ctx context.Context, b bench, baselinePath string) ([]string, error) {
+	baseline, err := figures.Read(baselinePath)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func run(ctx context.Context, b bench, beforePath string) ([]string, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	b.tell("building the CPI")
+	b.logf("building the CPI")
 	programs, err := stand.Build(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -104,20 +104,20 @@ func run(ctx context.Context, b bench, beforePath string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := write(results, b.out); err != nil {
+	if err := writeResults(results, b.out); err != nil {
 		return nil, err
 	}
 	for _, goal := range results.Goals() {
 		fmt.Fprintln(os.Stdout, goal)
 	}
-	b.tell("see %s/index.html", b.out)
-	if before == nil {
+	b.logf("see %s/index.html", b.out)
+	if baseline == nil {
 		return nil, nil
 	}
-	return figures.Regressions(before, results), nil
+	return figures.Regressions(baseline, results), nil
 }
 
-func write(results *figures.Results, folder string) error {
+func writeResults(results *figures.Results, folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}

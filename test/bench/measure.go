@@ -18,7 +18,7 @@ func (b bench) measure(ctx context.Context, dir string, programs stand.Programs)
 	if results == nil || results.Quick != b.quick {
 		results = &figures.Results{Quick: b.quick, Runs: map[string]figures.Run{}}
 	}
-	results.Machine = thisMachine()
+	results.Machine = hostInfo()
 	size, err := os.Stat(programs.CPI)
 	if err != nil {
 		return nil, err
@@ -26,30 +26,30 @@ func (b bench) measure(ctx context.Context, dir string, programs stand.Programs)
 	results.Binary = float64(size.Size()) / (1 << 20)
 	for _, part := range []struct {
 		name    string
-		measure func(context.Context, *stand.Stand, *figures.Results) error
+		measure func(context.Context, *stand.Env, *figures.Results) error
 	}{
 		{"calls", b.calls}, {"scale", b.scale}, {"shared", b.shared}, {"deploy", b.deploy},
 	} {
-		if !b.wants(part.name) {
+		if !b.selected(part.name) {
 			continue
 		}
-		results.Runs[part.name] = thisRun(ctx)
-		if err := b.onStand(ctx, filepath.Join(dir, part.name), programs, results, part.measure); err != nil {
+		results.Runs[part.name] = newRun(ctx)
+		if err := b.withEnv(ctx, filepath.Join(dir, part.name), programs, results, part.measure); err != nil {
 			return nil, err
 		}
 	}
-	if b.wants("node") && b.node > 0 {
-		results.Runs["node"] = thisRun(ctx)
-		results.Node, err = b.onNode(ctx, dir, programs)
+	if b.selected("node") && b.nodeRounds > 0 {
+		results.Runs["node"] = newRun(ctx)
+		results.Node, err = b.measureNode(ctx, dir, programs)
 	}
 	return results, err
 }
 
-// onStand gives each part a control plane of its own: what one leaves costs the next nothing.
-func (b bench) onStand(ctx context.Context, dir string, programs stand.Programs, results *figures.Results,
-	measure func(context.Context, *stand.Stand, *figures.Results) error) error {
+// withEnv gives each part a control plane of its own: what one leaves costs the next nothing.
+func (b bench) withEnv(ctx context.Context, dir string, programs stand.Programs, results *figures.Results,
+	measure func(context.Context, *stand.Env, *figures.Results) error) error {
 
-	b.tell("starting a control plane with simulated nodes")
+	b.logf("starting a control plane with simulated nodes")
 	s, err := stand.Start(ctx, dir, programs)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (b bench) onStand(ctx context.Context, dir string, programs stand.Programs,
 	return measure(ctx, s, results)
 }
 
-func (b bench) calls(ctx context.Context, s *stand.Stand, results *figures.Results) (err error) {
-	results.Calls, err = measureCalls(ctx, s, b.rounds, b.tell)
+func (b bench) calls(ctx context.Context, s *stand.Env, results *figures.Results) (err error) {
+	results.Calls, err = measureCalls(ctx, s, b.rounds, b.logf)
 	return err
 }

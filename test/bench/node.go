@@ -32,8 +32,8 @@ type realNode struct {
 	image     string
 }
 
-// onNode measures calls on a real node, beside a bare Pod of the same image.
-func (b bench) onNode(ctx context.Context, dir string, programs stand.Programs) (*figures.Node, error) {
+// measureNode measures calls on a real node, beside a bare Pod of the same image.
+func (b bench) measureNode(ctx context.Context, dir string, programs stand.Programs) (*figures.Node, error) {
 	r, err := newRealNode(ctx, dir, programs)
 	if err != nil {
 		return nil, err
@@ -42,14 +42,14 @@ func (b bench) onNode(ctx context.Context, dir string, programs stand.Programs) 
 		_ = r.client.CoreV1().Namespaces().Delete(context.WithoutCancel(ctx), r.namespace, metav1.DeleteOptions{})
 	}()
 	node := new(figures.Node)
-	for n := range b.sizes.node + 1 { // the first one pulls images, and is not noted
-		b.tell("the real node: round %d of %d", n+1, b.sizes.node+1)
+	for n := range b.sizes.nodeRounds + 1 { // the first one pulls images, and is not noted
+		b.logf("the real node: round %d of %d", n+1, b.sizes.nodeRounds+1)
 		round := new(figures.Node)
 		if err := r.round(ctx, fmt.Sprint("one-", n), round); err != nil {
 			return nil, err
 		}
 		if n > 0 {
-			add(node, round)
+			appendRound(node, round)
 		}
 	}
 	return node, nil
@@ -75,7 +75,7 @@ func newRealNode(ctx context.Context, dir string, programs stand.Programs) (*rea
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	if err := stand.Namespace(ctx, r.client, r.namespace); err != nil {
+	if err := stand.CreateNamespace(ctx, r.client, r.namespace); err != nil {
 		return nil, err
 	}
 	if r.director, err = stand.NewDirector(programs, dir, "node", cluster.Kubeconfig(), r.namespace); err != nil {
@@ -90,7 +90,7 @@ func newRealNode(ctx context.Context, dir string, programs stand.Programs) (*rea
 	return r, err
 }
 
-func add(to, round *figures.Node) {
+func appendRound(to, round *figures.Node) {
 	for into, from := range map[*figures.Distribution]figures.Distribution{
 		&to.BareStart: round.BareStart, &to.BareEnd: round.BareEnd, &to.Create: round.Create, &to.Pull: round.Pull,
 		&to.Attach: round.Attach, &to.Detach: round.Detach, &to.Delete: round.Delete,
@@ -102,7 +102,7 @@ func add(to, round *figures.Node) {
 
 // round starts and ends a bare Pod, and a machine with a disk that has its volume already.
 func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) error {
-	vm, disk := vmOf(agent), ""
+	vm, disk := vmCID(agent), ""
 	call := func(to *figures.Distribution, result any, method string, arguments ...any) func() error {
 		return func() error {
 			usage, err := r.director.Call(ctx, result, method, arguments...)
@@ -111,27 +111,27 @@ func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) er
 		}
 	}
 	create := func(to *figures.Distribution) func() error {
-		return call(to, nil, "create_vm", agent, r.stemcell, map[string]any{}, onDynamic(), []string{}, r.env)
+		return call(to, nil, "create_vm", agent, r.stemcell, map[string]any{}, dynamicNetwork(), []string{}, r.env)
 	}
-	var unnoted figures.Distribution
+	var discarded figures.Distribution
 	steps := []func() error{
-		func() error { return timed(&to.BareStart, func() error { return r.startBare(ctx) }) },
-		func() error { return timed(&to.BareEnd, func() error { return r.endBare(ctx) }) },
+		func() error { return measureWall(&to.BareStart, func() error { return r.startBarePod(ctx) }) },
+		func() error { return measureWall(&to.BareEnd, func() error { return r.deleteBarePod(ctx) }) },
 		func() error {
 			moments, err := r.observe(ctx, vm, create(&to.Create))
 			to.Timeline = moments
 			return err
 		},
-		call(&unnoted, &disk, "create_disk", 64, map[string]any{}, vm),
-		func() error { return call(&unnoted, nil, "attach_disk", vm, disk)() },
-		func() error { return call(&unnoted, nil, "detach_disk", vm, disk)() },
+		call(&discarded, &disk, "create_disk", 64, map[string]any{}, vm),
+		func() error { return call(&discarded, nil, "attach_disk", vm, disk)() },
+		func() error { return call(&discarded, nil, "detach_disk", vm, disk)() },
 		func() error { return call(&to.Attach, nil, "attach_disk", vm, disk)() },
 		func() error { return call(&to.Detach, nil, "detach_disk", vm, disk)() },
 		call(&to.Delete, nil, "delete_vm", vm),
-		func() error { return call(&unnoted, nil, "delete_disk", disk)() },
-		func() error { return r.forgetImage(ctx) },
+		func() error { return call(&discarded, nil, "delete_disk", disk)() },
+		func() error { return r.removeImage(ctx) },
 		create(&to.Pull),
-		call(&unnoted, nil, "delete_vm", vm),
+		call(&discarded, nil, "delete_vm", vm),
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -141,8 +141,8 @@ func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) er
 	return nil
 }
 
-// forgetImage has the node not have the stemcell's image, by any of its names.
-func (r *realNode) forgetImage(ctx context.Context) error {
+// removeImage has the node not have the stemcell's image, by any of its names.
+func (r *realNode) removeImage(ctx context.Context) error {
 	images, err := r.node.Ctr(ctx, "images", "ls")
 	if err != nil {
 		return err
@@ -158,19 +158,19 @@ func (r *realNode) forgetImage(ctx context.Context) error {
 	return err
 }
 
-func timed(to *figures.Distribution, do func() error) error {
+func measureWall(to *figures.Distribution, do func() error) error {
 	began := time.Now()
 	err := do()
 	to.Add(float64(time.Since(began)) / 1e6)
 	return err
 }
 
-const bareName = "bare"
+const barePodName = "bare"
 
-// startBare starts a privileged Pod of the stemcell's image that sleeps, and waits until it is ready.
-func (r *realNode) startBare(ctx context.Context) error {
+// startBarePod starts a privileged Pod of the stemcell's image that sleeps, and waits until it is ready.
+func (r *realNode) startBarePod(ctx context.Context) error {
 	pod, err := r.client.CoreV1().Pods(r.namespace).Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: bareName},
+		ObjectMeta: metav1.ObjectMeta{Name: barePodName},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: new(false),
 			Containers: []corev1.Container{{
@@ -182,12 +182,12 @@ func (r *realNode) startBare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = bareClient{client: r.client, namespace: r.namespace}.runs(ctx, pod)
+	_, err = minimalClient{client: r.client, namespace: r.namespace}.waitReady(ctx, pod)
 	return err
 }
 
-// endBare deletes the Pod, which ends as soon as it is told to, and waits until it is gone.
-func (r *realNode) endBare(ctx context.Context) error {
-	_, err := r.plane.Kubectl(ctx, "delete", "--namespace", r.namespace, "pod", bareName)
+// deleteBarePod deletes the Pod, which ends as soon as it is told to, and waits until it is gone.
+func (r *realNode) deleteBarePod(ctx context.Context) error {
+	_, err := r.plane.Kubectl(ctx, "delete", "--namespace", r.namespace, "pod", barePodName)
 	return err
 }

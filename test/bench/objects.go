@@ -17,19 +17,19 @@ import (
 )
 
 // objectSizes reads from etcd what a machine with a disk takes there.
-func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace string, s seed) ([]figures.Object, error) {
+func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace string, s vmTemplate) ([]figures.Object, error) {
 	objects := []figures.Object{
-		{Name: "a machine's Pod", Scripts: scripts(s.machine)},
+		{Name: "a machine's Pod", Scripts: scriptBytes(s.vmPod)},
 		{Name: "a machine's Secret"},
-		{Name: "an attachment's Pod", Scripts: scripts(s.attachment)},
+		{Name: "an attachment's Pod", Scripts: scriptBytes(s.attachmentPod)},
 		{Name: "a disk's claim"},
 		{Name: "a disk's volume"},
 	}
 	for i, key := range []string{
-		"pods/" + namespace + "/" + s.vm, "secrets/" + namespace + "/" + s.vm, "pods/" + namespace + "/" + manifest.AttachmentName(s.disk),
-		"persistentvolumeclaims/" + namespace + "/" + s.disk, "persistentvolumes/" + s.volume.Name,
+		"pods/" + namespace + "/" + s.vmCID, "secrets/" + namespace + "/" + s.vmCID, "pods/" + namespace + "/" + manifest.AttachmentName(s.disk),
+		"persistentvolumeclaims/" + namespace + "/" + s.disk, "persistentvolumes/" + s.pv.Name,
 	} {
-		stored, err := inEtcd(ctx, plane, "/registry/"+key)
+		stored, err := getFromEtcd(ctx, plane, "/registry/"+key)
 		if err != nil {
 			return nil, err
 		}
@@ -38,38 +38,38 @@ func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace st
 	return objects, nil
 }
 
-// scripts is how much of the Pod is what its containers run.
-func scripts(pod *corev1.Pod) int {
+// scriptBytes is how much of the Pod is what its containers run.
+func scriptBytes(pod *corev1.Pod) int {
 	var text int
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		said := slices.Concat(container.Command, container.Args)
+		words := slices.Concat(container.Command, container.Args)
 		if life := container.Lifecycle; life != nil {
 			for _, hook := range []*corev1.LifecycleHandler{life.PostStart, life.PreStop} {
 				if hook != nil && hook.Exec != nil {
-					said = append(said, hook.Exec.Command...)
+					words = append(words, hook.Exec.Command...)
 				}
 			}
 		}
 		for _, probe := range []*corev1.Probe{container.ReadinessProbe, container.LivenessProbe, container.StartupProbe} {
 			if probe != nil && probe.Exec != nil {
-				said = append(said, probe.Exec.Command...)
+				words = append(words, probe.Exec.Command...)
 			}
 		}
-		for _, each := range said {
-			text += len(each)
+		for _, word := range words {
+			text += len(word)
 		}
 	}
 	return text
 }
 
-// inEtcd returns a key's value.
-func inEtcd(ctx context.Context, plane *embedded.ControlPlane, key string) ([]byte, error) {
+// getFromEtcd returns a key's value.
+func getFromEtcd(ctx context.Context, plane *embedded.ControlPlane, key string) ([]byte, error) {
 	var found struct {
 		Values []struct {
 			Value []byte `json:"value"`
 		} `json:"kvs"`
 	}
-	if err := askEtcd(ctx, plane, "range", map[string][]byte{"key": []byte(key)}, &found); err != nil {
+	if err := callEtcd(ctx, plane, "range", map[string][]byte{"key": []byte(key)}, &found); err != nil {
 		return nil, err
 	}
 	if len(found.Values) != 1 {
@@ -78,9 +78,9 @@ func inEtcd(ctx context.Context, plane *embedded.ControlPlane, key string) ([]by
 	return found.Values[0].Value, nil
 }
 
-// askEtcd sends a request to etcd's own gateway for JSON.
-func askEtcd(ctx context.Context, plane *embedded.ControlPlane, method string, asked, result any) error {
-	body, err := json.Marshal(asked)
+// callEtcd sends a request to etcd's own gateway for JSON.
+func callEtcd(ctx context.Context, plane *embedded.ControlPlane, method string, parameters, result any) error {
+	body, err := json.Marshal(parameters)
 	if err != nil {
 		return err
 	}

@@ -15,82 +15,82 @@ import (
 
 // observer notes when something is seen for the first time.
 type observer struct {
-	began time.Time
+	start time.Time
 
 	mutex   sync.Mutex
 	moments []figures.Moment
 }
 
-func (o *observer) see(what string, at time.Time) {
+func (o *observer) record(what string, at time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	if !slices.ContainsFunc(o.moments, func(m figures.Moment) bool { return m.What == what }) {
-		o.moments = append(o.moments, figures.Moment{What: what, At: float64(at.Sub(o.began).Milliseconds())})
+		o.moments = append(o.moments, figures.Moment{What: what, At: float64(at.Sub(o.start).Milliseconds())})
 	}
 }
 
 // observe makes a machine, and tells what was seen of its Pod meanwhile.
 func (r *realNode) observe(ctx context.Context, vm string, create func() error) ([]figures.Moment, error) {
-	watching, stop := context.WithCancel(ctx)
+	watchCtx, stop := context.WithCancel(ctx)
 	defer stop()
-	stream, err := r.client.CoreV1().Pods(r.namespace).Watch(watching, metav1.ListOptions{FieldSelector: "metadata.name=" + vm})
+	stream, err := r.client.CoreV1().Pods(r.namespace).Watch(watchCtx, metav1.ListOptions{FieldSelector: "metadata.name=" + vm})
 	if err != nil {
 		return nil, err
 	}
-	o := &observer{began: time.Now()}
+	o := &observer{start: time.Now()}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for event := range stream.ResultChan() {
 			if pod, ok := event.Object.(*corev1.Pod); ok {
-				o.pod(pod, time.Now())
+				o.recordPod(pod, time.Now())
 			}
 		}
 	}()
 	err = create()
-	o.see("create_vm answers", time.Now())
+	o.record("create_vm answers", time.Now())
 	stop()
 	<-done
 	if err != nil {
 		return nil, err
 	}
-	if at, ok := r.firstWord(ctx, vm); ok {
-		o.see("the agent's first word in its log", at)
+	if at, ok := r.firstLogTime(ctx, vm); ok {
+		o.record("the agent's first word in its log", at)
 	}
 	slices.SortStableFunc(o.moments, func(a, b figures.Moment) int { return int(a.At - b.At) })
 	return o.moments, nil
 }
 
-// conditions are those of a Pod that tell how far it is.
-var conditions = map[corev1.PodConditionType]string{
+// conditionEvents are those of a Pod that tell how far it is.
+var conditionEvents = map[corev1.PodConditionType]string{
 	corev1.PodScheduled:              "a node is chosen",
 	corev1.PodReadyToStartContainers: "sandbox, network and volumes are there",
 	corev1.PodReady:                  "the kubelet has found the agent",
 }
 
-func (o *observer) pod(pod *corev1.Pod, now time.Time) {
-	o.see("the Pod is made", now)
+func (o *observer) recordPod(pod *corev1.Pod, now time.Time) {
+	o.record("the Pod is made", now)
 	for _, condition := range pod.Status.Conditions {
-		if what, known := conditions[condition.Type]; known && condition.Status == corev1.ConditionTrue {
-			o.see(what, now)
+		if what, known := conditionEvents[condition.Type]; known && condition.Status == corev1.ConditionTrue {
+			o.record(what, now)
 		}
 	}
 	for _, container := range pod.Status.ContainerStatuses {
 		if container.State.Running != nil {
-			o.see("the container's start is reported", now)
+			o.record("the container's start is reported", now)
 		}
 	}
 }
 
-var stamp = regexp.MustCompile(`(\d{4}-\d\d-\d\d)[T_ ](\d\d:\d\d:\d\d\.\d+)`)
+var timestampPattern = regexp.MustCompile(`(\d{4}-\d\d-\d\d)[T_ ](\d\d:\d\d:\d\d\.\d+)`)
 
-// firstWord is when the agent's log begins.
-func (r *realNode) firstWord(ctx context.Context, vm string) (time.Time, bool) {
+// firstLogTime is when the agent's log begins.
+func (r *realNode) firstLogTime(ctx context.Context, vm string) (time.Time, bool) {
 	line, err := r.plane.Kubectl(ctx, "exec", "--namespace", r.namespace, vm, "--", "head", "-n", "1", "/var/vcap/bosh/log/current")
 	if err != nil {
 		return time.Time{}, false
 	}
-	match := stamp.FindStringSubmatch(line)
+	match := timestampPattern.FindStringSubmatch(line)
 	if match == nil {
 		return time.Time{}, false
 	}

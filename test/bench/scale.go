@@ -8,37 +8,37 @@ import (
 	"bosh-kubernetes-cpi/test/bench/stand"
 )
 
-// disksEach is how many disks each machine of a crowd has.
-const disksEach = 2
+// disksPerVM is how many disks each machine of a crowd has.
+const disksPerVM = 2
 
 // scale measures a machine's whole life in crowds of more and more machines of the same director in the same namespace.
-func (b bench) scale(ctx context.Context, s *stand.Stand, results *figures.Results) error {
+func (b bench) scale(ctx context.Context, s *stand.Env, results *figures.Results) error {
 	results.Scale = nil
 	const namespace = "crowd"
-	if err := stand.Namespace(ctx, s.Client, namespace); err != nil {
+	if err := stand.CreateNamespace(ctx, s.Client, namespace); err != nil {
 		return err
 	}
-	books, err := newLedger(s, namespace)
+	recorder, err := newCostRecorder(s, namespace)
 	if err != nil {
 		return err
 	}
-	defer books.proxy.Close()
-	planted, err := plant(ctx, s.Client, books.direct, namespace, seedAgent, plain())
+	defer recorder.proxy.Close()
+	template, err := createTemplate(ctx, s.Client, recorder.direct, namespace, templateAgent, plainVM())
 	if err != nil {
 		return err
 	}
-	if results.Objects, err = objectSizes(ctx, s.Plane, namespace, planted); err != nil {
+	if results.Objects, err = objectSizes(ctx, s.Plane, namespace, template); err != nil {
 		return err
 	}
-	others, there := crowd{plane: s.Plane, client: s.Client, namespace: namespace, seed: planted, name: "crowd", disks: disksEach}, 0
-	for _, machines := range b.crowds {
-		b.tell("scale: %d machines with %d disks each", machines, disksEach)
-		if err := others.grow(ctx, there, machines); err != nil {
+	copies, existing := vmCopies{plane: s.Plane, client: s.Client, namespace: namespace, template: template, name: "crowd", disks: disksPerVM}, 0
+	for _, machines := range b.vmCounts {
+		b.logf("scale: %d machines with %d disks each", machines, disksPerVM)
+		if err := copies.create(ctx, existing, machines); err != nil {
 			return err
 		}
-		there = machines
-		size := figures.Size{Name: "a crowd", Machines: machines, Disks: machines * disksEach}
-		if size.Methods, err = b.measureLives(ctx, books, fmt.Sprintf("scale: %d machines", machines), plain()); err != nil {
+		existing = machines
+		size := figures.ScaleResult{Name: "a crowd", Machines: machines, Disks: machines * disksPerVM}
+		if size.Methods, err = b.measureLifecycles(ctx, recorder, fmt.Sprintf("scale: %d machines", machines), plainVM()); err != nil {
 			return err
 		}
 		results.Scale = append(results.Scale, size)
@@ -46,27 +46,27 @@ func (b bench) scale(ctx context.Context, s *stand.Stand, results *figures.Resul
 	return nil
 }
 
-// measureLives measures some lives of a machine, two of them by their requests.
-func (b bench) measureLives(ctx context.Context, books *ledger, what string, k kind) ([]figures.Method, error) {
-	books.methods = nil
+// measureLifecycles measures some lives of a machine, two of them by their requests.
+func (b bench) measureLifecycles(ctx context.Context, recorder *costRecorder, what string, k vmKind) ([]figures.Method, error) {
+	recorder.methods = nil
 	// The first is not noted: the API server has yet to see what has changed.
 	unnoted := func(ctx context.Context, result any, method string, arguments ...any) error {
-		_, err := books.direct.Call(ctx, result, method, arguments...)
+		_, err := recorder.direct.Call(ctx, result, method, arguments...)
 		return err
 	}
-	for n, by := range append([]caller{unnoted, books.counted, books.counted}, repeated(books.timed, b.sizes.lives)...) {
-		b.tell("%s, life %d of %d", what, n+1, b.sizes.lives+3)
-		if err := live(ctx, by, fmt.Sprintf("life-%d", n), k); err != nil {
+	for n, call := range append([]callFunc{unnoted, recorder.recordRequests, recorder.recordRequests}, repeat(recorder.recordTime, b.sizes.lifecycles)...) {
+		b.logf("%s, life %d of %d", what, n+1, b.sizes.lifecycles+3)
+		if err := runLifecycle(ctx, call, fmt.Sprintf("life-%d", n), k); err != nil {
 			return nil, err
 		}
 	}
-	return books.methods, nil
+	return recorder.methods, nil
 }
 
-func repeated(by caller, times int) []caller {
-	all := make([]caller, times)
+func repeat(call callFunc, times int) []callFunc {
+	all := make([]callFunc, times)
 	for i := range all {
-		all[i] = by
+		all[i] = call
 	}
 	return all
 }

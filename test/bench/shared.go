@@ -12,23 +12,23 @@ import (
 	"bosh-kubernetes-cpi/test/bench/stand"
 )
 
-// common is what machines have in common.
-type common struct {
+// sharedCase is what machines have in common.
+type sharedCase struct {
 	name, namespace string
-	kind            kind
+	kind            vmKind
 	// share makes what is there belong to all these machines.
 	share func(context.Context, kubernetes.Interface, string, []metav1.OwnerReference) error
 }
 
 // shared measures what a machine costs that has something in common with many others: a budget, or a Service. Such an object
 // belongs to all of them, and names each.
-func (b bench) shared(ctx context.Context, s *stand.Stand, results *figures.Results) error {
+func (b bench) shared(ctx context.Context, s *stand.Env, results *figures.Results) error {
 	results.Shared = nil
-	for _, each := range []common{
-		{"a group with a budget", "group", budgeted(), shareBudgets},
-		{"a Service", "service", serving(), shareService},
+	for _, shared := range []sharedCase{
+		{"a group with a budget", "group", vmWithPDB(), sharePDBs},
+		{"a Service", "service", vmWithService(), shareService},
 	} {
-		sizes, err := b.measureShared(ctx, s, each)
+		sizes, err := b.measureShared(ctx, s, shared)
 		if err != nil {
 			return err
 		}
@@ -37,37 +37,37 @@ func (b bench) shared(ctx context.Context, s *stand.Stand, results *figures.Resu
 	return nil
 }
 
-func (b bench) measureShared(ctx context.Context, s *stand.Stand, each common) (sizes []figures.Size, err error) {
-	if err := stand.Namespace(ctx, s.Client, each.namespace); err != nil {
+func (b bench) measureShared(ctx context.Context, s *stand.Env, shared sharedCase) (sizes []figures.ScaleResult, err error) {
+	if err := stand.CreateNamespace(ctx, s.Client, shared.namespace); err != nil {
 		return nil, err
 	}
-	books, err := newLedger(s, each.namespace)
+	recorder, err := newCostRecorder(s, shared.namespace)
 	if err != nil {
 		return nil, err
 	}
-	defer books.proxy.Close()
-	planted, err := plant(ctx, s.Client, books.direct, each.namespace, seedAgent, each.kind)
+	defer recorder.proxy.Close()
+	template, err := createTemplate(ctx, s.Client, recorder.direct, shared.namespace, templateAgent, shared.kind)
 	if err != nil {
 		return nil, err
 	}
-	others := crowd{plane: s.Plane, client: s.Client, namespace: each.namespace, seed: planted, name: "shared"}
-	for i, machines := range []int{1, b.group} {
-		b.tell("%s: shared by %d machines", each.name, machines)
-		err := s.Still(ctx, func() error {
-			if err := others.grow(ctx, i, machines); err != nil {
+	copies := vmCopies{plane: s.Plane, client: s.Client, namespace: shared.namespace, template: template, name: "shared"}
+	for i, machines := range []int{1, b.sharedVMs} {
+		b.logf("%s: shared by %d machines", shared.name, machines)
+		err := s.WithoutControllers(ctx, func() error {
+			if err := copies.create(ctx, i, machines); err != nil {
 				return err
 			}
-			owners, err := ownersIn(ctx, s.Client, each.namespace)
+			owners, err := listOwners(ctx, s.Client, shared.namespace)
 			if err != nil {
 				return err
 			}
-			return each.share(ctx, s.Client, each.namespace, owners)
+			return shared.share(ctx, s.Client, shared.namespace, owners)
 		})
 		if err != nil {
 			return nil, err
 		}
-		size := figures.Size{Name: each.name, Machines: machines}
-		if size.Methods, err = b.measureMembers(ctx, books, each.kind); err != nil {
+		size := figures.ScaleResult{Name: shared.name, Machines: machines}
+		if size.Methods, err = b.measureMembers(ctx, recorder, shared.kind); err != nil {
 			return nil, err
 		}
 		sizes = append(sizes, size)
@@ -75,55 +75,55 @@ func (b bench) measureShared(ctx context.Context, s *stand.Stand, each common) (
 	return sizes, nil
 }
 
-func budgeted() kind {
-	k := plain()
+func vmWithPDB() vmKind {
+	k := plainVM()
 	k.properties["disruption_budget"] = map[string]any{"max_unavailable": 1}
 	return k
 }
 
-func serving() kind {
-	k := plain()
+func vmWithService() vmKind {
+	k := plainVM()
 	k.properties["services"] = []any{map[string]any{"name": "web", "ports": []any{80}}}
 	return k
 }
 
 // measureMembers makes machines that share, and takes them away.
-func (b bench) measureMembers(ctx context.Context, books *ledger, k kind) ([]figures.Method, error) {
-	books.methods = nil
-	for n, call := range append([]caller{books.counted, books.counted}, repeated(books.timed, b.sizes.lives)...) {
+func (b bench) measureMembers(ctx context.Context, recorder *costRecorder, k vmKind) ([]figures.Method, error) {
+	recorder.methods = nil
+	for n, call := range append([]callFunc{recorder.recordRequests, recorder.recordRequests}, repeat(recorder.recordTime, b.sizes.lifecycles)...) {
 		agent := fmt.Sprintf("member-%d", n)
-		if err := call(ctx, nil, "create_vm", agent, stemcell, k.properties, onDynamic(), []string{}, k.env); err != nil {
+		if err := call(ctx, nil, "create_vm", agent, stemcell, k.properties, dynamicNetwork(), []string{}, k.env); err != nil {
 			return nil, err
 		}
-		if err := call(ctx, nil, "delete_vm", vmOf(agent)); err != nil {
+		if err := call(ctx, nil, "delete_vm", vmCID(agent)); err != nil {
 			return nil, err
 		}
 	}
-	return books.methods, nil
+	return recorder.methods, nil
 }
 
-// ownersIn are all machines of the namespace, as owners.
-func ownersIn(ctx context.Context, client kubernetes.Interface, namespace string) ([]metav1.OwnerReference, error) {
-	machines, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + manifest.RoleVM})
+// listOwners are all machines of the namespace, as owners.
+func listOwners(ctx context.Context, client kubernetes.Interface, namespace string) ([]metav1.OwnerReference, error) {
+	vmPods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + manifest.RoleVM})
 	if err != nil {
 		return nil, err
 	}
-	owners := make([]metav1.OwnerReference, 0, len(machines.Items))
-	for i := range machines.Items {
-		owners = append(owners, manifest.Owner(&machines.Items[i]))
+	owners := make([]metav1.OwnerReference, 0, len(vmPods.Items))
+	for i := range vmPods.Items {
+		owners = append(owners, manifest.OwnerReference(&vmPods.Items[i]))
 	}
 	return owners, nil
 }
 
-func shareBudgets(ctx context.Context, client kubernetes.Interface, namespace string, owners []metav1.OwnerReference) error {
-	budgets := client.PolicyV1().PodDisruptionBudgets(namespace)
-	all, err := budgets.List(ctx, metav1.ListOptions{})
+func sharePDBs(ctx context.Context, client kubernetes.Interface, namespace string, owners []metav1.OwnerReference) error {
+	pdbs := client.PolicyV1().PodDisruptionBudgets(namespace)
+	all, err := pdbs.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	for _, budget := range all.Items {
-		budget.OwnerReferences = owners
-		if _, err := budgets.Update(ctx, &budget, metav1.UpdateOptions{}); err != nil {
+	for _, pdb := range all.Items {
+		pdb.OwnerReferences = owners
+		if _, err := pdbs.Update(ctx, &pdb, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,7 @@ type client struct {
 	stop       func()
 }
 
-func connect(dir string) *client {
+func newClient(dir string) *client {
 	GinkgoHelper()
 	c := &client{dir: dir, stop: serve(dir)}
 	DeferCleanup(func() { c.stop() }) // after a restart another one
@@ -49,7 +49,7 @@ func (c *client) restart() {
 func (c *client) staging(volume string) string { return filepath.Join(c.dir, "staging", volume) }
 func (c *client) target(volume string) string  { return filepath.Join(c.dir, "target", volume) }
 
-func mounted(filesystem string) *csi.VolumeCapability {
+func mountCapability(filesystem string) *csi.VolumeCapability {
 	return &csi.VolumeCapability{
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: filesystem}},
@@ -61,13 +61,13 @@ func (c *client) create(ctx context.Context, name string, size int64, filesystem
 	GinkgoHelper()
 	answer, err := c.controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
-		VolumeCapabilities: []*csi.VolumeCapability{mounted(filesystem)}, VolumeContentSource: source,
+		VolumeCapabilities: []*csi.VolumeCapability{mountCapability(filesystem)}, VolumeContentSource: source,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	volume := answer.GetVolume().GetVolumeId()
 	DeferCleanup(func(ctx context.Context) {
 		c.unpublish(ctx, volume)
-		c.release(ctx, volume)
+		c.unstageAndDetach(ctx, volume)
 		_, err := c.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: volume})
 		Expect(err).NotTo(HaveOccurred())
 	})
@@ -76,23 +76,23 @@ func (c *client) create(ctx context.Context, name string, size int64, filesystem
 
 func (c *client) attach(ctx context.Context, volume, filesystem string) {
 	GinkgoHelper()
-	_, err := c.controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: volume, NodeId: "node-1", VolumeCapability: mounted(filesystem)})
+	_, err := c.controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: volume, NodeId: "node-1", VolumeCapability: mountCapability(filesystem)})
 	Expect(err).NotTo(HaveOccurred())
 }
 
 func (c *client) stage(ctx context.Context, volume, filesystem string) {
 	GinkgoHelper()
-	_, err := c.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: volume, StagingTargetPath: c.staging(volume), VolumeCapability: mounted(filesystem)})
+	_, err := c.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: volume, StagingTargetPath: c.staging(volume), VolumeCapability: mountCapability(filesystem)})
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// use attaches, stages and publishes the volume and returns where it is then.
-func (c *client) use(ctx context.Context, volume, filesystem string) string {
+// attachAndPublish attaches, stages and publishes the volume and returns where it is then.
+func (c *client) attachAndPublish(ctx context.Context, volume, filesystem string) string {
 	GinkgoHelper()
 	c.attach(ctx, volume, filesystem)
 	c.stage(ctx, volume, filesystem)
 	_, err := c.node.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
-		VolumeId: volume, StagingTargetPath: c.staging(volume), TargetPath: c.target(volume), VolumeCapability: mounted(filesystem),
+		VolumeId: volume, StagingTargetPath: c.staging(volume), TargetPath: c.target(volume), VolumeCapability: mountCapability(filesystem),
 	})
 	Expect(err).NotTo(HaveOccurred())
 	return c.target(volume)
@@ -104,8 +104,8 @@ func (c *client) unpublish(ctx context.Context, volume string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// release unstages and detaches the volume.
-func (c *client) release(ctx context.Context, volume string) {
+// unstageAndDetach unstages and detaches the volume.
+func (c *client) unstageAndDetach(ctx context.Context, volume string) {
 	GinkgoHelper()
 	_, err := c.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: volume, StagingTargetPath: c.staging(volume)})
 	Expect(err).NotTo(HaveOccurred())
@@ -113,7 +113,7 @@ func (c *client) release(ctx context.Context, volume string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-func total(path string) int64 {
+func filesystemSize(path string) int64 {
 	GinkgoHelper()
 	var stat unix.Statfs_t
 	Expect(unix.Statfs(path, &stat)).To(Succeed())

@@ -19,94 +19,94 @@ import (
 
 // What csi-sanity does not look at: the content of volumes.
 var _ = Describe("Content", func() {
-	var d *client
+	var c *client
 
-	BeforeEach(func() { d = connect(GinkgoT().TempDir()) })
+	BeforeEach(func() { c = newClient(GinkgoT().TempDir()) })
 
 	for _, filesystem := range []string{"ext4", "xfs"} {
 		It("of "+filesystem+" is in snapshots and clones as it was, in larger volumes too", func(ctx context.Context) {
-			first := d.create(ctx, "first", 320<<20, filesystem, nil)
-			path := d.use(ctx, first, filesystem)
+			first := c.create(ctx, "first", 320<<20, filesystem, nil)
+			path := c.attachAndPublish(ctx, first, filesystem)
 			write(path, "old") // not synced: freezing does that
 
-			snapshot, err := d.controller.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "s", SourceVolumeId: first})
+			snapshot, err := c.controller.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "s", SourceVolumeId: first})
 			Expect(err).NotTo(HaveOccurred())
 			write(path, "new") // and is not frozen any more
 
-			restored := d.create(ctx, "restored", 640<<20, filesystem, &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+			restored := c.create(ctx, "restored", 640<<20, filesystem, &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
 				Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snapshot.GetSnapshot().GetSnapshotId()}}})
-			clone := d.create(ctx, "clone", 320<<20, filesystem, &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+			clone := c.create(ctx, "clone", 320<<20, filesystem, &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
 				Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: first}}})
-			restoredPath := d.use(ctx, restored, filesystem)
+			restoredPath := c.attachAndPublish(ctx, restored, filesystem)
 			Expect(read(restoredPath)).To(Equal("old"))
-			Expect(total(restoredPath)).To(BeNumerically(">", 500<<20))
-			Expect(read(d.use(ctx, clone, filesystem))).To(Equal("new"))
+			Expect(filesystemSize(restoredPath)).To(BeNumerically(">", 500<<20))
+			Expect(read(c.attachAndPublish(ctx, clone, filesystem))).To(Equal("new"))
 			Expect(read(path)).To(Equal("new"))
 		})
 	}
 
 	It("of xfs grows while it is used", func(ctx context.Context) {
-		volume := d.create(ctx, "v", 320<<20, "xfs", nil)
-		path := d.use(ctx, volume, "xfs")
+		volume := c.create(ctx, "v", 320<<20, "xfs", nil)
+		path := c.attachAndPublish(ctx, volume, "xfs")
 		write(path, "content")
-		_, err := d.controller.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: volume, CapacityRange: &csi.CapacityRange{RequiredBytes: 640 << 20}})
+		_, err := c.controller.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: volume, CapacityRange: &csi.CapacityRange{RequiredBytes: 640 << 20}})
 		Expect(err).NotTo(HaveOccurred())
-		_, err = d.node.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{VolumeId: volume, VolumePath: path})
+		_, err = c.node.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{VolumeId: volume, VolumePath: path})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(total(path)).To(BeNumerically(">", 500<<20))
+		Expect(filesystemSize(path)).To(BeNumerically(">", 500<<20))
 		Expect(read(path)).To(Equal("content"))
 	})
 
 	It("of a blank volume is formatted once, however many stage it", func(ctx context.Context) {
-		volume := d.create(ctx, "v", 64<<20, "ext4", nil)
-		d.attach(ctx, volume, "ext4")
-		var work sync.WaitGroup
+		volume := c.create(ctx, "v", 64<<20, "ext4", nil)
+		c.attach(ctx, volume, "ext4")
+		var workers sync.WaitGroup
 		for range 8 {
-			work.Go(func() {
+			workers.Go(func() {
 				defer GinkgoRecover()
-				d.stage(ctx, volume, "ext4")
+				c.stage(ctx, volume, "ext4")
 			})
 		}
-		work.Wait()
-		Expect(device.Loops(ctx, d.store.VolumeImage(volume))).To(HaveLen(1))
+		workers.Wait()
+		Expect(device.LoopDevices(ctx, c.store.VolumeImage(volume))).To(HaveLen(1))
 	})
 
 	It("is kept from whoever has it mounted no more", func(ctx context.Context) {
-		volume := d.create(ctx, "v", 64<<20, "ext4", nil)
-		path := d.use(ctx, volume, "ext4")
+		volume := c.create(ctx, "v", 64<<20, "ext4", nil)
+		path := c.attachAndPublish(ctx, volume, "ext4")
 		write(path, "content")
-		loops, err := device.Loops(ctx, d.store.VolumeImage(volume))
+		loops, err := device.LoopDevices(ctx, c.store.VolumeImage(volume))
 		Expect(err).NotTo(HaveOccurred())
 		elsewhere := GinkgoT().TempDir()
 		Expect(device.Mount(ctx, loops[0], elsewhere, "ext4", nil)).To(Succeed())
 		DeferCleanup(func(ctx context.Context) { Expect(device.Unmount(ctx, elsewhere)).To(Succeed()) })
 
-		d.unpublish(ctx, volume)
-		_, err = d.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: volume, StagingTargetPath: d.staging(volume)})
+		c.unpublish(ctx, volume)
+		_, err = c.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: volume, StagingTargetPath: c.staging(volume)})
 		Expect(err).To(haveCode(codes.FailedPrecondition))
 		Expect(device.Unmount(ctx, elsewhere)).To(Succeed())
-		d.release(ctx, volume)
-		Expect(device.Loops(ctx, d.store.VolumeImage(volume))).To(BeEmpty())
+		c.unstageAndDetach(ctx, volume)
+		Expect(device.LoopDevices(ctx, c.store.VolumeImage(volume))).To(BeEmpty())
 	})
 
 	It("is thawed by the next process when the one that froze it ended", func(ctx context.Context) {
-		volume := d.create(ctx, "v", 64<<20, "ext4", nil)
-		path := d.use(ctx, volume, "ext4")
-		Expect(d.store.MarkFrozen(volume)).To(Succeed())
+		volume := c.create(ctx, "v", 64<<20, "ext4", nil)
+		path := c.attachAndPublish(ctx, volume, "ext4")
+		Expect(c.store.MarkFrozen(volume)).To(Succeed())
 		Expect(exec.CommandContext(ctx, "fsfreeze", "--freeze", path).Run()).To(Succeed())
-		d.restart()
+		c.restart()
 		write(path, "content")
-		Expect(d.store.Frozen()).To(BeEmpty())
+		Expect(c.store.Frozen()).To(BeEmpty())
 		Expect(read(path)).To(Equal("content"))
 	})
 
 	It("is given to one node only", func(ctx context.Context) {
-		Expect(d.store.AddNode("node-2")).To(Succeed())
-		volume := d.create(ctx, "v", 64<<20, "ext4", nil)
-		d.attach(ctx, volume, "ext4")
-		_, err := d.controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: volume, NodeId: "node-2", VolumeCapability: mounted("ext4")})
+		Expect(c.store.AddNode("node-2")).To(Succeed())
+		volume := c.create(ctx, "v", 64<<20, "ext4", nil)
+		c.attach(ctx, volume, "ext4")
+		_, err := c.controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: volume, NodeId: "node-2", VolumeCapability: mountCapability("ext4")})
 		Expect(err).To(haveCode(codes.FailedPrecondition))
-		_, err = d.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: volume})
+		_, err = c.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: volume})
 		Expect(err).To(haveCode(codes.FailedPrecondition))
 	})
 })

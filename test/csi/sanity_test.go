@@ -46,11 +46,11 @@ func serve(dir string) (stop func()) {
 	GinkgoHelper()
 	folder, err := store.Open(filepath.Join(dir, "store"))
 	Expect(err).NotTo(HaveOccurred())
-	served, err := driver.New(folder, driver.Options{Controller: true, Node: "node-1", Log: slog.New(slog.DiscardHandler)})
+	d, err := driver.New(folder, driver.Options{Controller: true, Node: "node-1", Log: slog.New(slog.DiscardHandler)})
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- served.Serve(ctx, filepath.Join(dir, "csi.sock")) }()
+	go func() { done <- d.Serve(ctx, filepath.Join(dir, "csi.sock")) }()
 	return func() {
 		cancel()
 		Eventually(done, "10s").Should(Receive(BeNil()))

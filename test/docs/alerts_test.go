@@ -21,9 +21,9 @@ type alert struct {
 }
 
 var (
-	mentioned = regexp.MustCompile(`\blabel_\w+`) // as kube-state-metrics names an object's label
-	allowed   = regexp.MustCompile(`\w+=\[([^\]]+)\]`)
-	unusable  = regexp.MustCompile(`[^A-Za-z0-9_]`)
+	labelPattern      = regexp.MustCompile(`\blabel_\w+`) // as kube-state-metrics names an object's label
+	allowlistPattern  = regexp.MustCompile(`\w+=\[([^\]]+)\]`)
+	invalidLabelChars = regexp.MustCompile(`[^A-Za-z0-9_]`)
 )
 
 var _ = Describe("Alerts about machines and disks", func() {
@@ -35,35 +35,35 @@ var _ = Describe("Alerts about machines and disks", func() {
 		var file struct {
 			Spec struct{ Groups []struct{ Rules []alert } }
 		}
-		Expect(yaml.UnmarshalStrict([]byte(content(alertRules)), &map[string]any{})).To(Succeed())
-		Expect(yaml.Unmarshal([]byte(content(alertRules)), &file)).To(Succeed())
+		Expect(yaml.UnmarshalStrict([]byte(readFile(alertRules)), &map[string]any{})).To(Succeed())
+		Expect(yaml.Unmarshal([]byte(readFile(alertRules)), &file)).To(Succeed())
 		rules = nil
 		for _, group := range file.Spec.Groups {
 			rules = append(rules, group.Rules...)
 		}
 		Expect(len(rules)).To(BeNumerically(">", 5))
-		for _, kind := range allowed.FindAllStringSubmatch(content(alertRules), -1) {
+		for _, kind := range allowlistPattern.FindAllStringSubmatch(readFile(alertRules), -1) {
 			for label := range strings.SplitSeq(kind[1], ",") {
-				labels["label_"+unusable.ReplaceAllString(label, "_")] = label
+				labels["label_"+invalidLabelChars.ReplaceAllString(label, "_")] = label
 			}
 		}
 	})
 
 	It("say how bad it is, what it is and what to do", func() {
-		for _, each := range rules {
-			Expect(each.Expr).NotTo(BeEmpty())
-			if each.Record == "" {
-				Expect(each.Alert).To(HavePrefix("Bosh"))
-				Expect(each.Labels["severity"]).To(BeElementOf("warning", "critical"), each.Alert)
-				Expect(each.Annotations).To(And(HaveKey("summary"), HaveKey("description")), each.Alert)
+		for _, rule := range rules {
+			Expect(rule.Expr).NotTo(BeEmpty())
+			if rule.Record == "" {
+				Expect(rule.Alert).To(HavePrefix("Bosh"))
+				Expect(rule.Labels["severity"]).To(BeElementOf("warning", "critical"), rule.Alert)
+				Expect(rule.Annotations).To(And(HaveKey("summary"), HaveKey("description")), rule.Alert)
 			}
 		}
 	})
 
 	It("go by labels that kube-state-metrics is asked to tell, and asks for no others", func() {
 		used := map[string]bool{}
-		for _, each := range rules {
-			for _, name := range mentioned.FindAllString(each.Expr, -1) {
+		for _, rule := range rules {
+			for _, name := range labelPattern.FindAllString(rule.Expr, -1) {
 				Expect(labels).To(HaveKey(name))
 				used[name] = true
 			}

@@ -9,33 +9,33 @@ import (
 )
 
 var (
-	rule = regexp.MustCompile(`(?m)^([a-z][\w-]*):`)
-	// made are the words after a make that begins a command; settings may stand before it.
-	made = regexp.MustCompile(`(?:^|&& |; )(?:[A-Z_]+=\S+ )*make((?: +[^\s&;|#]+)+)`)
-	word = regexp.MustCompile(`^[a-z][\w-]*$`)
-	// place is a path that begins with one of the repository's folders. One that goes on before is elsewhere.
-	place = regexp.MustCompile(`(?:^|[\s(='"])(` +
+	makefileTarget = regexp.MustCompile(`(?m)^([a-z][\w-]*):`)
+	// makeCommand are the words after a make that begins a command; settings may stand before it.
+	makeCommand = regexp.MustCompile(`(?:^|&& |; )(?:[A-Z_]+=\S+ )*make((?: +[^\s&;|#]+)+)`)
+	targetName  = regexp.MustCompile(`^[a-z][\w-]*$`)
+	// repositoryPath is a path that begins with one of the repository's folders. One that goes on before is elsewhere.
+	repositoryPath = regexp.MustCompile(`(?:^|[\s(='"])(` +
 		`(?:\.ci|agentsettings|cmd|config|cpi|docs|jobs|kube|packages|scripts|src|stemcell|test)/[\w./-]*\w)`)
 )
 
 var _ = Describe("Commands", func() {
 	It("name targets that the Makefile has", func() {
 		targets := map[string]bool{}
-		for _, match := range rule.FindAllStringSubmatch(content("Makefile"), -1) {
+		for _, match := range makefileTarget.FindAllStringSubmatch(readFile("Makefile"), -1) {
 			targets[match[1]] = true
 		}
 		var unknown []string
 		checked := 0
 		for _, p := range pages() {
 			for _, line := range p.code() {
-				for _, match := range made.FindAllStringSubmatch(strings.TrimPrefix(line, "$ "), -1) {
-					for each := range strings.FieldsSeq(match[1]) {
-						if !word.MatchString(each) { // LABEL=disks
+				for _, match := range makeCommand.FindAllStringSubmatch(strings.TrimPrefix(line, "$ "), -1) {
+					for target := range strings.FieldsSeq(match[1]) {
+						if !targetName.MatchString(target) { // LABEL=disks
 							continue
 						}
 						checked++
-						if !targets[each] {
-							unknown = append(unknown, p.path+": make "+each)
+						if !targets[target] {
+							unknown = append(unknown, p.path+": make "+target)
 						}
 					}
 				}
@@ -54,9 +54,9 @@ var _ = Describe("Commands", func() {
 				lines = append(lines, strings.Split(b.text, "\n")...)
 			}
 			for _, line := range lines {
-				for _, match := range place.FindAllStringSubmatch(line, -1) {
+				for _, match := range repositoryPath.FindAllStringSubmatch(line, -1) {
 					checked++
-					if path := strings.TrimSuffix(match[1], "/..."); !there(path) {
+					if path := strings.TrimSuffix(match[1], "/..."); !pathExists(path) {
 						missing = append(missing, p.path+": "+match[1])
 					}
 				}

@@ -18,69 +18,69 @@ const (
 	errorsKinds = "cpi/call/errors.go"
 )
 
-// entry is a row or a list's item of the page about errors.
-type entry struct {
-	said  string // a gap in the place of words in brackets; with a gap at its end, the beginning of a message
-	kind  string // the type on the wire, where the entry or the heading above says it
-	claim []string
+// errorEntry is a row or a list's item of the page about errors.
+type errorEntry struct {
+	message string // a gap in the place of words in brackets; with a gap at its end, the beginning of a message
+	kind    string // the type on the wire, where the entry or the heading above says it
+	matches []string
 }
 
 var (
-	bracketed = regexp.MustCompile(`<[^>]*>`)
-	item      = regexp.MustCompile("^(?:- |\\| )(`+)(.*?[^`])(`+)(?: \\||$)")
-	column    = regexp.MustCompile("^\\| `+[^|]*`+ \\| `(\\w+)` \\|")
-	firstCell = regexp.MustCompile(`^\| (\w+) \|`)
-	section   = regexp.MustCompile("^## (?:`(\\w+)`)?")
+	bracketPattern = regexp.MustCompile(`<[^>]*>`)
+	itemPattern    = regexp.MustCompile("^(?:- |\\| )(`+)(.*?[^`])(`+)(?: \\||$)")
+	typeColumn     = regexp.MustCompile("^\\| `+[^|]*`+ \\| `(\\w+)` \\|")
+	firstCell      = regexp.MustCompile(`^\| (\w+) \|`)
+	section        = regexp.MustCompile("^## (?:`(\\w+)`)?")
 )
 
-// entries are those of the page: the items of lists, and the rows of tables of messages.
-func entries() []*entry {
+// errorEntries are those of the page: the items of lists, and the rows of tables of messages.
+func errorEntries() []*errorEntry {
 	GinkgoHelper()
-	var found []*entry
+	var found []*errorEntry
 	table, kind := "", ""
-	for line := range strings.SplitSeq(read(errorsPage).prose, "\n") {
+	for line := range strings.SplitSeq(parsePage(errorsPage).prose, "\n") {
 		if head := firstCell.FindStringSubmatch(line); head != nil {
 			table = head[1]
 		}
 		if of := section.FindStringSubmatch(line); of != nil {
 			kind = of[1]
 		}
-		match := item.FindStringSubmatch(line)
+		match := itemPattern.FindStringSubmatch(line)
 		if len(match) == 0 || match[1] != match[3] || strings.HasPrefix(line, "|") && table != "message" {
 			continue
 		}
-		each := &entry{said: normal(bracketed.ReplaceAllString(match[2], gap)), kind: kind}
-		if of := column.FindStringSubmatch(line); of != nil {
-			each.kind = of[1]
+		entry := &errorEntry{message: normalize(bracketPattern.ReplaceAllString(match[2], placeholder)), kind: kind}
+		if of := typeColumn.FindStringSubmatch(line); of != nil {
+			entry.kind = of[1]
 		}
-		found = append(found, each)
+		found = append(found, entry)
 	}
 	return found
 }
 
-// of is the entry for a message: the one that is the message, or else the longest that begins it; nil when there is none.
-func of(all []*entry, said string) *entry {
-	var longest *entry
-	for _, each := range all {
-		switch beginning, open := strings.CutSuffix(each.said, gap); {
-		case each.said == said:
-			return each
-		case open && strings.HasPrefix(said, beginning) && (longest == nil || len(longest.said) < len(each.said)):
-			longest = each
+// findEntry is the entry for a message: the one that is the message, or else the longest that begins it; nil when there is none.
+func findEntry(all []*errorEntry, message string) *errorEntry {
+	var longest *errorEntry
+	for _, entry := range all {
+		switch beginning, open := strings.CutSuffix(entry.message, placeholder); {
+		case entry.message == message:
+			return entry
+		case open && strings.HasPrefix(message, beginning) && (longest == nil || len(longest.message) < len(entry.message)):
+			longest = entry
 		}
 	}
 	return longest
 }
 
-// wire are the names of errors' types on the wire, without what they all begin with, by the code's constants.
-func wire() map[string]string {
+// wireTypes are the names of errors' types on the wire, without what they all begin with, by the code's constants.
+func wireTypes() map[string]string {
 	GinkgoHelper()
-	file, err := parser.ParseFile(token.NewFileSet(), errorsKinds, content(errorsKinds), parser.SkipObjectResolution)
+	file, err := parser.ParseFile(token.NewFileSet(), errorsKinds, readFile(errorsKinds), parser.SkipObjectResolution)
 	Expect(err).NotTo(HaveOccurred())
 	found := map[string]string{}
 	ast.Inspect(file, func(node ast.Node) bool {
 		constant, ok := node.(*ast.ValueSpec)
-		if !ok || last(constant.Type) != "Kind" {
+		if !ok || lastName(constant.Type) != "ErrorKind" {
 			return true
 		}
 		name, err := strconv.Unquote(constant.Values[0].(*ast.BasicLit).Value)
@@ -94,22 +94,22 @@ func wire() map[string]string {
 
 var _ = Describe("The page about errors", func() {
 	It("has an entry for each message that the code can answer with, and no other", func() {
-		all := entries()
+		all := errorEntries()
 		var missing []string
-		for said := range messages() {
-			if known := of(all, said); known != nil {
-				known.claim = append(known.claim, said)
+		for message := range messages() {
+			if known := findEntry(all, message); known != nil {
+				known.matches = append(known.matches, message)
 			} else {
-				missing = append(missing, said)
+				missing = append(missing, message)
 			}
 		}
 		var without, several []string
-		for _, each := range all {
+		for _, entry := range all {
 			switch {
-			case len(each.claim) == 0:
-				without = append(without, each.said)
-			case len(each.claim) > 1:
-				several = append(several, each.said+": "+strings.Join(each.claim, " | "))
+			case len(entry.matches) == 0:
+				without = append(without, entry.message)
+			case len(entry.matches) > 1:
+				several = append(several, entry.message+": "+strings.Join(entry.matches, " | "))
 			}
 		}
 		slices.Sort(missing)
@@ -120,42 +120,42 @@ var _ = Describe("The page about errors", func() {
 	})
 
 	It("says the type that each message has", func() {
-		all, names := entries(), wire()
-		for said, kinds := range messages() {
-			known := of(all, said)
+		all, names := errorEntries(), wireTypes()
+		for message, kinds := range messages() {
+			known := findEntry(all, message)
 			if known == nil || known.kind == "" {
 				continue
 			}
 			for _, kind := range kinds {
-				Expect(known.kind).To(Equal(names[kind]), said)
+				Expect(known.kind).To(Equal(names[kind]), message)
 			}
 		}
 	})
 
 	It("has a row for each type, and no other", func() {
-		var told, known []string
-		for _, name := range wire() {
+		var documented, known []string
+		for _, name := range wireTypes() {
 			known = append(known, name)
 		}
 		table := ""
-		for line := range strings.SplitSeq(read(errorsPage).prose, "\n") {
+		for line := range strings.SplitSeq(parsePage(errorsPage).prose, "\n") {
 			if head := firstCell.FindStringSubmatch(line); head != nil {
 				table = head[1]
 			}
-			if match := item.FindStringSubmatch(line); match != nil && table == "type" && strings.HasPrefix(line, "|") {
-				told = append(told, match[2])
+			if match := itemPattern.FindStringSubmatch(line); match != nil && table == "type" && strings.HasPrefix(line, "|") {
+				documented = append(documented, match[2])
 			}
 		}
-		Expect(told).To(ConsistOf(known))
+		Expect(documented).To(ConsistOf(known))
 	})
 })
 
 var _ = DescribeTable("The message of an error, in the code,",
-	func(code, said, kind string) {
-		made, err := parser.ParseExpr(code)
+	func(code, message, kind string) {
+		expression, err := parser.ParseExpr(code)
 		Expect(err).NotTo(HaveOccurred())
-		gotSaid, gotKind := told(made.(*ast.CallExpr))
-		Expect([]string{gotSaid, gotKind}).To(Equal([]string{said, kind}))
+		gotSaid, gotKind := errorMessage(expression.(*ast.CallExpr))
+		Expect([]string{gotSaid, gotKind}).To(Equal([]string{message, kind}))
 	},
 	Entry("has gaps", `call.CloudError.Errorf("disk %s of %q: %w", a, b, err)`, "disk … of …: …", "CloudError"),
 	Entry("may be put together", `call.Invalid("a "+key+"%d"+b, 1)`, "a …", "CPIError"),

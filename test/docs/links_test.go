@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-var scheme = regexp.MustCompile(`^[a-z][a-z+.-]*:`)
+var schemePattern = regexp.MustCompile(`^[a-z][a-z+.-]*:`)
 
 var _ = Describe("Links", func() {
 	It("lead to files, folders and headings that are there", func() {
@@ -22,7 +22,7 @@ var _ = Describe("Links", func() {
 		checked := 0
 		for _, p := range all {
 			for _, target := range p.links() {
-				if scheme.MatchString(target) {
+				if schemePattern.MatchString(target) {
 					continue
 				}
 				checked++
@@ -31,7 +31,7 @@ var _ = Describe("Links", func() {
 				if file != "" {
 					to = path.Join(path.Dir(p.path), file)
 				}
-				if !there(to) || named && !all[to].anchors()[anchor] {
+				if !pathExists(to) || named && !all[to].anchors()[anchor] {
 					broken = append(broken, p.path+": "+target)
 				}
 			}
@@ -52,7 +52,7 @@ var _ = Describe("Links", func() {
 var _ = Describe("The lists of pages", func() {
 	lists := func(list string) []string {
 		var found []string
-		for _, target := range read(list).links() {
+		for _, target := range parsePage(list).links() {
 			found = append(found, path.Join(path.Dir(list), target))
 		}
 		return found
@@ -65,8 +65,8 @@ var _ = Describe("The lists of pages", func() {
 				Expect(err).NotTo(HaveOccurred())
 				Expect(files).NotTo(BeEmpty())
 				for _, file := range files {
-					if below(file) != list {
-						Expect(lists(list)).To(ContainElement(below(file)))
+					if relativePath(file) != list {
+						Expect(lists(list)).To(ContainElement(relativePath(file)))
 					}
 				}
 			}
@@ -83,7 +83,7 @@ var _ = Describe("The records of decisions", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(files).NotTo(BeEmpty())
 		for i, file := range files {
-			record := read(below(file))
+			record := parsePage(relativePath(file))
 			Expect(filepath.Base(file)).To(HavePrefix("%04d-", i+1))
 			Expect(record.headings).To(HaveLen(5), record.path)
 			Expect(record.headings[0]).To(HavePrefix("%d. ", i+1), record.path)

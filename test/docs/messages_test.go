@@ -17,27 +17,27 @@ import (
 
 // speaking are the folders whose messages reach BOSH; below them silent ones do not: the check has a page of its own.
 var (
-	speaking = []string{"cpi", "kube", "stemcell", "agentsettings"}
-	silent   = []string{"cpi/preflight"}
-	// naming have package variables that name errors for other code, and are not shown.
-	naming = []string{"kube", "stemcell"}
+	messageDirs  = []string{"cpi", "kube", "stemcell", "agentsettings"}
+	excludedDirs = []string{"cpi/preflight"}
+	// internalErrorDirs have package variables that name errors for other code, and are not shown.
+	internalErrorDirs = []string{"kube", "stemcell"}
 )
 
-// makers are the functions that make an error, with the place of its message among their arguments; -1 is the last.
-var makers = map[string]int{
-	"Errorf": 0, "Invalid": 0, "invalid": 0, "failure": 0, "errors.New": 0, "say": 1, "Explained": 1, "ExplainTimeout": 2, "RunErrand": -1, "AwaitErrand": -1,
+// errorConstructors are the functions that make an error, with the place of its message among their arguments; -1 is the last.
+var errorConstructors = map[string]int{
+	"Errorf": 0, "Invalid": 0, "invalid": 0, "errorResponse": 0, "errors.New": 0, "wrap": 1, "WithMessage": 1, "ExplainTimeout": 2, "RunHelperPod": -1, "WaitForHelperPod": -1,
 }
 
-// tellers are functions that return a message, or a part of one with words of its own.
-var tellers = []string{"ofProgram", "refusedCredentials"}
+// messageFunctions are functions that return a message, or a part of one with words of its own.
+var messageFunctions = []string{"credentialPluginMessage", "rejectedCredentialsMessage"}
 
-// gap stands in a message for what is different each time.
-const gap = "…"
+// placeholder stands in a message for what is different each time.
+const placeholder = "…"
 
 var (
-	verb    = regexp.MustCompile(`%[-+#0]*(\[\d+\])?[a-zA-Z%]`)
-	gaps    = regexp.MustCompile(gap + `(` + gap + `)+`)
-	ownWord = regexp.MustCompile(`[A-Za-z]{2}`)
+	formatVerb           = regexp.MustCompile(`%[-+#0]*(\[\d+\])?[a-zA-Z%]`)
+	repeatedPlaceholders = regexp.MustCompile(placeholder + `(` + placeholder + `)+`)
+	wordPattern          = regexp.MustCompile(`[A-Za-z]{2}`)
 )
 
 // messages are those that the code can answer with, each with its types on the wire as the code's constants name them,
@@ -45,17 +45,17 @@ var (
 func messages() map[string][]string {
 	GinkgoHelper()
 	found := map[string][]string{}
-	for _, folder := range speaking {
+	for _, folder := range messageDirs {
 		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
 				return err
-			case entry.IsDir() && slices.Contains(silent, below(path)):
+			case entry.IsDir() && slices.Contains(excludedDirs, relativePath(path)):
 				return filepath.SkipDir
 			case filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go"):
-				collect(found, path)
+				collectGoMessages(found, path)
 			case filepath.Ext(path) == ".sh":
-				collectScript(found, path)
+				collectScriptMessages(found, path)
 			}
 			return nil
 		})
@@ -64,101 +64,101 @@ func messages() map[string][]string {
 	return found
 }
 
-func collect(found map[string][]string, path string) {
+func collectGoMessages(found map[string][]string, path string) {
 	GinkgoHelper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	Expect(err).NotTo(HaveOccurred())
 	for _, declared := range file.Decls {
 		switch declared := declared.(type) {
 		case *ast.GenDecl:
-			if declared.Tok == token.VAR && slices.Contains(naming, below(filepath.Dir(path))) {
+			if declared.Tok == token.VAR && slices.Contains(internalErrorDirs, relativePath(filepath.Dir(path))) {
 				continue
 			}
 		case *ast.FuncDecl:
-			if slices.Contains(tellers, declared.Name.Name) {
-				collectReturned(found, declared)
+			if slices.Contains(messageFunctions, declared.Name.Name) {
+				collectReturnedMessages(found, declared)
 			}
 		}
 		ast.Inspect(declared, func(node ast.Node) bool {
-			if made, ok := node.(*ast.CallExpr); ok {
-				said, kind := told(made)
-				add(found, said, kind)
+			if call, ok := node.(*ast.CallExpr); ok {
+				message, kind := errorMessage(call)
+				addMessage(found, message, kind)
 			}
 			return true
 		})
 	}
 }
 
-// collectReturned finds what the function returns.
-func collectReturned(found map[string][]string, function *ast.FuncDecl) {
+// collectReturnedMessages finds what the function returns.
+func collectReturnedMessages(found map[string][]string, function *ast.FuncDecl) {
 	ast.Inspect(function, func(node ast.Node) bool {
 		if returned, ok := node.(*ast.ReturnStmt); ok {
 			for _, result := range returned.Results {
-				add(found, normal(text(result)), "")
+				addMessage(found, normalize(constantText(result)), "")
 			}
 		}
 		return true
 	})
 }
 
-// add notes a message that has words of its own, and its type if that is known.
-func add(found map[string][]string, said, kind string) {
-	if !own(said) {
+// addMessage notes a message that has words of its own, and its type if that is known.
+func addMessage(found map[string][]string, message, kind string) {
+	if !hasOwnWords(message) {
 		return
 	}
-	known := found[said]
+	known := found[message]
 	if kind != "" && !slices.Contains(known, kind) {
 		known = append(known, kind)
 	}
-	found[said] = known
+	found[message] = known
 }
 
-// collectScript finds what a script on a node gives as its reason to fail, which calls pass on.
-func collectScript(found map[string][]string, path string) {
+// collectScriptMessages finds what a script on a node gives as its reason to fail, which calls pass on.
+func collectScriptMessages(found map[string][]string, path string) {
 	GinkgoHelper()
-	for line := range strings.SplitSeq(content(below(path)), "\n") {
+	for line := range strings.SplitSeq(readFile(relativePath(path)), "\n") {
 		_, failing, fails := strings.Cut(line, `fail "`)
 		if fails && !strings.HasPrefix(strings.TrimSpace(line), "#") {
-			add(found, normal(expanded(failing)), "")
+			addMessage(found, normalize(expandShell(failing)), "")
 		}
 	}
 }
 
 var (
-	command  = regexp.MustCompile(`\$\([^(].*`) // the rest of the line is its own
-	variable = regexp.MustCompile(`\$(\(\(.*?\)\)|\{.*?\}|\w+)`)
+	commandSubstitution = regexp.MustCompile(`\$\([^(].*`) // the rest of the line is its own
+	shellVariable       = regexp.MustCompile(`\$(\(\(.*?\)\)|\{.*?\}|\w+)`)
 )
 
-// expanded is the text of a shell's string, which begins a line, with gaps for what the shell puts in.
-func expanded(line string) string {
-	line = variable.ReplaceAllString(line, gap)
-	if shorter := command.ReplaceAllString(line, gap); shorter != line {
+// expandShell is the text of a shell's string, which begins a line, with gaps for what the shell puts in.
+func expandShell(line string) string {
+	line = shellVariable.ReplaceAllString(line, placeholder)
+	if shorter := commandSubstitution.ReplaceAllString(line, placeholder); shorter != line {
 		return shorter
 	}
-	text, _, whole := strings.Cut(line, `"`)
-	if !whole { // it goes on in the next line
-		return text + gap
+	text, _, complete := strings.Cut(line, `"`)
+	if !complete { // it goes on in the next line
+		return text + placeholder
 	}
 	return text
 }
 
-// told is the message of the error that a call makes, and its type; "" when it makes none, or says none.
-func told(made *ast.CallExpr) (said, kind string) {
+// errorMessage is the message of the error that a call makes, and its type; "" when it makes none, or says none.
+func errorMessage(call *ast.CallExpr) (message, kind string) {
 	receiver, name := "", ""
-	switch function := made.Fun.(type) {
+	switch function := call.Fun.(type) {
 	case *ast.Ident:
 		name = function.Name
 	case *ast.SelectorExpr:
-		receiver, name = last(function.X), function.Sel.Name
+		receiver, name = lastName(function.X), function.Sel.Name
 	}
-	at, known := makers[name]
+	at, known := errorConstructors[name]
 	if !known {
-		at, known = makers[receiver+"."+name]
+		at, known = errorConstructors[receiver+"."+name]
 	}
 	if at < 0 {
-		at = len(made.Args) - 1
+		at = len(call.Args) - 1
 	}
-	if !known || at >= len(made.Args) {
+	if !known || at >= len(call.Args) {
 		return "", ""
 	}
 	switch {
@@ -167,11 +167,11 @@ func told(made *ast.CallExpr) (said, kind string) {
 	case name == "Errorf" && receiver != "fmt" && ast.IsExported(receiver):
 		kind = receiver
 	}
-	return normal(text(made.Args[at])), kind
+	return normalize(constantText(call.Args[at])), kind
 }
 
-// last is the last name of an expression like call.CloudError.
-func last(of ast.Expr) string {
+// lastName is the last name of an expression like call.CloudError.
+func lastName(of ast.Expr) string {
 	switch of := of.(type) {
 	case *ast.Ident:
 		return of.Name
@@ -181,37 +181,37 @@ func last(of ast.Expr) string {
 	return ""
 }
 
-// text is what is constant in an expression, with gaps between.
-func text(of ast.Expr) string {
+// constantText is what is constant in an expression, with gaps between.
+func constantText(of ast.Expr) string {
 	switch of := of.(type) {
 	case *ast.BasicLit:
 		if value, err := strconv.Unquote(of.Value); err == nil && of.Kind == token.STRING {
-			return verb.ReplaceAllStringFunc(value, func(found string) string {
+			return formatVerb.ReplaceAllStringFunc(value, func(found string) string {
 				if found == "%%" {
 					return "%"
 				}
-				return gap
+				return placeholder
 			})
 		}
 	case *ast.BinaryExpr:
-		return text(of.X) + text(of.Y)
+		return constantText(of.X) + constantText(of.Y)
 	case *ast.CallExpr:
-		if last(of.Fun) == "Sprintf" {
-			return text(of.Args[0])
+		if lastName(of.Fun) == "Sprintf" {
+			return constantText(of.Args[0])
 		}
 	}
-	return gap
+	return placeholder
 }
 
-func normal(said string) string {
-	return gaps.ReplaceAllString(strings.Join(strings.Fields(said), " "), gap)
+func normalize(message string) string {
+	return repeatedPlaceholders.ReplaceAllString(strings.Join(strings.Fields(message), " "), placeholder)
 }
 
-// own reports whether a message has words of its own, and does not only name what another message is about.
-func own(said string) bool {
+// hasOwnWords reports whether a message has words of its own, and does not only name what another message is about.
+func hasOwnWords(message string) bool {
 	words := 0
-	for word := range strings.FieldsSeq(said) {
-		if ownWord.MatchString(word) {
+	for word := range strings.FieldsSeq(message) {
+		if wordPattern.MatchString(word) {
 			words++
 		}
 	}

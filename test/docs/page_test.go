@@ -32,12 +32,12 @@ var (
 	link     = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]*)(?: "[^"]*")?\)`)
 )
 
-func read(path string) page {
+func parsePage(path string) page {
 	p := page{path: path}
 	var prose strings.Builder
 	var current *block
 	end, blank, list := "", true, false
-	for i, line := range strings.Split(content(path), "\n") {
+	for i, line := range strings.Split(readFile(path), "\n") {
 		begins := fence.FindStringSubmatch(line)
 		switch {
 		case end != "": // in a fence

@@ -14,17 +14,17 @@ const architecture = "docs/development/architecture.md"
 
 // Pictures are Mermaid's, which GitHub draws: https://mermaid.js.org/intro/.
 var (
-	kinds = []string{"flowchart", "sequenceDiagram", "stateDiagram-v2", "classDiagram", "erDiagram", "timeline", "gantt"}
+	diagramKinds = []string{"flowchart", "sequenceDiagram", "stateDiagram-v2", "classDiagram", "erDiagram", "timeline", "gantt"}
 	// Words of a flowchart's own. As a name they break it.
-	taken = []string{"call", "class", "classDef", "click", "default", "end", "graph", "href", "linkStyle", "style", "subgraph"}
+	reservedWords = []string{"call", "class", "classDef", "click", "default", "end", "graph", "href", "linkStyle", "style", "subgraph"}
 
-	arrow       = regexp.MustCompile(`^\s*(\w+)(?:\["([^"]*)"\])? --> (\w+)(?:\["([^"]*)"\])?$`)
-	participant = regexp.MustCompile(`^\s*participant (\w+)`)
-	message     = regexp.MustCompile(`^\s*(\w+)-?->>(\w+): \S`)
+	edgePattern        = regexp.MustCompile(`^\s*(\w+)(?:\["([^"]*)"\])? --> (\w+)(?:\["([^"]*)"\])?$`)
+	participantPattern = regexp.MustCompile(`^\s*participant (\w+)`)
+	messagePattern     = regexp.MustCompile(`^\s*(\w+)-?->>(\w+): \S`)
 )
 
-// pictures are the Mermaid blocks of all pages, by where they are.
-func pictures() map[string]string {
+// diagrams are the Mermaid blocks of all pages, by where they are.
+func diagrams() map[string]string {
 	GinkgoHelper()
 	found := map[string]string{}
 	for _, p := range pages() {
@@ -50,21 +50,21 @@ var _ = Describe("Blocks of code", func() {
 
 var _ = Describe("Pictures", func() {
 	It("are of a kind that Mermaid draws, and have something in them", func() {
-		for at, text := range pictures() {
+		for at, text := range diagrams() {
 			kind, _, _ := strings.Cut(lines(text)[0], " ")
-			Expect(kinds).To(ContainElement(kind), at)
+			Expect(diagramKinds).To(ContainElement(kind), at)
 			Expect(len(lines(text))).To(BeNumerically(">", 2), at)
 		}
 	})
 
 	It("have no semicolon, which ends a statement in the middle of a sentence", func() {
-		for at, text := range pictures() {
+		for at, text := range diagrams() {
 			Expect(text).NotTo(ContainSubstring(";"), at)
 		}
 	})
 
 	It("of what calls what name only participants that are declared, and close what they open", func() {
-		for at, text := range pictures() {
+		for at, text := range diagrams() {
 			if !strings.HasPrefix(text, "sequenceDiagram") {
 				continue
 			}
@@ -72,7 +72,7 @@ var _ = Describe("Pictures", func() {
 			open := 0
 			for _, line := range lines(text)[1:] {
 				first, _, _ := strings.Cut(strings.TrimSpace(line), " ")
-				if declared := participant.FindStringSubmatch(line); declared != nil {
+				if declared := participantPattern.FindStringSubmatch(line); declared != nil {
 					known = append(known, declared[1])
 					continue
 				}
@@ -83,7 +83,7 @@ var _ = Describe("Pictures", func() {
 					open--
 				case "else", "and", "Note":
 				default:
-					ends := message.FindStringSubmatch(line)
+					ends := messagePattern.FindStringSubmatch(line)
 					Expect(ends).NotTo(BeNil(), "%s: %q is no message", at, line)
 					Expect(known).To(And(ContainElement(ends[1]), ContainElement(ends[2])), "%s: %q", at, line)
 				}
@@ -93,14 +93,14 @@ var _ = Describe("Pictures", func() {
 	})
 
 	It("of arrows have no name that is a word of Mermaid's", func() {
-		for at, text := range pictures() {
+		for at, text := range diagrams() {
 			if !strings.HasPrefix(text, "flowchart") {
 				continue
 			}
 			for _, line := range lines(text)[1:] {
-				ends := arrow.FindStringSubmatch(line)
+				ends := edgePattern.FindStringSubmatch(line)
 				Expect(ends).NotTo(BeNil(), "%s: %q is no arrow", at, line)
-				Expect(taken).NotTo(ContainElement(BeElementOf(ends[1], ends[3])), "%s: %q", at, line)
+				Expect(reservedWords).NotTo(ContainElement(BeElementOf(ends[1], ends[3])), "%s: %q", at, line)
 			}
 		}
 	})
@@ -108,19 +108,19 @@ var _ = Describe("Pictures", func() {
 
 var _ = Describe("The picture of the rooms", func() {
 	It("has the arrows that imports make, but for those that a longer way makes too", func() {
-		Expect(drawn()).To(ConsistOf(reduced(imports())))
+		Expect(diagramEdges()).To(ConsistOf(transitiveReduction(packageImports())))
 	})
 })
 
-// drawn are the arrows of the architecture's first picture, as "from -> to".
-func drawn() []string {
+// diagramEdges are the arrows of the architecture's first picture, as "from -> to".
+func diagramEdges() []string {
 	GinkgoHelper()
 	var found []string
 	labels := map[string]string{}
-	first := slices.IndexFunc(read(architecture).blocks, func(b block) bool { return b.language == "mermaid" })
+	first := slices.IndexFunc(parsePage(architecture).blocks, func(b block) bool { return b.language == "mermaid" })
 	Expect(first).NotTo(Equal(-1))
-	for _, line := range lines(read(architecture).blocks[first].text)[1:] {
-		ends := arrow.FindStringSubmatch(line)
+	for _, line := range lines(parsePage(architecture).blocks[first].text)[1:] {
+		ends := edgePattern.FindStringSubmatch(line)
 		Expect(ends).NotTo(BeNil(), line)
 		for i := 1; i < len(ends); i += 2 {
 			if ends[i+1] != "" {
@@ -133,8 +133,8 @@ func drawn() []string {
 	return found
 }
 
-// imports are what each package of the product, and of the programs beside it, imports directly.
-func imports() map[string][]string {
+// packageImports are what each package of the product, and of the programs beside it, imports directly.
+func packageImports() map[string][]string {
 	GinkgoHelper()
 	const module = "bosh-kubernetes-cpi/"
 	list := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`,
@@ -155,8 +155,8 @@ func imports() map[string][]string {
 	return found
 }
 
-// reduced leaves out each arrow whose end is reached by a longer way.
-func reduced(arrows map[string][]string) []string {
+// transitiveReduction leaves out each arrow whose end is reached by a longer way.
+func transitiveReduction(arrows map[string][]string) []string {
 	var reaches func(from, to string) bool
 	reaches = func(from, to string) bool {
 		return from == to || slices.ContainsFunc(arrows[from], func(next string) bool { return reaches(next, to) })

@@ -15,14 +15,14 @@ const (
 	jobSpec       = "jobs/kubernetes_cpi/spec"
 )
 
-// row is one of the page's table: the cells of a property's name, its meaning and its default.
-var row = regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|(.*)\\|([^|]*)\\|$")
+// propertyRow is one of the page's table: the cells of a property's name, its meaning and its default.
+var propertyRow = regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|(.*)\\|([^|]*)\\|$")
 
-// documented are the properties that the page has a row for, each with the cell of its default. In a cell with
+// documentedProperties are the properties that the page has a row for, each with the cell of its default. In a cell with
 // several, `.port` after `blobstore.address` is blobstore.port.
-func documented() map[string]string {
+func documentedProperties() map[string]string {
 	found := map[string]string{}
-	for _, cells := range row.FindAllStringSubmatch(content(configuration), -1) {
+	for _, cells := range propertyRow.FindAllStringSubmatch(readFile(configuration), -1) {
 		group := ""
 		for name := range strings.SplitSeq(cells[1], ", ") {
 			name = strings.Trim(name, "`")
@@ -43,11 +43,11 @@ var _ = Describe("The page about the configuration", func() {
 			Default any `json:"default"`
 		} `json:"properties"`
 	}
-	BeforeEach(func() { Expect(yaml.Unmarshal([]byte(content(jobSpec)), &spec)).To(Succeed()) })
+	BeforeEach(func() { Expect(yaml.Unmarshal([]byte(readFile(jobSpec)), &spec)).To(Succeed()) })
 
 	It("has each property of the job, and no other", func() {
 		var names, known []string
-		for name := range documented() {
+		for name := range documentedProperties() {
 			names = append(names, name)
 		}
 		for name := range spec.Properties {
@@ -58,7 +58,7 @@ var _ = Describe("The page about the configuration", func() {
 	})
 
 	It("says the defaults that the job has", func() {
-		rows := documented()
+		rows := documentedProperties()
 		for name, property := range spec.Properties {
 			if property.Default != nil {
 				Expect(rows[name]).To(MatchRegexp("`(.* )?%s`", regexp.QuoteMeta(fmt.Sprint(property.Default))), name)

@@ -29,10 +29,10 @@ func pages() []page {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && foreign(path):
+		case entry.IsDir() && isForeign(path):
 			return filepath.SkipDir
 		case filepath.Ext(path) == ".md":
-			found = append(found, read(below(path)))
+			found = append(found, parsePage(relativePath(path)))
 		}
 		return nil
 	})
@@ -41,28 +41,28 @@ func pages() []page {
 	return found
 }
 
-// foreign tells folders whose content is not this repository's: what commands make, and other projects' modules.
-func foreign(path string) bool {
-	if filepath.Dir(below(path)) == "src" { // what the release script stages
+// isForeign tells folders whose content is not this repository's: what commands make, and other projects' modules.
+func isForeign(path string) bool {
+	if filepath.Dir(relativePath(path)) == "src" { // what the release script stages
 		return true
 	}
 	return slices.Contains([]string{".git", "vendor", "bin", "blobs", "dev_releases"}, filepath.Base(path))
 }
 
-// below is the path without the way to the root.
-func below(path string) string {
+// relativePath is the path without the way to the root.
+func relativePath(path string) string {
 	relative, err := filepath.Rel(root, path)
 	Expect(err).NotTo(HaveOccurred())
 	return relative
 }
 
-// there reports whether the file or folder, by its path below the root, is there.
-func there(path string) bool {
+// pathExists reports whether the file or folder, by its path below the root, is there.
+func pathExists(path string) bool {
 	_, err := os.Stat(filepath.Join(root, path))
 	return err == nil && !strings.HasPrefix(filepath.Clean(path), "..")
 }
 
-func content(path string) string {
+func readFile(path string) string {
 	GinkgoHelper()
 	raw, err := os.ReadFile(filepath.Join(root, path))
 	Expect(err).NotTo(HaveOccurred())

@@ -14,15 +14,15 @@ import (
 // What the agent cannot do with directories, update_disk does without it.
 var _ = Describe("A disk that becomes a directory, moves as one, and becomes a device again", Label("disks", "extended"), func() {
 	It("has its data and attributes after each update_disk", func(ctx context.Context) {
-		w := newWorld(ctx)
-		m := w.createMachine(ctx)
-		before := m.identity(ctx)
-		disk := w.createDisk(ctx, 64, onFilesystem)
-		m.attach(ctx, disk)
+		env := newTestEnv(ctx)
+		vm := env.createVM(ctx)
+		previous := vm.identity(ctx)
+		disk := env.createDisk(ctx, 64, filesystemDisk)
+		vm.attach(ctx, disk)
 		attributes := checkDisk + " && cd /var/vcap/store && stat --format='%n %F %a %U:%G %Y %h' data tree/* | sort && cat tree/file"
-		m.run(ctx, fillDisk+" && cd /var/vcap/store && mkdir tree && install -m 4750 -o vcap -g vcap /bin/true tree/suid && "+
+		vm.run(ctx, fillDisk+" && cd /var/vcap/store && mkdir tree && install -m 4750 -o vcap -g vcap /bin/true tree/suid && "+
 			"echo x >tree/file && ln tree/file tree/hardlink && ln -s file tree/symlink && truncate -s 4M tree/sparse && sync -f .")
-		content := m.run(ctx, attributes)
+		content := vm.run(ctx, attributes)
 		for _, change := range []struct {
 			sizeMiB    int
 			properties map[string]any
@@ -32,16 +32,16 @@ var _ = Describe("A disk that becomes a directory, moves as one, and becomes a d
 			{80, map[string]any{"attach": "bind", "storage_class": "standard"}, "bound"},
 			{96, map[string]any{"storage_class": embedded.CSIClass, "volume_mode": "Block"}, "device"},
 		} {
-			m.detach(ctx, disk)
-			successor := w.must(ctx, "update_disk", disk, change.sizeMiB, w.disks(change.properties)).Text()
+			vm.detach(ctx, disk)
+			successor := env.mustCall(ctx, "update_disk", disk, change.sizeMiB, env.diskProperties(change.properties)).Text()
 			Expect(successor).NotTo(Equal(disk))
-			m.attach(ctx, successor)
-			Expect(m.run(ctx, attributes)).To(Equal(content))
-			Expect(m.run(ctx, "mountpoint -q /dev/bosh/"+successor+" && echo bound || echo device")).To(Equal(change.appears))
+			vm.attach(ctx, successor)
+			Expect(vm.run(ctx, attributes)).To(Equal(content))
+			Expect(vm.run(ctx, "mountpoint -q /dev/bosh/"+successor+" && echo bound || echo device")).To(Equal(change.appears))
 			disk = successor
 		}
-		Expect(m.identity(ctx)).To(Equal(before))
-		m.detach(ctx, disk)
-		w.must(ctx, "delete_disk", disk)
+		Expect(vm.identity(ctx)).To(Equal(previous))
+		vm.detach(ctx, disk)
+		env.mustCall(ctx, "delete_disk", disk)
 	}, NodeTimeout(longTest))
 })

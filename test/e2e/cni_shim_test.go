@@ -24,10 +24,10 @@ import (
 // The shim before real plugins, in network namespaces of this machine, with a real API server. It
 // needs no cluster.
 var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
-	var shim shimNode
+	var shim shimFixture
 
 	BeforeAll(func(ctx SpecContext) {
-		shim = newShimNode(ctx)
+		shim = newShimFixture(ctx)
 	}, NodeTimeout(3*time.Minute))
 
 	hostLocal := func(ranges ...string) map[string]any {
@@ -35,68 +35,68 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 		for _, subnet := range ranges {
 			sets = append(sets, []any{map[string]any{"subnet": subnet}})
 		}
-		return shim.bridge(map[string]any{"type": "host-local", "ranges": sets, "dataDir": filepath.Join(shim.dir, "host-local")})
+		return shim.bridgeConfig(map[string]any{"type": "host-local", "ranges": sets, "dataDir": filepath.Join(shim.dir, "host-local")})
 	}
 
 	It("gives a Pod the address it asks for, CHECKs it, keeps others from it, and frees it with DEL", func(ctx SpecContext) {
-		network := shim.network("1.1.0", hostLocal("198.18.10.0/24"))
-		first, second := shim.pod(ctx, "first", "198.18.10.77"), shim.pod(ctx, "second", "198.18.10.77")
+		network := shim.networkConfig("1.1.0", hostLocal("198.18.10.0/24"))
+		first, second := shim.createPod(ctx, "first", "198.18.10.77"), shim.createPod(ctx, "second", "198.18.10.77")
 
-		added := shim.must(first, "ADD", network)
+		added := shim.mustRun(first, "ADD", network)
 		Expect(added).To(ContainSubstring("198.18.10.77/24"))
 		Expect(first.addresses(ctx)).To(ContainElement("198.18.10.77/24"))
 		network["prevResult"] = json.RawMessage(added)
-		shim.must(first, "CHECK", network)
+		shim.mustRun(first, "CHECK", network)
 		_, err := first.ip(ctx, "address", "del", "198.18.10.77/24", "dev", "eth0")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(shim.run(first, "CHECK", network)).Error().To(HaveOccurred(), "the delegate's CHECK is the shim's")
 
 		delete(network, "prevResult")
 		Expect(shim.run(second, "ADD", network)).Error().To(MatchError(ContainSubstring("198.18.10.77")), "the address is taken")
-		shim.must(second, "DEL", network) // as runtimes do after a failure
+		shim.mustRun(second, "DEL", network) // as runtimes do after a failure
 
 		network["prevResult"] = json.RawMessage(added)
-		shim.must(first, "DEL", network)
-		shim.must(first, "DEL", network) // may come twice
+		shim.mustRun(first, "DEL", network)
+		shim.mustRun(first, "DEL", network) // may come twice
 		Expect(first.addresses(ctx)).NotTo(ContainElement("198.18.10.77/24"))
 		delete(network, "prevResult")
-		shim.must(second, "ADD", network)
+		shim.mustRun(second, "ADD", network)
 		Expect(second.addresses(ctx)).To(ContainElement("198.18.10.77/24"))
-		shim.must(second, "DEL", network)
+		shim.mustRun(second, "DEL", network)
 	})
 
 	It("lets two machines talk over their addresses, beside a Pod that asks for none", func(ctx SpecContext) {
-		network := shim.network("1.0.0", hostLocal("198.18.11.0/24"))
-		first, second, other := shim.pod(ctx, "first", "198.18.11.51"), shim.pod(ctx, "second", "198.18.11.52"), shim.pod(ctx, "other", "")
+		network := shim.networkConfig("1.0.0", hostLocal("198.18.11.0/24"))
+		first, second, other := shim.createPod(ctx, "first", "198.18.11.51"), shim.createPod(ctx, "second", "198.18.11.52"), shim.createPod(ctx, "other", "")
 		for _, pod := range []shimPod{first, second, other} {
-			shim.must(pod, "ADD", network)
-			DeferCleanup(func() { shim.must(pod, "DEL", network) })
+			shim.mustRun(pod, "ADD", network)
+			DeferCleanup(func() { shim.mustRun(pod, "DEL", network) })
 		}
-		Expect(first.reaches(ctx, "198.18.11.52")).To(Succeed())
-		Expect(second.reaches(ctx, "198.18.11.51")).To(Succeed())
+		Expect(first.waitForNeighbor(ctx, "198.18.11.52")).To(Succeed())
+		Expect(second.waitForNeighbor(ctx, "198.18.11.51")).To(Succeed())
 		Expect(other.addresses(ctx)).To(ContainElement(HavePrefix("198.18.11.")))
 	})
 
 	DescribeTable("gives both families", func(ctx SpecContext, version string, more map[string]any) {
 		delegate := hostLocal("198.18.12.0/24", "fd00:12::/64")
 		maps.Copy(delegate, more)
-		network := shim.network(version, delegate)
-		pod := shim.pod(ctx, "dual", "198.18.12.77,fd00:12::77")
-		shim.must(pod, "ADD", network)
+		network := shim.networkConfig(version, delegate)
+		pod := shim.createPod(ctx, "dual", "198.18.12.77,fd00:12::77")
+		shim.mustRun(pod, "ADD", network)
 		Expect(pod.addresses(ctx)).To(ContainElements("198.18.12.77/24", "fd00:12::77/64"))
-		shim.must(pod, "DEL", network)
+		shim.mustRun(pod, "DEL", network)
 	},
 		Entry("by args.cni.ips", "0.3.1", nil),
 		Entry("by the capability", "1.0.0", map[string]any{"capabilities": map[string]any{"ips": true}}),
 	)
 
-	DescribeTable("gives static the prefix length that it wants", func(ctx SpecContext, version, wanted string, addresses ...string) {
-		network := shim.network(version, shim.bridge(map[string]any{"type": "static"}))
+	DescribeTable("gives static the prefix length that it wants", func(ctx SpecContext, version, requested string, addresses ...string) {
+		network := shim.networkConfig(version, shim.bridgeConfig(map[string]any{"type": "static"}))
 		network["subnets"] = []string{"198.18.13.0/24", "fd00:13::/64"}
-		pod := shim.pod(ctx, "static", wanted)
-		shim.must(pod, "ADD", network)
+		pod := shim.createPod(ctx, "static", requested)
+		shim.mustRun(pod, "ADD", network)
 		Expect(pod.addresses(ctx)).To(ContainElements(addresses))
-		shim.must(pod, "DEL", network)
+		shim.mustRun(pod, "DEL", network)
 	},
 		Entry("one family", "0.4.0", "198.18.13.77", "198.18.13.77/24"),
 		Entry("both families", "1.1.0", "198.18.13.77,fd00:13::77", "198.18.13.77/24", "fd00:13::77/64"),
@@ -104,45 +104,45 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 
 	It("refuses and undoes an address that the delegate gave instead", func(ctx SpecContext) {
 		// Without an address manager, bridge takes no address from anyone.
-		network := shim.network("1.0.0", shim.bridge(map[string]any{}))
-		pod := shim.pod(ctx, "ignored", "198.18.14.77")
+		network := shim.networkConfig("1.0.0", shim.bridgeConfig(map[string]any{}))
+		pod := shim.createPod(ctx, "ignored", "198.18.14.77")
 		Expect(shim.run(pod, "ADD", network)).Error().To(MatchError(SatisfyAll(
 			ContainSubstring(`"code":101`), ContainSubstring("198.18.14.77"), ContainSubstring("gave none"))))
 		Expect(pod.ip(ctx, "link", "show", "eth0")).Error().To(HaveOccurred(), "the delegate's DEL removed the interface")
 	})
 
 	It("passes GC and STATUS on", func(ctx SpecContext) {
-		network := shim.network("1.1.0", hostLocal("198.18.15.0/24"))
-		pod := shim.pod(ctx, "kept", "198.18.15.77")
-		shim.must(pod, "STATUS", network)
-		shim.must(pod, "ADD", network)
+		network := shim.networkConfig("1.1.0", hostLocal("198.18.15.0/24"))
+		pod := shim.createPod(ctx, "kept", "198.18.15.77")
+		shim.mustRun(pod, "STATUS", network)
+		shim.mustRun(pod, "ADD", network)
 		network["cni.dev/valid-attachments"] = []any{map[string]any{"containerID": pod.name, "ifname": "eth0"}}
-		shim.must(pod, "GC", network)
+		shim.mustRun(pod, "GC", network)
 		Expect(pod.addresses(ctx)).To(ContainElement("198.18.15.77/24"), "what is valid stays")
 		delete(network, "cni.dev/valid-attachments")
-		shim.must(pod, "DEL", network)
+		shim.mustRun(pod, "DEL", network)
 
-		broken := shim.network("1.1.0", shim.bridge(map[string]any{"type": "no-such-manager"}))
+		broken := shim.networkConfig("1.1.0", shim.bridgeConfig(map[string]any{"type": "no-such-manager"}))
 		Expect(shim.run(pod, "STATUS", broken)).Error().To(HaveOccurred())
 	})
 
 	It("deletes while the API server is down, and adds again once it is back", func(ctx SpecContext) {
-		network := shim.network("1.0.0", hostLocal("198.18.16.0/24"))
-		pod := shim.pod(ctx, "down", "198.18.16.77")
-		shim.must(pod, "ADD", network)
+		network := shim.networkConfig("1.0.0", hostLocal("198.18.16.0/24"))
+		pod := shim.createPod(ctx, "down", "198.18.16.77")
+		shim.mustRun(pod, "ADD", network)
 		Expect(shim.plane.Process("kube-apiserver").Stop()).To(Succeed())
-		shim.must(pod, "DEL", network)
+		shim.mustRun(pod, "DEL", network)
 		Expect(shim.run(pod, "ADD", network)).Error().To(MatchError(ContainSubstring(`"code":11`)))
-		shim.must(pod, "DEL", network)
+		shim.mustRun(pod, "DEL", network)
 		Expect(shim.plane.Start(ctx)).To(Succeed())
-		shim.must(pod, "ADD", network)
+		shim.mustRun(pod, "ADD", network)
 		Expect(pod.addresses(ctx)).To(ContainElement("198.18.16.77/24"))
-		shim.must(pod, "DEL", network)
+		shim.mustRun(pod, "DEL", network)
 	}, SpecTimeout(2*time.Minute))
 })
 
-// shimNode is a node's side: the plugins and the API server.
-type shimNode struct {
+// shimFixture is a node's side: the plugins and the API server.
+type shimFixture struct {
 	dir, path string
 	plane     *embedded.ControlPlane
 }
@@ -150,8 +150,8 @@ type shimNode struct {
 // shimBridge is the bridge in this machine's own network that the tests' namespaces are on.
 const shimBridge = "boshshimtest"
 
-func newShimNode(ctx context.Context) shimNode {
-	n := shimNode{dir: GinkgoT().TempDir()}
+func newShimFixture(ctx context.Context) shimFixture {
+	n := shimFixture{dir: GinkgoT().TempDir()}
 	program, err := gexec.BuildWithEnvironment("bosh-kubernetes-cpi/cmd/cni-shim", []string{"CGO_ENABLED=0"})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(gexec.CleanupBuildArtifacts)
@@ -170,13 +170,13 @@ func newShimNode(ctx context.Context) shimNode {
 	return n
 }
 
-// bridge is the configuration of the delegate. The bridge has no address, so that this machine's own
+// bridgeConfig is the configuration of the delegate. The bridge has no address, so that this machine's own
 // network stays as it is.
-func (n shimNode) bridge(ipam map[string]any) map[string]any {
+func (n shimFixture) bridgeConfig(ipam map[string]any) map[string]any {
 	return map[string]any{"type": "bridge", "bridge": shimBridge, "ipam": ipam}
 }
 
-func (n shimNode) network(version string, delegate map[string]any) map[string]any {
+func (n shimFixture) networkConfig(version string, delegate map[string]any) map[string]any {
 	return map[string]any{
 		"cniVersion": version, "name": "shim-test", "type": "bosh-cni-shim", "delegate": delegate,
 		"kubernetes": map[string]any{"kubeconfig": n.plane.Kubeconfig("cni"), "timeout": "5s"},
@@ -186,7 +186,7 @@ func (n shimNode) network(version string, delegate map[string]any) map[string]an
 // shimPod is a Pod of the API, and a network namespace in the place of its sandbox.
 type shimPod struct{ name string }
 
-func (n shimNode) pod(ctx context.Context, name, addresses string) shimPod {
+func (n shimFixture) createPod(ctx context.Context, name, addresses string) shimPod {
 	pod := shimPod{fmt.Sprintf("bosh-shim-%s-%d", name, time.Now().UnixNano())}
 	annotations := map[string]string{}
 	if addresses != "" {
@@ -230,8 +230,8 @@ func (p shimPod) addresses(ctx context.Context) []string {
 	return all
 }
 
-// reaches succeeds when the other machine answers on the link: its kernel alone does that.
-func (p shimPod) reaches(ctx context.Context, address string) error {
+// waitForNeighbor succeeds when the other machine answers on the link: its kernel alone does that.
+func (p shimPod) waitForNeighbor(ctx context.Context, address string) error {
 	return embedded.Eventually(ctx, 20*time.Second, address+" to be a neighbor", func(ctx context.Context) (bool, error) {
 		// A packet to anywhere on the address makes the kernel look for the neighbor.
 		_, _ = embedded.RunInput(ctx, "x", "ip", "netns", "exec", p.name, "bash", "-c", "cat >/dev/udp/"+address+"/9")
@@ -241,7 +241,7 @@ func (p shimPod) reaches(ctx context.Context, address string) error {
 }
 
 // run runs the shim as a runtime does, and returns what it printed; on failure that is the error.
-func (n shimNode) run(pod shimPod, command string, network map[string]any) (string, error) {
+func (n shimFixture) run(pod shimPod, command string, network map[string]any) (string, error) {
 	stdin, err := json.Marshal(network)
 	Expect(err).NotTo(HaveOccurred())
 	shim := exec.Command(filepath.Join(n.dir, "bosh-cni-shim"))
@@ -258,7 +258,7 @@ func (n shimNode) run(pod shimPod, command string, network map[string]any) (stri
 	return stdout.String(), nil
 }
 
-func (n shimNode) must(pod shimPod, command string, network map[string]any) string {
+func (n shimFixture) mustRun(pod shimPod, command string, network map[string]any) string {
 	GinkgoHelper()
 	answer, err := n.run(pod, command, network)
 	Expect(err).NotTo(HaveOccurred())

@@ -24,58 +24,58 @@ import (
 // and passwords, and the agent's own messages. Each machine is of the stemcell whose tarball the variable of the environment names.
 var _ = DescribeTableSubtree("Under a director a machine", Label("director"), func(stemcell string) {
 	It("compiles, is updated, and its jobs end before they are changed", func(ctx context.Context) {
-		d := newDirected(ctx, stemcell)
-		m := d.instance(ctx)
-		greeting := d.compile(ctx, m)
+		d := newDirectorEnv(ctx, stemcell)
+		vm := d.createInstance(ctx)
+		greeting := d.compileGreeting(ctx, vm)
 		content, err := d.blobs.Get(greeting.Blob)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(unpacked(content)).To(HaveKey("bin/greet"))
+		Expect(extractGzipTar(content)).To(HaveKey("bin/greet"))
 
 		By("the first update, of a machine without jobs")
-		m.update(ctx, d.greeterSpec("1", greeting, m.address))
-		first := m.run(ctx, "cat /var/vcap/sys/run/greeter/greeter.pid")
-		Expect(m.greeterLog(ctx)).To(Equal([]string{"pre-start 1",
+		vm.update(ctx, d.greeterSpec("1", greeting, vm.address))
+		first := vm.run(ctx, "cat /var/vcap/sys/run/greeter/greeter.pid")
+		Expect(vm.greeterLog(ctx)).To(Equal([]string{"pre-start 1",
 			"hello from /var/vcap/packages/greeting/bin/greet", "start 1", "post-start 1"}))
 
 		By("an update, which stops the job of before")
-		m.update(ctx, d.greeterSpec("2", greeting, m.address))
-		Expect(m.run(ctx, "cat /var/vcap/sys/run/greeter/greeter.pid")).NotTo(Equal(first))
-		_, err = m.try(ctx, "kill -0 "+first)
+		vm.update(ctx, d.greeterSpec("2", greeting, vm.address))
+		Expect(vm.run(ctx, "cat /var/vcap/sys/run/greeter/greeter.pid")).NotTo(Equal(first))
+		_, err = vm.tryRun(ctx, "kill -0 "+first)
 		Expect(err).To(HaveOccurred())
-		Expect(m.greeterLog(ctx)[4:]).To(Equal([]string{"drain 1", "stop 1", "pre-start 2",
+		Expect(vm.greeterLog(ctx)[4:]).To(Equal([]string{"drain 1", "stop 1", "pre-start 2",
 			"hello from /var/vcap/packages/greeting/bin/greet", "start 2", "post-start 2"}))
 
 		By("names of other instances")
-		id, digest := d.blob([]byte(`{"version":7,"records":[["10.0.0.9","other.example"]]}`))
-		Expect(m.tell(ctx, "sync_dns", id, digest, 7)).To(Equal(`"synced"`))
-		Expect(m.run(ctx, "getent hosts other.example")).To(HavePrefix("10.0.0.9"))
+		id, digest := d.storeBlob([]byte(`{"version":7,"records":[["10.0.0.9","other.example"]]}`))
+		Expect(vm.callAgent(ctx, "sync_dns", id, digest, 7)).To(Equal(`"synced"`))
+		Expect(vm.run(ctx, "getent hosts other.example")).To(HavePrefix("10.0.0.9"))
 
 		By("bosh stop")
-		m.stop(ctx, d.greeterSpec("2", greeting, m.address))
-		m.reachesState(ctx, "stopped")
-		Expect(m.greeterLog(ctx)[10:]).To(Equal([]string{"drain 2", "stop 2"}))
+		vm.stop(ctx, d.greeterSpec("2", greeting, vm.address))
+		vm.waitForJobState(ctx, "stopped")
+		Expect(vm.greeterLog(ctx)[10:]).To(Equal([]string{"drain 2", "stop 2"}))
 
 		By("an errand, and logs")
-		Expect(m.tell(ctx, "run_errand", "greeter")).To(MatchJSON(`{"stdout":"an errand\n","stderr":"of trouble\n","exit_code":3}`))
-		var logs compiled
-		Expect(json.Unmarshal([]byte(m.tell(ctx, "fetch_logs", "job", []string{})), &logs)).To(Succeed())
+		Expect(vm.callAgent(ctx, "run_errand", "greeter")).To(MatchJSON(`{"stdout":"an errand\n","stderr":"of trouble\n","exit_code":3}`))
+		var logs compiledPackage
+		Expect(json.Unmarshal([]byte(vm.callAgent(ctx, "fetch_logs", "job", []string{})), &logs)).To(Succeed())
 		content, err = d.blobs.Get(logs.Blob)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(unpacked(content)["greeter/greeter.log"]).To(ContainSubstring("stop 2\n"))
+		Expect(extractGzipTar(content)["greeter/greeter.log"]).To(ContainSubstring("stop 2\n"))
 	}, NodeTimeout(longTest))
 
 	It("tells the health monitor that it lives, and that a job has died", func(ctx context.Context) {
-		d := newDirected(ctx, stemcell)
-		m := d.instance(ctx)
-		m.update(ctx, d.greeterSpec("1", d.compile(ctx, m), m.address))
-		id := strings.TrimPrefix(m.cid, "agent-")
+		d := newDirectorEnv(ctx, stemcell)
+		vm := d.createInstance(ctx)
+		vm.update(ctx, d.greeterSpec("1", d.compileGreeting(ctx, vm), vm.address))
+		id := strings.TrimPrefix(vm.cid, "agent-")
 		alerts, stop, err := d.bus.Listen("hm.agent.alert." + id)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(stop)
 		heartbeats, stop, err := d.bus.Listen("hm.agent.heartbeat." + id)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(stop)
-		m.run(ctx, "kill -KILL $(cat /var/vcap/sys/run/greeter/greeter.pid)")
+		vm.run(ctx, "kill -KILL $(cat /var/vcap/sys/run/greeter/greeter.pid)")
 		var title string
 		Eventually(func() string {
 			select {
@@ -89,46 +89,46 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 			}
 			return title
 		}).WithContext(ctx).Should(MatchRegexp(`^greeter \(.*\) - does not exist - restart$`))
-		m.reachesState(ctx, "running")
+		vm.waitForJobState(ctx, "running")
 		Eventually(heartbeats).WithContext(ctx).Should(Receive())
 	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
 
 	It("has a disk that is mounted, replaced by a larger one, and taken along to another VM", func(ctx context.Context) {
-		d := newDirected(ctx, stemcell)
-		m := d.instance(ctx)
+		d := newDirectorEnv(ctx, stemcell)
+		vm := d.createInstance(ctx)
 		small, large := d.createDisk(ctx, 64, map[string]any{}), d.createDisk(ctx, 128, map[string]any{})
-		m.attach(ctx, small)
-		m.run(ctx, "echo kept >/var/vcap/store/file")
-		Expect(m.tell(ctx, "list_disk")).To(MatchJSON(`["` + small + `"]`))
+		vm.attach(ctx, small)
+		vm.run(ctx, "echo kept >/var/vcap/store/file")
+		Expect(vm.callAgent(ctx, "list_disk")).To(MatchJSON(`["` + small + `"]`))
 
 		By("a migration")
-		m.attach(ctx, large)
-		m.tell(ctx, "migrate_disk", small, large)
-		m.detach(ctx, small)
-		Expect(m.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
-		Expect(m.tell(ctx, "list_disk")).To(MatchJSON(`["` + large + `"]`))
-		d.must(ctx, "delete_disk", small)
+		vm.attach(ctx, large)
+		vm.callAgent(ctx, "migrate_disk", small, large)
+		vm.detach(ctx, small)
+		Expect(vm.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
+		Expect(vm.callAgent(ctx, "list_disk")).To(MatchJSON(`["` + large + `"]`))
+		d.mustCall(ctx, "delete_disk", small)
 
 		By("another VM")
-		m.detach(ctx, large)
-		d.must(ctx, "delete_vm", m.cid)
-		other := d.instance(ctx, large)
+		vm.detach(ctx, large)
+		d.mustCall(ctx, "delete_vm", vm.cid)
+		other := d.createInstance(ctx, large)
 		other.attach(ctx, large)
 		Expect(other.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
 	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
 
 	It("lets operators in by ssh, who become root, until the director takes their account away", func(ctx context.Context) {
-		d := newDirected(ctx, stemcell)
-		m := d.instance(ctx)
+		d := newDirectorEnv(ctx, stemcell)
+		vm := d.createInstance(ctx)
 		public, private := sshKey()
 		var login struct {
 			Status  string `json:"status"`
 			HostKey string `json:"host_public_key"`
 		}
 		Eventually(func() error { // the machine makes its keys while the agent boots
-			value, err := m.agent.Call(ctx, "ssh", "setup", map[string]any{"user": "bosh_operator", "public_key": public})
+			value, err := vm.agent.Call(ctx, "ssh", "setup", map[string]any{"user": "bosh_operator", "public_key": public})
 			if err != nil {
-				_, _ = m.agent.Call(ctx, "ssh", "cleanup", map[string]any{"user_regex": "^bosh_operator"})
+				_, _ = vm.agent.Call(ctx, "ssh", "cleanup", map[string]any{"user_regex": "^bosh_operator"})
 				return err
 			}
 			return json.Unmarshal(value, &login)
@@ -137,27 +137,27 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		folder := GinkgoT().TempDir()
 		key, known := filepath.Join(folder, "key"), filepath.Join(folder, "known")
 		Expect(os.WriteFile(key, []byte(private), 0o600)).To(Succeed())
-		Expect(os.WriteFile(known, []byte(m.address+" "+login.HostKey), 0o600)).To(Succeed())
+		Expect(os.WriteFile(known, []byte(vm.address+" "+login.HostKey), 0o600)).To(Succeed())
 		ssh := func() (string, error) {
 			out, err := exec.CommandContext(ctx, "ssh", "-i", key, "-o", "UserKnownHostsFile="+known,
 				"-o", "HostKeyAlgorithms=rsa-sha2-512", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "LogLevel=ERROR",
-				"bosh_operator@"+m.address, "sudo", "id", "-un").CombinedOutput()
+				"bosh_operator@"+vm.address, "sudo", "id", "-un").CombinedOutput()
 			return strings.TrimSpace(string(out)), err
 		}
 		Eventually(ssh).WithContext(ctx).Should(HaveSuffix("root"))
-		m.tell(ctx, "ssh", "cleanup", map[string]any{"user_regex": "^bosh_operator"})
+		vm.callAgent(ctx, "ssh", "cleanup", map[string]any{"user_regex": "^bosh_operator"})
 		_, err := ssh()
 		Expect(err).To(HaveOccurred())
 	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
 
 	It("finds its way back to the bus after a reboot, and starts its jobs by itself", func(ctx context.Context) {
-		d := newDirected(ctx, stemcell)
-		m := d.instance(ctx)
-		m.update(ctx, d.greeterSpec("1", d.compile(ctx, m), m.address))
-		d.must(ctx, "reboot_vm", m.cid)
-		m.awaitAgent(ctx)
-		m.reachesState(ctx, "running")
-		log := m.greeterLog(ctx)
+		d := newDirectorEnv(ctx, stemcell)
+		vm := d.createInstance(ctx)
+		vm.update(ctx, d.greeterSpec("1", d.compileGreeting(ctx, vm), vm.address))
+		d.mustCall(ctx, "reboot_vm", vm.cid)
+		vm.waitForAgent(ctx)
+		vm.waitForJobState(ctx, "running")
+		log := vm.greeterLog(ctx)
 		Expect(log[len(log)-1]).To(Equal("start 1"))
 	}, Label("extended"), NodeTimeout(longTest))
 },
@@ -173,21 +173,21 @@ func sshKey() (public, private string) {
 	GinkgoHelper()
 	key, secret, err := ed25519.GenerateKey(rand.Reader)
 	Expect(err).NotTo(HaveOccurred())
-	text := func(parts ...[]byte) (all []byte) {
+	encodeStrings := func(parts ...[]byte) (all []byte) {
 		for _, part := range parts {
 			all = append(binary.BigEndian.AppendUint32(all, uint32(len(part))), part...)
 		}
 		return all
 	}
-	blob := text([]byte("ssh-ed25519"), key)
+	blob := encodeStrings([]byte("ssh-ed25519"), key)
 	// https://github.com/openssh/openssh-portable/blob/master/PROTOCOL.key: no cipher, one key, and between
 	// two equal numbers and the padding the private part.
-	inner := append([]byte{0, 0, 0, 1, 0, 0, 0, 1}, text([]byte("ssh-ed25519"), key, secret, nil)...)
+	inner := append([]byte{0, 0, 0, 1, 0, 0, 0, 1}, encodeStrings([]byte("ssh-ed25519"), key, secret, nil)...)
 	for i := byte(1); len(inner)%8 != 0; i++ {
 		inner = append(inner, i)
 	}
-	whole := append([]byte("openssh-key-v1\x00"), text([]byte("none"), []byte("none"), nil)...)
-	whole = append(append(whole, 0, 0, 0, 1), text(blob, inner)...)
+	privateKey := append([]byte("openssh-key-v1\x00"), encodeStrings([]byte("none"), []byte("none"), nil)...)
+	privateKey = append(append(privateKey, 0, 0, 0, 1), encodeStrings(blob, inner)...)
 	return fmt.Sprintf("ssh-ed25519 %s test", base64.StdEncoding.EncodeToString(blob)),
-		string(pem.EncodeToMemory(&pem.Block{Type: "OPENSSH PRIVATE KEY", Bytes: whole}))
+		string(pem.EncodeToMemory(&pem.Block{Type: "OPENSSH PRIVATE KEY", Bytes: privateKey}))
 }

@@ -23,20 +23,20 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// directed is a world whose machines are on a director's message bus and have a director's blobstore.
-type directed struct {
-	*world
+// directorEnv is a world whose machines are on a director's message bus and have a director's blobstore.
+type directorEnv struct {
+	*testEnv
 	bus      *director.Bus
 	blobs    *director.Blobstore
 	stemcell string
 }
 
-// newDirected starts the bus and the blobstore on the node's own address, which its Pods reach. The
+// newDirectorEnv starts the bus and the blobstore on the node's own address, which its Pods reach. The
 // machines are made of the stemcell whose tarball this variable of the environment names.
-func newDirected(ctx context.Context, stemcell string) *directed {
+func newDirectorEnv(ctx context.Context, stemcell string) *directorEnv {
 	GinkgoHelper()
-	d := &directed{world: newWorld(ctx), stemcell: os.Getenv(stemcell)}
-	d.bringNetworkClasses(ctx)
+	d := &directorEnv{testEnv: newTestEnv(ctx), stemcell: os.Getenv(stemcell)}
+	d.ensureNetClsHierarchy(ctx)
 	authority, err := director.NewAuthority()
 	Expect(err).NotTo(HaveOccurred())
 	address := d.embedded.Nodes[0].Address
@@ -46,16 +46,16 @@ func newDirected(ctx context.Context, stemcell string) *directed {
 	d.blobs, err = director.StartBlobstore(authority, address, GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(d.blobs.Close)
-	plain := d.Director
-	DeferCleanup(func() { d.Director = plain }) // what is left is removed when this one's configuration is gone
-	d.Director = d.directorWith(d.kubeconfig, map[string]any{"agent": map[string]any{"mbus": d.bus.URL, "blobstore": d.blobs.Options}})
+	original := d.Director
+	DeferCleanup(func() { d.Director = original }) // what is left is removed when this one's configuration is gone
+	d.Director = d.newDirector(d.kubeconfig, map[string]any{"agent": map[string]any{"mbus": d.bus.URL, "blobstore": d.blobs.Options}})
 	return d
 }
 
-// bringNetworkClasses gives the node the hierarchy net_cls when it has cgroup v1 without it. Hosts with
+// ensureNetClsHierarchy gives the node the hierarchy net_cls when it has cgroup v1 without it. Hosts with
 // systemd and cgroup v1 have it, and agents need it on a bus; see docs/development/test-stemcell.md. Its
 // folder's name is what it is called in containers.
-func (d *directed) bringNetworkClasses(ctx context.Context) {
+func (d *directorEnv) ensureNetClsHierarchy(ctx context.Context) {
 	GinkgoHelper()
 	node := d.embedded.Nodes[0]
 	_, err := node.Exec(ctx, "bash", "-ec", `
@@ -80,15 +80,15 @@ var _ = SynchronizedAfterSuite(func() {}, func(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 })
 
-// instance makes a VM of the director's.
-func (d *directed) instance(ctx context.Context, disks ...string) *machine {
+// createInstance makes a VM of the director's.
+func (d *directorEnv) createInstance(ctx context.Context, disks ...string) *testVM {
 	GinkgoHelper()
-	return d.bringMachine(ctx, wanted{stemcell: d.stemcell, bus: d.bus, disks: disks})
+	return d.createVMFromSpec(ctx, vmSpec{stemcell: d.stemcell, bus: d.bus, disks: disks})
 }
 
-// archive is a gzipped archive of files; the names of programs begin with "bin/" or have it within, or are
+// gzipTar is a gzipped archive of files; the names of programs begin with "bin/" or have it within, or are
 // "packaging".
-func archive(files map[string]string) []byte {
+func gzipTar(files map[string]string) []byte {
 	GinkgoHelper()
 	var content bytes.Buffer
 	zipped := gzip.NewWriter(&content)
@@ -107,8 +107,8 @@ func archive(files map[string]string) []byte {
 	return content.Bytes()
 }
 
-// unpacked are the files of a gzipped archive.
-func unpacked(content []byte) map[string]string {
+// extractGzipTar are the files of a gzipped archive.
+func extractGzipTar(content []byte) map[string]string {
 	GinkgoHelper()
 	zipped, err := gzip.NewReader(bytes.NewReader(content))
 	Expect(err).NotTo(HaveOccurred())
@@ -125,24 +125,24 @@ func unpacked(content []byte) map[string]string {
 	}
 }
 
-// blob stores content, and returns how messages name it.
-func (d *directed) blob(content []byte) (id, digest string) {
+// storeBlob stores content, and returns how messages name it.
+func (d *directorEnv) storeBlob(content []byte) (id, digest string) {
 	GinkgoHelper()
 	id, digest, err := d.blobs.Put(content)
 	Expect(err).NotTo(HaveOccurred())
 	return id, digest
 }
 
-// compiled is a compiled package as specs of instances have it.
-type compiled struct {
+// compiledPackage is a compiled package as specs of instances have it.
+type compiledPackage struct {
 	Blob   string `json:"blobstore_id"`
 	Digest string `json:"sha1"`
 }
 
-// compile lets a machine compile the package "greeting", as the director does with compilation VMs.
-func (d *directed) compile(ctx context.Context, m *machine) compiled {
+// compileGreeting lets a machine compile the package "greeting", as the director does with compilation VMs.
+func (d *directorEnv) compileGreeting(ctx context.Context, vm *testVM) compiledPackage {
 	GinkgoHelper()
-	return d.compilePackage(ctx, m, "greeting", map[string]string{
+	return d.compilePackage(ctx, vm, "greeting", map[string]string{
 		"packaging":         "set -e\ninstall -D -m 0755 greeting/greet ${BOSH_INSTALL_TARGET}/bin/greet\n",
 		"greeting/greet":    "#!/bin/bash\necho hello from $BASH_SOURCE\n",
 		"greeting/somebody": "else",
@@ -150,13 +150,13 @@ func (d *directed) compile(ctx context.Context, m *machine) compiled {
 }
 
 // compilePackage lets a machine compile a package of these files.
-func (d *directed) compilePackage(ctx context.Context, m *machine, name string, files map[string]string) compiled {
+func (d *directorEnv) compilePackage(ctx context.Context, vm *testVM, name string, files map[string]string) compiledPackage {
 	GinkgoHelper()
-	id, digest := d.blob(archive(files))
+	id, digest := d.storeBlob(gzipTar(files))
 	var result struct {
-		Result compiled `json:"result"`
+		Result compiledPackage `json:"result"`
 	}
-	Expect(json.Unmarshal([]byte(m.tell(ctx, "compile_package", id, digest, name, "1", map[string]any{})), &result)).To(Succeed())
+	Expect(json.Unmarshal([]byte(vm.callAgent(ctx, "compile_package", id, digest, name, "1", map[string]any{})), &result)).To(Succeed())
 	return result.Result
 }
 
@@ -177,67 +177,67 @@ esac
 `
 
 // greeterSpec is that of an instance with the job "greeter" in this version and the compiled package.
-func (d *directed) greeterSpec(version string, greeting compiled, address string) map[string]any {
+func (d *directorEnv) greeterSpec(version string, greeting compiledPackage, address string) map[string]any {
 	GinkgoHelper()
-	note := func(what string) string {
+	logScript := func(what string) string {
 		return "#!/bin/bash\necho " + what + " " + version + " >>/var/vcap/sys/log/greeter/greeter.log\n"
 	}
-	return d.spec(instance{deployment: "directed", group: "greeters", id: "greeter-0", job: "greeter", address: address,
-		packages: map[string]compiled{"greeting": greeting},
+	return d.applySpec(instanceSpec{deployment: "directed", group: "greeters", id: "greeter-0", job: "greeter", address: address,
+		packages: map[string]compiledPackage{"greeting": greeting},
 		files: map[string]string{
 			"greeter/monit": "check process greeter\n  with pidfile /var/vcap/sys/run/greeter/greeter.pid\n" +
 				"  start program \"/var/vcap/jobs/greeter/bin/ctl start\"\n  stop program \"/var/vcap/jobs/greeter/bin/ctl stop\"\n  group vcap\n",
 			"greeter/bin/ctl":        strings.ReplaceAll(greeterCtl, "VERSION", version),
-			"greeter/bin/pre-start":  note("pre-start"),
-			"greeter/bin/post-start": note("post-start"),
-			"greeter/bin/drain":      note("drain") + "echo 0\n",
+			"greeter/bin/pre-start":  logScript("pre-start"),
+			"greeter/bin/post-start": logScript("post-start"),
+			"greeter/bin/drain":      logScript("drain") + "echo 0\n",
 			"greeter/bin/run":        "#!/bin/bash\necho an errand\necho of trouble >&2\nexit 3\n",
 		}})
 }
 
-// instance is one of a deployment, with one job.
-type instance struct {
+// instanceSpec is one of a deployment, with one job.
+type instanceSpec struct {
 	deployment, group, id, job, address string
-	packages                            map[string]compiled // that the job needs, by their names
-	files                               map[string]string   // of the job, as it is rendered
+	packages                            map[string]compiledPackage // that the job needs, by their names
+	files                               map[string]string          // of the job, as it is rendered
 }
 
-// spec is what the director tells the instance's agent.
-func (d *directed) spec(i instance) map[string]any {
+// applySpec is what the director tells the instance's agent.
+func (d *directorEnv) applySpec(i instanceSpec) map[string]any {
 	GinkgoHelper()
-	blob, digest := d.blob(archive(i.files))
+	blob, digest := d.storeBlob(gzipTar(i.files))
 	packages := map[string]any{}
-	for name, of := range i.packages {
-		packages[name] = map[string]any{"name": name, "version": "1.1", "blobstore_id": of.Blob, "sha1": of.Digest}
+	for name, pkg := range i.packages {
+		packages[name] = map[string]any{"name": name, "version": "1.1", "blobstore_id": pkg.Blob, "sha1": pkg.Digest}
 	}
 	return map[string]any{
 		"deployment": i.deployment, "name": i.group, "id": i.id, "index": 0, "az": "z1", "configuration_hash": digest,
 		"job":                        map[string]any{"name": i.group, "template": i.job, "version": "1", "templates": []map[string]any{{"name": i.job, "version": "1"}}},
 		"packages":                   packages,
 		"rendered_templates_archive": map[string]any{"blobstore_id": blob, "sha1": digest},
-		"networks":                   manual(i.address),
+		"networks":                   manualNetwork(i.address),
 		"properties":                 map[string]any{"logging": map[string]any{"max_log_file_size": "1M"}},
 	}
 }
 
 // update gives the instance a spec, as the director does: it prepares, drains and stops, applies, and starts.
-func (m *machine) update(ctx context.Context, spec map[string]any) {
+func (vm *testVM) update(ctx context.Context, spec map[string]any) {
 	GinkgoHelper()
-	m.tell(ctx, "prepare", spec)
-	m.stop(ctx, spec)
-	m.tell(ctx, "update_settings", map[string]any{"disk_associations": []any{}, "trusted_certs": ""})
-	m.tell(ctx, "apply", spec)
-	m.tell(ctx, "run_script", "pre-start", map[string]any{})
-	m.tell(ctx, "start")
-	m.reachesState(ctx, "running")
-	m.tell(ctx, "run_script", "post-start", map[string]any{})
+	vm.callAgent(ctx, "prepare", spec)
+	vm.stop(ctx, spec)
+	vm.callAgent(ctx, "update_settings", map[string]any{"disk_associations": []any{}, "trusted_certs": ""})
+	vm.callAgent(ctx, "apply", spec)
+	vm.callAgent(ctx, "run_script", "pre-start", map[string]any{})
+	vm.callAgent(ctx, "start")
+	vm.waitForJobState(ctx, "running")
+	vm.callAgent(ctx, "run_script", "post-start", map[string]any{})
 }
 
 // stop ends the instance's jobs before it gets this spec.
-func (m *machine) stop(ctx context.Context, spec map[string]any) {
+func (vm *testVM) stop(ctx context.Context, spec map[string]any) {
 	GinkgoHelper()
-	Expect(m.tell(ctx, "drain", "update", spec)).To(Equal("0"))
-	m.tell(ctx, "stop")
+	Expect(vm.callAgent(ctx, "drain", "update", spec)).To(Equal("0"))
+	vm.callAgent(ctx, "stop")
 }
 
 // state is what the director is told of an instance.
@@ -250,26 +250,26 @@ type instanceState struct {
 	Vitals map[string]any `json:"vitals"`
 }
 
-func (m *machine) instanceState(ctx context.Context) (instanceState, error) {
+func (vm *testVM) getState(ctx context.Context) (instanceState, error) {
 	var state instanceState
-	value, err := m.agent.Call(ctx, "get_state", "full")
+	value, err := vm.agent.Call(ctx, "get_state", "full")
 	if err == nil {
 		err = json.Unmarshal(value, &state)
 	}
 	return state, err
 }
 
-// reachesState waits until the director would find the instance in this state.
-func (m *machine) reachesState(ctx context.Context, wanted string) {
+// waitForJobState waits until the director would find the instance in this state.
+func (vm *testVM) waitForJobState(ctx context.Context, expected string) {
 	GinkgoHelper()
 	Eventually(func() (string, error) {
-		state, err := m.instanceState(ctx)
+		state, err := vm.getState(ctx)
 		return state.State, err
-	}).WithContext(ctx).Should(Equal(wanted), func() string { return m.run(ctx, "cat /var/vcap/monit/monit.log") })
+	}).WithContext(ctx).Should(Equal(expected), func() string { return vm.run(ctx, "cat /var/vcap/monit/monit.log") })
 }
 
 // greeterLog is what happened to the job.
-func (m *machine) greeterLog(ctx context.Context) []string {
+func (vm *testVM) greeterLog(ctx context.Context) []string {
 	GinkgoHelper()
-	return strings.Split(m.run(ctx, "cat /var/vcap/sys/log/greeter/greeter.log"), "\n")
+	return strings.Split(vm.run(ctx, "cat /var/vcap/sys/log/greeter/greeter.log"), "\n")
 }

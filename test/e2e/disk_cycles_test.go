@@ -11,46 +11,46 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// cycles of attaching and detaching, for each kind of claim.
-const cycles = 100
+// attachCycles of attaching and detaching, for each kind of claim.
+const attachCycles = 100
 
 var _ = Describe("Persistent disks on both kinds of claims", Label("disks", "extended"), Serial, func() {
 	// Both at once: what takes the time is the kubelet's rounds, and neither may disturb the other.
-	It(fmt.Sprintf("are the same after %d attachments of each, which leave nothing behind", cycles), func(ctx context.Context) {
-		w := newWorld(ctx)
-		m := w.createMachine(ctx)
+	It(fmt.Sprintf("are the same after %d attachments of each, which leave nothing behind", attachCycles), func(ctx context.Context) {
+		env := newTestEnv(ctx)
+		vm := env.createVM(ctx)
 		checksums := map[string]string{}
-		for _, properties := range []map[string]any{onFilesystem, onBlock} {
-			disk := w.createDisk(ctx, largeDisk, properties)
-			m.attach(ctx, disk)
-			checksums[disk] = m.run(ctx, fillLarge)
-			m.run(ctx, "echo "+disk+" >/var/vcap/store/mark")
-			m.detach(ctx, disk)
+		for _, properties := range []map[string]any{filesystemDisk, blockDisk} {
+			disk := env.createDisk(ctx, largeDisk, properties)
+			vm.attach(ctx, disk)
+			checksums[disk] = vm.run(ctx, fillLarge)
+			vm.run(ctx, "echo "+disk+" >/var/vcap/store/mark")
+			vm.detach(ctx, disk)
 		}
-		before, loops, mounts := m.identity(ctx), w.devices(ctx), w.mounts(ctx)
+		previous, loops, mounts := vm.identity(ctx), env.volumeLoopDevices(ctx), env.kubeletMounts(ctx)
 
 		var both []func()
 		for disk := range checksums {
 			both = append(both, func() {
-				look := strings.ReplaceAll("mkdir -p /mnt/DISK && mount /dev/bosh/DISK /mnt/DISK && cat /mnt/DISK/mark && umount /mnt/DISK", "DISK", disk)
-				for range cycles {
-					w.must(ctx, "attach_disk", m.cid, disk)
-					Expect(m.run(ctx, look)).To(Equal(disk))
-					w.must(ctx, "detach_disk", m.cid, disk)
+				readMark := strings.ReplaceAll("mkdir -p /mnt/DISK && mount /dev/bosh/DISK /mnt/DISK && cat /mnt/DISK/mark && umount /mnt/DISK", "DISK", disk)
+				for range attachCycles {
+					env.mustCall(ctx, "attach_disk", vm.cid, disk)
+					Expect(vm.run(ctx, readMark)).To(Equal(disk))
+					env.mustCall(ctx, "detach_disk", vm.cid, disk)
 				}
 			})
 		}
-		atOnce(both...)
+		runConcurrently(both...)
 
-		Expect(m.identity(ctx)).To(Equal(before))
+		Expect(vm.identity(ctx)).To(Equal(previous))
 		// The kubelet unmounts a volume a moment after its Pod is gone.
-		Eventually(w.devices).WithContext(ctx).Should(ConsistOf(loops))
-		Eventually(w.mounts).WithContext(ctx).Should(Equal(mounts))
-		Expect(m.run(ctx, "ls -A /dev/bosh")).To(BeEmpty())
+		Eventually(env.volumeLoopDevices).WithContext(ctx).Should(ConsistOf(loops))
+		Eventually(env.kubeletMounts).WithContext(ctx).Should(Equal(mounts))
+		Expect(vm.run(ctx, "ls -A /dev/bosh")).To(BeEmpty())
 		for disk, checksum := range checksums {
-			m.attach(ctx, disk)
-			Expect(m.run(ctx, checkLarge)).To(Equal(checksum))
-			m.detach(ctx, disk)
+			vm.attach(ctx, disk)
+			Expect(vm.run(ctx, checkLarge)).To(Equal(checksum))
+			vm.detach(ctx, disk)
 		}
 	}, NodeTimeout(2*longTest))
 })

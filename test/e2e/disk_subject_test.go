@@ -9,11 +9,11 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// subject is a disk with a large file, attached to a machine: one for many scenarios, each of which has
+// diskFixture is a disk with a large file, attached to a machine: one for many scenarios, each of which has
 // to leave it so.
-type subject struct {
-	*world
-	m        *machine
+type diskFixture struct {
+	*testEnv
+	vm       *testVM
 	disk     string
 	checksum string // of the large file
 }
@@ -26,21 +26,21 @@ const (
 	checkLarge = `mountpoint -q /var/vcap/store && dd if=/var/vcap/store/data bs=4M iflag=direct status=none | b2sum`
 )
 
-func (s *subject) prepare(ctx context.Context, properties map[string]any) {
+func (s *diskFixture) setUp(ctx context.Context, properties map[string]any) {
 	GinkgoHelper()
-	s.world = newWorld(ctx)
-	s.m = s.createMachine(ctx)
+	s.testEnv = newTestEnv(ctx)
+	s.vm = s.createVM(ctx)
 	s.disk = s.createDisk(ctx, largeDisk, properties)
-	s.m.attach(ctx, s.disk)
-	s.checksum = s.m.run(ctx, fillLarge)
-	s.m.run(ctx, "echo "+s.disk+" >/var/vcap/store/mark")
+	s.vm.attach(ctx, s.disk)
+	s.checksum = s.vm.run(ctx, fillLarge)
+	s.vm.run(ctx, "echo "+s.disk+" >/var/vcap/store/mark")
 }
 
-// intact checks the data, and that the disk can be taken away and given back.
-func (s *subject) intact(ctx context.Context) {
+// expectIntact checks the data, and that the disk can be taken away and given back.
+func (s *diskFixture) expectIntact(ctx context.Context) {
 	GinkgoHelper()
-	Expect(s.m.run(ctx, checkLarge)).To(Equal(s.checksum))
-	s.m.detach(ctx, s.disk)
-	s.m.attach(ctx, s.disk)
-	Expect(s.m.run(ctx, "cat /var/vcap/store/mark")).To(Equal(s.disk))
+	Expect(s.vm.run(ctx, checkLarge)).To(Equal(s.checksum))
+	s.vm.detach(ctx, s.disk)
+	s.vm.attach(ctx, s.disk)
+	Expect(s.vm.run(ctx, "cat /var/vcap/store/mark")).To(Equal(s.disk))
 }

@@ -17,21 +17,21 @@ import (
 
 // webExample is the deployment manifests/examples/routers.yml.
 type webExample struct {
-	*example
-	apps, routers []*machine
+	*exampleDeployment
+	apps, routers []*testVM
 }
 
-func newWeb(ctx context.Context) *webExample {
+func newWebExample(ctx context.Context) *webExample {
 	GinkgoHelper()
-	w := &webExample{example: newExample(ctx, "web", "web")}
+	w := &webExample{exampleDeployment: newExampleDeployment(ctx, "web", "web")}
 	program := filepath.Join(GinkgoT().TempDir(), "web")
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, "bosh-kubernetes-cpi/manifests/examples/release/cmd/web")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(out))
-	instances := exampleInstances("routers")
+	instances := exampleInstanceCounts("routers")
 	for range instances["app"] {
-		w.apps = append(w.apps, w.instance(ctx))
+		w.apps = append(w.apps, w.createInstance(ctx))
 	}
 	w.compileProgram(ctx, w.apps[0], program)
 	for range instances["router"] {
@@ -41,39 +41,39 @@ func newWeb(ctx context.Context) *webExample {
 }
 
 // newRouter makes a VM with the example's vm_extension.
-func (w *webExample) newRouter(ctx context.Context, address string) *machine {
+func (env *webExample) newRouter(ctx context.Context, address string) *testVM {
 	GinkgoHelper()
-	return w.bringMachine(ctx, wanted{stemcell: w.stemcell, bus: w.bus, group: "router", networks: manual(address), properties: exampleExtension("routers")})
+	return env.createVMFromSpec(ctx, vmSpec{stemcell: env.stemcell, bus: env.bus, group: "router", networks: manualNetwork(address), properties: exampleVMExtension("routers")})
 }
 
-// specOfApp and specOfRouter are the specs of the instances of these numbers.
-func (w *webExample) specOfApp(ctx context.Context, n int) map[string]any {
+// webAppSpec and specOfRouter are the specs of the instances of these numbers.
+func (env *webExample) webAppSpec(ctx context.Context, n int) map[string]any {
 	GinkgoHelper()
-	return w.exampleSpec(ctx, exampleInstance{job: "app", group: "app", id: fmt.Sprint(n), address: w.apps[n].address})
+	return env.exampleSpec(ctx, exampleInstance{job: "app", group: "app", id: fmt.Sprint(n), address: env.apps[n].address})
 }
 
-func (w *webExample) specOfRouter(ctx context.Context, n int) map[string]any {
+func (env *webExample) webRouterSpec(ctx context.Context, n int) map[string]any {
 	GinkgoHelper()
 	var instances []any
-	for i, m := range w.apps {
-		instances = append(instances, map[string]any{"id": fmt.Sprint(i), "address": m.address})
+	for i, vm := range env.apps {
+		instances = append(instances, map[string]any{"id": fmt.Sprint(i), "address": vm.address})
 	}
-	return w.exampleSpec(ctx, exampleInstance{job: "router", group: "router", id: fmt.Sprint(n), address: w.routers[n].address,
+	return env.exampleSpec(ctx, exampleInstance{job: "router", group: "router", id: fmt.Sprint(n), address: env.routers[n].address,
 		links: map[string]any{"app": map[string]any{"instances": instances, "properties": map[string]any{"port": 8080}}}})
 }
 
-// behind are the addresses to which the example's Service sends requests.
-func (w *webExample) behind(ctx context.Context) ([]string, error) {
-	t := traffic{w: w.world, service: "example-web"}
-	err := t.look(ctx)
+// serviceEndpoints are the addresses to which the example's Service sends requests.
+func (env *webExample) serviceEndpoints(ctx context.Context) ([]string, error) {
+	t := trafficGenerator{env: env.testEnv, service: "example-web"}
+	err := t.refreshEndpoints(ctx)
 	return t.endpoints, err
 }
 
-// addressesOf are those of machines, in order.
-func addressesOf(machines ...*machine) []string {
+// sortedAddresses are those of machines, in order.
+func sortedAddresses(machines ...*testVM) []string {
 	var all []string
-	for _, m := range machines {
-		all = append(all, m.address)
+	for _, vm := range machines {
+		all = append(all, vm.address)
 	}
 	slices.Sort(all)
 	return all
@@ -81,50 +81,50 @@ func addressesOf(machines ...*machine) []string {
 
 var _ = Describe("The example with two routers in front of an app", Label("director", "examples", "extended"), Ordered, func() {
 	var (
-		w       *webExample
+		env     *webExample
 		address string // of the Service
 	)
 	clusterIP := func(ctx context.Context) string {
 		GinkgoHelper()
-		service, err := w.cluster.CoreV1().Services(w.namespace).Get(ctx, "example-web", metav1.GetOptions{})
+		service, err := env.cluster.CoreV1().Services(env.namespace).Get(ctx, "example-web", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		return service.Spec.ClusterIP
 	}
-	BeforeAll(func(ctx context.Context) { w = newWeb(ctx) }, NodeTimeout(2*longTest))
+	BeforeAll(func(ctx context.Context) { env = newWebExample(ctx) }, NodeTimeout(2*longTest))
 
 	It("has one Service, which sends requests to both routers once they serve", func(ctx context.Context) {
-		Expect(w.behind(ctx)).To(BeEmpty(), "no job runs yet")
+		Expect(env.serviceEndpoints(ctx)).To(BeEmpty(), "no job runs yet")
 		address = clusterIP(ctx)
-		for n, m := range w.apps {
-			m.update(ctx, w.specOfApp(ctx, n))
+		for n, vm := range env.apps {
+			vm.update(ctx, env.webAppSpec(ctx, n))
 		}
-		for n, m := range w.routers {
-			m.update(ctx, w.specOfRouter(ctx, n))
+		for n, vm := range env.routers {
+			vm.update(ctx, env.webRouterSpec(ctx, n))
 		}
-		Eventually(w.behind).WithContext(ctx).Should(Equal(addressesOf(w.routers...)))
+		Eventually(env.serviceEndpoints).WithContext(ctx).Should(Equal(sortedAddresses(env.routers...)))
 	}, NodeTimeout(longTest))
 
 	It("answers by either router with both instances of the app", func(ctx context.Context) {
-		for _, m := range w.routers {
-			said := strings.Fields(w.apps[0].run(ctx, "for i in {1..6}; do curl --silent --show-error --fail http://"+m.address+":8080/; done"))
-			Expect(said).To(And(ContainElement("app/0"), ContainElement("app/1")))
+		for _, vm := range env.routers {
+			answers := strings.Fields(env.apps[0].run(ctx, "for i in {1..6}; do curl --silent --show-error --fail http://"+vm.address+":8080/; done"))
+			Expect(answers).To(And(ContainElement("app/0"), ContainElement("app/1")))
 		}
 	}, NodeTimeout(longTest))
 
 	It("leaves a router out whose job is stopped", func(ctx context.Context) {
-		w.routers[0].stop(ctx, w.specOfRouter(ctx, 0))
-		Eventually(w.behind).WithContext(ctx).Should(Equal(addressesOf(w.routers[1])))
-		w.routers[0].tell(ctx, "start")
-		Eventually(w.behind).WithContext(ctx).Should(Equal(addressesOf(w.routers...)))
+		env.routers[0].stop(ctx, env.webRouterSpec(ctx, 0))
+		Eventually(env.serviceEndpoints).WithContext(ctx).Should(Equal(sortedAddresses(env.routers[1])))
+		env.routers[0].callAgent(ctx, "start")
+		Eventually(env.serviceEndpoints).WithContext(ctx).Should(Equal(sortedAddresses(env.routers...)))
 	}, NodeTimeout(longTest))
 
 	It("has the Service's address still, and the new router behind it, when a router's VM is made anew", func(ctx context.Context) {
-		m := w.routers[1]
-		m.stop(ctx, w.specOfRouter(ctx, 1))
-		w.must(ctx, "delete_vm", m.cid)
-		w.routers[1] = w.newRouter(ctx, m.address)
-		w.routers[1].update(ctx, w.specOfRouter(ctx, 1))
-		Eventually(w.behind).WithContext(ctx).Should(Equal(addressesOf(w.routers...)))
+		vm := env.routers[1]
+		vm.stop(ctx, env.webRouterSpec(ctx, 1))
+		env.mustCall(ctx, "delete_vm", vm.cid)
+		env.routers[1] = env.newRouter(ctx, vm.address)
+		env.routers[1].update(ctx, env.webRouterSpec(ctx, 1))
+		Eventually(env.serviceEndpoints).WithContext(ctx).Should(Equal(sortedAddresses(env.routers...)))
 		Expect(clusterIP(ctx)).To(Equal(address))
 	}, NodeTimeout(longTest))
 })

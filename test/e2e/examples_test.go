@@ -17,29 +17,29 @@ import (
 
 // member is an instance of the examples' etcd.
 type member struct {
-	*machine
+	*testVM
 	id, disk string
 }
 
 // etcdCluster is the deployment manifests/examples/etcd.yml, as a director would have it.
 type etcdCluster struct {
-	*example
+	*exampleDeployment
 	members []*member
 }
 
-// newEtcd makes machines for three members, each with a disk, and compiles etcd on the first. etcd lays its log out in pieces of 64 MB.
-func newEtcd(ctx context.Context) *etcdCluster {
+// newEtcdCluster makes machines for three members, each with a disk, and compiles etcd on the first. etcd lays its log out in pieces of 64 MB.
+func newEtcdCluster(ctx context.Context) *etcdCluster {
 	GinkgoHelper()
-	c := &etcdCluster{example: newExample(ctx, "etcd", "etcd")}
+	c := &etcdCluster{exampleDeployment: newExampleDeployment(ctx, "etcd", "etcd")}
 	for i := range 3 {
-		m := &member{id: fmt.Sprintf("member-%d", i), disk: c.createDisk(ctx, 512, map[string]any{})}
-		m.machine = c.instance(ctx, m.disk)
-		m.attach(ctx, m.disk)
-		c.members = append(c.members, m)
+		vm := &member{id: fmt.Sprintf("member-%d", i), disk: c.createDisk(ctx, 512, map[string]any{})}
+		vm.testVM = c.createInstance(ctx, vm.disk)
+		vm.attach(ctx, vm.disk)
+		c.members = append(c.members, vm)
 	}
 	program, err := exec.LookPath("etcd")
 	Expect(err).NotTo(HaveOccurred())
-	c.compileProgram(ctx, c.members[0].machine, program)
+	c.compileProgram(ctx, c.members[0].testVM, program)
 	return c
 }
 
@@ -47,8 +47,8 @@ func newEtcd(ctx context.Context) *etcdCluster {
 func (c *etcdCluster) memberSpec(ctx context.Context, job, id, address string) map[string]any {
 	GinkgoHelper()
 	var instances []any
-	for _, m := range c.members {
-		instances = append(instances, map[string]any{"id": m.id, "address": m.address})
+	for _, vm := range c.members {
+		instances = append(instances, map[string]any{"id": vm.id, "address": vm.address})
 	}
 	return c.exampleSpec(ctx, exampleInstance{job: job, group: "etcd", id: id, address: address,
 		links: map[string]any{"etcd": map[string]any{"instances": instances, "properties": map[string]any{"client_port": 2379}}}})
@@ -64,50 +64,50 @@ func (c *etcdCluster) deploy(ctx context.Context, m *member) {
 func (c *etcdCluster) recreate(ctx context.Context, m *member) {
 	GinkgoHelper()
 	m.stop(ctx, c.memberSpec(ctx, "etcd", m.id, m.address))
-	m.reachesState(ctx, "stopped")
+	m.waitForJobState(ctx, "stopped")
 	m.detach(ctx, m.disk)
-	c.must(ctx, "delete_vm", m.cid)
-	was := m.address
-	m.machine = c.bringMachine(ctx, wanted{stemcell: c.stemcell, bus: c.bus, disks: []string{m.disk}, networks: manual(was)})
-	Expect(m.address).To(Equal(was))
+	c.mustCall(ctx, "delete_vm", m.cid)
+	address := m.address
+	m.testVM = c.createVMFromSpec(ctx, vmSpec{stemcell: c.stemcell, bus: c.bus, disks: []string{m.disk}, networks: manualNetwork(address)})
+	Expect(m.address).To(Equal(address))
 	m.attach(ctx, m.disk)
 	c.deploy(ctx, m)
 }
 
-// ask asks the member's own etcd, by JSON.
-func (m *member) ask(ctx context.Context, path string, body map[string]any) (map[string]any, error) {
+// callEtcd asks the member's own etcd, by JSON.
+func (m *member) callEtcd(ctx context.Context, path string, body map[string]any) (map[string]any, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
-	said, err := m.try(ctx, fmt.Sprintf("curl --silent --show-error --fail --max-time 10 --data '%s' http://127.0.0.1:2379/v3/%s", raw, path))
+	output, err := m.tryRun(ctx, fmt.Sprintf("curl --silent --show-error --fail --max-time 10 --data '%s' http://127.0.0.1:2379/v3/%s", raw, path))
 	if err != nil {
 		return nil, err
 	}
 	var answer map[string]any
-	err = json.Unmarshal([]byte(said), &answer)
+	err = json.Unmarshal([]byte(output), &answer)
 	return answer, err
 }
 
-// ids are those that the member knows of members, by their names.
-func (m *member) ids(ctx context.Context) (map[string]any, error) {
-	answer, err := m.ask(ctx, "cluster/member/list", map[string]any{})
+// memberIDs are those that the member knows of members, by their names.
+func (m *member) memberIDs(ctx context.Context) (map[string]any, error) {
+	answer, err := m.callEtcd(ctx, "cluster/member/list", map[string]any{})
 	if err != nil {
 		return nil, err
 	}
 	ids := map[string]any{}
-	for _, each := range answer["members"].([]any) {
-		known := each.(map[string]any)
+	for _, entry := range answer["members"].([]any) {
+		known := entry.(map[string]any)
 		ids[known["name"].(string)] = known["ID"]
 	}
 	return ids, nil
 }
 
-func text64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+func encodeBase64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// value is what the member itself has of the key, also where the others have more.
-func (m *member) value(ctx context.Context, key string) (string, error) {
-	answer, err := m.ask(ctx, "kv/range", map[string]any{"key": text64(key), "serializable": true})
+// localValue is what the member itself has of the key, also where the others have more.
+func (m *member) localValue(ctx context.Context, key string) (string, error) {
+	answer, err := m.callEtcd(ctx, "kv/range", map[string]any{"key": encodeBase64(key), "serializable": true})
 	if err != nil || answer["kvs"] == nil {
 		return "", err
 	}
@@ -120,66 +120,66 @@ var _ = Describe("The example with three members of etcd", Label("director", "ex
 		c   *etcdCluster
 		ids map[string]any
 	)
-	BeforeAll(func(ctx context.Context) { c = newEtcd(ctx) }, NodeTimeout(2*longTest))
+	BeforeAll(func(ctx context.Context) { c = newEtcdCluster(ctx) }, NodeTimeout(2*longTest))
 
 	It("has as many instances as its manifest", func() {
-		Expect(exampleInstances("etcd")).To(HaveKeyWithValue("etcd", len(c.members)))
+		Expect(exampleInstanceCounts("etcd")).To(HaveKeyWithValue("etcd", len(c.members)))
 	})
 
 	It("becomes one cluster", func(ctx context.Context) {
-		for _, m := range c.members {
-			c.deploy(ctx, m)
+		for _, vm := range c.members {
+			c.deploy(ctx, vm)
 		}
-		Eventually(c.members[0].ids).WithContext(ctx).Should(HaveLen(len(c.members)), func() string {
+		Eventually(c.members[0].memberIDs).WithContext(ctx).Should(HaveLen(len(c.members)), func() string {
 			return c.members[0].run(ctx, "tail -n 20 /var/vcap/sys/log/etcd/etcd.log")
 		})
 		var err error
-		ids, err = c.members[0].ids(ctx)
+		ids, err = c.members[0].memberIDs(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		put := map[string]any{"key": text64("kept"), "value": text64("in all of them")}
+		put := map[string]any{"key": encodeBase64("kept"), "value": encodeBase64("in all of them")}
 		Eventually(func() error {
-			_, err := c.members[0].ask(ctx, "kv/put", put)
+			_, err := c.members[0].callEtcd(ctx, "kv/put", put)
 			return err
 		}).WithContext(ctx).Should(Succeed())
-		for _, m := range c.members {
-			Eventually(m.value).WithContext(ctx).WithArguments("kept").Should(Equal("in all of them"))
+		for _, vm := range c.members {
+			Eventually(vm.localValue).WithContext(ctx).WithArguments("kept").Should(Equal("in all of them"))
 		}
 	}, NodeTimeout(longTest))
 
 	It("has its members' data on their disks", func(ctx context.Context) {
-		for _, m := range c.members {
-			Expect(m.run(ctx, "findmnt --noheadings --output SOURCE --target /var/vcap/store/etcd/member")).To(HavePrefix("/dev/bosh/" + m.disk))
+		for _, vm := range c.members {
+			Expect(vm.run(ctx, "findmnt --noheadings --output SOURCE --target /var/vcap/store/etcd/member")).To(HavePrefix("/dev/bosh/" + vm.disk))
 		}
 	})
 
 	It("serves on while a member's VM is made anew, which is the same member with its data", func(ctx context.Context) {
-		m := c.members[1]
-		before := m.pod(ctx).UID
-		c.recreate(ctx, m)
-		Expect(m.pod(ctx).UID).NotTo(Equal(before))
-		Eventually(m.ids).WithContext(ctx).Should(Equal(ids), "it is no new member")
-		Expect(m.value(ctx, "kept")).To(Equal("in all of them"))
-		_, err := c.members[2].ask(ctx, "kv/put", map[string]any{"key": text64("kept"), "value": text64("since then, too")})
+		vm := c.members[1]
+		previousUID := vm.pod(ctx).UID
+		c.recreate(ctx, vm)
+		Expect(vm.pod(ctx).UID).NotTo(Equal(previousUID))
+		Eventually(vm.memberIDs).WithContext(ctx).Should(Equal(ids), "it is no new member")
+		Expect(vm.localValue(ctx, "kept")).To(Equal("in all of them"))
+		_, err := c.members[2].callEtcd(ctx, "kv/put", map[string]any{"key": encodeBase64("kept"), "value": encodeBase64("since then, too")})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(m.value).WithContext(ctx).WithArguments("kept").Should(Equal("since then, too"))
+		Eventually(vm.localValue).WithContext(ctx).WithArguments("kept").Should(Equal("since then, too"))
 	}, NodeTimeout(longTest))
 
 	It("has an errand that finds what it writes on each member", func(ctx context.Context) {
-		errand := c.instance(ctx)
+		errand := c.createInstance(ctx)
 		errand.update(ctx, c.memberSpec(ctx, "etcd-check", "errand", errand.address))
 		var outcome struct {
 			Out    string `json:"stdout"`
 			Err    string `json:"stderr"`
 			Status int    `json:"exit_code"`
 		}
-		Expect(json.Unmarshal([]byte(errand.tell(ctx, "run_errand", "etcd-check")), &outcome)).To(Succeed())
+		Expect(json.Unmarshal([]byte(errand.callAgent(ctx, "run_errand", "etcd-check")), &outcome)).To(Succeed())
 		Expect(outcome.Status).To(BeZero(), outcome.Err)
 		found := strings.Fields(strings.ReplaceAll(outcome.Out, " has it", ""))
 		addresses := []string{}
-		for _, m := range c.members {
-			addresses = append(addresses, m.address+":2379")
+		for _, vm := range c.members {
+			addresses = append(addresses, vm.address+":2379")
 		}
 		Expect(slices.Sorted(slices.Values(found))).To(Equal(slices.Sorted(slices.Values(addresses))))
-		c.must(ctx, "delete_vm", errand.cid)
+		c.mustCall(ctx, "delete_vm", errand.cid)
 	}, NodeTimeout(longTest))
 })

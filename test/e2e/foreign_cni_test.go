@@ -24,49 +24,49 @@ import (
 // is, behind the other one.
 var _ = Describe("A network plugin that ignores annotations", Label("networks"), Ordered, Serial, func() {
 	var (
-		w      *world
+		env    *testEnv
 		subnet = foreignSubnet + ".0/24"
 	)
 	BeforeAll(func(ctx context.Context) {
-		w = newWorld(ctx)
-		w.useForeignCNI(ctx)
+		env = newTestEnv(ctx)
+		env.useForeignCNI(ctx)
 	}, NodeTimeout(longTest))
 
 	It("makes create_vm fail and say what was wanted and what was given, and leaves nothing", func(ctx context.Context) {
-		failed := w.fails(ctx, "create_vm", w.namespace, w.stemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manual(newAddress()), []string{}, map[string]any{})
-		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
-		Expect(failed.Message).To(MatchRegexp(`network default wants the address %s\.\d+\.\d+, but the Pod got %s\.\d+: `,
+		createErr := env.mustFail(ctx, "create_vm", env.namespace, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork(newAddress()), []string{}, map[string]any{})
+		Expect(createErr.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
+		Expect(createErr.Message).To(MatchRegexp(`network default wants the address %s\.\d+\.\d+, but the Pod got %s\.\d+: `,
 			strings.ReplaceAll(embedded.BOSHNetwork, ".", `\.`), strings.ReplaceAll(foreignSubnet, ".", `\.`)))
-		Expect(failed.Message).To(ContainSubstring("the annotations of network.address_annotations"))
-		left, err := w.embedded.ControlPlane.Kubectl(ctx, "get", "-n", w.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")
+		Expect(createErr.Message).To(ContainSubstring("the annotations of network.address_annotations"))
+		remaining, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "-n", env.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(left).To(BeEmpty())
+		Expect(remaining).To(BeEmpty())
 	}, NodeTimeout(longTest))
 
 	It("honors them with the shim of the DaemonSet before it: machines get their addresses and talk", func(ctx context.Context) {
-		shim := w.shimManifests(subnet)
+		shim := env.newShimManifests(subnet)
 		shim.install(ctx)
-		Eventually(w.probe).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".77").WithContext(ctx).Should(Equal(foreignSubnet + ".77"))
-		var machines []*machine
+		Eventually(env.probePodIP).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".77").WithContext(ctx).Should(Equal(foreignSubnet + ".77"))
+		var vms []*testVM
 		for i, address := range []string{foreignSubnet + ".101", foreignSubnet + ".102"} {
-			agent := fmt.Sprintf("%s-shim-%d", w.namespace, i)
-			w.must(ctx, "create_vm", agent, w.stemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manual(address), []string{}, map[string]any{})
-			m := &machine{w: w, cid: "agent-" + agent, address: address}
-			Expect(m.pod(ctx).Status.PodIP).To(Equal(address))
-			machines = append(machines, m)
+			agent := fmt.Sprintf("%s-shim-%d", env.namespace, i)
+			env.mustCall(ctx, "create_vm", agent, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork(address), []string{}, map[string]any{})
+			vm := &testVM{env: env, cid: "agent-" + agent, address: address}
+			Expect(vm.pod(ctx).Status.PodIP).To(Equal(address))
+			vms = append(vms, vm)
 		}
-		Expect(machines[0].seenBy(ctx, machines[1])).To(Equal(machines[0].address))
-		for _, m := range machines { // before the node's own network is back
-			w.must(ctx, "delete_vm", m.cid)
+		Expect(vms[0].sourceAddressAt(ctx, vms[1])).To(Equal(vms[0].address))
+		for _, vm := range vms { // before the node's own network is back
+			env.mustCall(ctx, "delete_vm", vm.cid)
 		}
 
 		By("upgrading it, during which the node always has its network")
 		Expect(shim.upgrade(ctx)).To(BeZero(), "moments without a file")
-		Expect(w.probe(ctx, "bosh.cloudfoundry.org/ip-address", foreignSubnet+".78")).To(Equal(foreignSubnet + ".78"))
+		Expect(env.probePodIP(ctx, "bosh.cloudfoundry.org/ip-address", foreignSubnet+".78")).To(Equal(foreignSubnet + ".78"))
 
 		By("removing it, after which Pods start as before")
 		shim.uninstall(ctx)
-		Eventually(w.probe).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".79").WithContext(ctx).
+		Eventually(env.probePodIP).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".79").WithContext(ctx).
 			Should(SatisfyAll(HavePrefix(foreignSubnet), Not(Equal(foreignSubnet+".79"))))
 	}, NodeTimeout(longTest))
 })
@@ -78,9 +78,9 @@ var (
 )
 
 // useForeignCNI puts bridge and host-local in Calico's place until the tests are over.
-func (w *world) useForeignCNI(ctx context.Context) {
+func (env *testEnv) useForeignCNI(ctx context.Context) {
 	GinkgoHelper()
-	node := w.embedded.Nodes[0]
+	node := env.embedded.Nodes[0]
 	raw, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "foreign", "plugins": []any{map[string]any{
 		"type": "bridge", "bridge": foreignBridge, "isGateway": true,
 		"ipam": map[string]any{"type": "host-local", "dataDir": filepath.Join(node.Dir, "host-local"),
@@ -90,19 +90,19 @@ func (w *world) useForeignCNI(ctx context.Context) {
 	path := filepath.Join(node.Dir, "cni", "05-foreign.conflist")
 	DeferCleanup(func(ctx context.Context) {
 		Expect(os.Remove(path)).To(Succeed())
-		Eventually(w.probe).WithArguments("", "").WithContext(ctx).ShouldNot(HavePrefix(foreignSubnet), "the node's own network is back")
+		Eventually(env.probePodIP).WithArguments("", "").WithContext(ctx).ShouldNot(HavePrefix(foreignSubnet), "the node's own network is back")
 		_, err := embedded.Run(ctx, "ip", "link", "delete", foreignBridge)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(os.RemoveAll(filepath.Join(node.Dir, "host-local"))).To(Succeed())
 	})
 	Expect(os.WriteFile(path+".new", raw, 0o644)).To(Succeed())
 	Expect(os.Rename(path+".new", path)).To(Succeed())
-	Eventually(w.probe).WithArguments("", "").WithContext(ctx).Should(HavePrefix(foreignSubnet), "containerd has seen the other network")
+	Eventually(env.probePodIP).WithArguments("", "").WithContext(ctx).Should(HavePrefix(foreignSubnet), "containerd has seen the other network")
 }
 
-// probe starts a Pod, ends it, and returns the address that it had.
-func (w *world) probe(ctx context.Context, annotation, value string) (string, error) {
-	pods := w.cluster.CoreV1().Pods(w.namespace)
+// probePodIP starts a Pod, ends it, and returns the address that it had.
+func (env *testEnv) probePodIP(ctx context.Context, annotation, value string) (string, error) {
+	pods := env.cluster.CoreV1().Pods(env.namespace)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("probe-%d", time.Now().UnixNano())},
 		Spec: corev1.PodSpec{
@@ -119,21 +119,21 @@ func (w *world) probe(ctx context.Context, annotation, value string) (string, er
 	}
 	var address string
 	err := embedded.Eventually(ctx, 20*time.Second, pod.Name+" to have an address", func(ctx context.Context) (bool, error) {
-		now, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+		current, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
 		if err == nil {
-			address = now.Status.PodIP
+			address = current.Status.PodIP
 		}
 		return address != "", err
 	})
-	if gone := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}); gone != nil {
-		return "", gone
+	if deleteErr := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}); deleteErr != nil {
+		return "", deleteErr
 	}
-	gone := embedded.Eventually(ctx, 30*time.Second, pod.Name+" to end", func(ctx context.Context) (bool, error) {
-		left, err := pods.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod.Name})
-		return err == nil && len(left.Items) == 0, err
+	waitErr := embedded.Eventually(ctx, 30*time.Second, pod.Name+" to end", func(ctx context.Context) (bool, error) {
+		remaining, err := pods.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod.Name})
+		return err == nil && len(remaining.Items) == 0, err
 	})
-	if gone != nil {
-		return "", gone
+	if waitErr != nil {
+		return "", waitErr
 	}
 	return address, err
 }

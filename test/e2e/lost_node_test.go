@@ -16,9 +16,9 @@ import (
 
 const outOfService = "node.kubernetes.io/out-of-service"
 
-// bringSecondNode returns the cluster's second node, which is there for this test only unless it was
+// ensureSecondNode returns the cluster's second node, which is there for this test only unless it was
 // there before.
-func (w *world) bringSecondNode(ctx context.Context) *embedded.Node {
+func (env *testEnv) ensureSecondNode(ctx context.Context) *embedded.Node {
 	GinkgoHelper()
 	pair := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 2)
 	second := pair.Nodes[1]
@@ -30,96 +30,96 @@ func (w *world) bringSecondNode(ctx context.Context) *embedded.Node {
 	return second
 }
 
-func on(node *embedded.Node) map[string]any {
+func nodeSelector(node *embedded.Node) map[string]any {
 	return map[string]any{"node_selector": map[string]any{"kubernetes.io/hostname": node.Name}}
 }
 
 // In a movable class, so that the volumes can be used on another node.
-var movable = map[string]map[string]any{
+var movableDisks = map[string]map[string]any{
 	"Filesystem": {"storage_class": embedded.CSIMovableClass},
 	"Block":      {"storage_class": embedded.CSIMovableClass, "volume_mode": "Block"},
 }
 
-var _ = Describe("A lost node", Label("machines", "extended", thisMachine), Serial, func() {
+var _ = Describe("A lost node", Label("machines", "extended", labelSharedKernel), Serial, func() {
 	It("gives up its machine and disks when the operator has said that it is off, and not before", func(ctx context.Context) {
-		w := newWorld(ctx)
-		first, second := w.embedded.Nodes[0], w.bringSecondNode(ctx)
+		env := newTestEnv(ctx)
+		first, second := env.embedded.Nodes[0], env.ensureSecondNode(ctx)
 		kubectl := func(args ...string) {
 			GinkgoHelper()
-			_, err := w.embedded.ControlPlane.Kubectl(ctx, args...)
+			_, err := env.embedded.ControlPlane.Kubectl(ctx, args...)
 			Expect(err).NotTo(HaveOccurred())
 		}
-		other, lost := w.bringMachine(ctx, wanted{properties: on(first)}), w.bringMachine(ctx, wanted{properties: on(second)})
+		other, lost := env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(first)}), env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(second)})
 		disks, checksums := map[string]string{}, map[string]string{}
-		for mode, properties := range movable {
-			disks[mode] = w.createDisk(ctx, 64, properties)
-			checksums[mode] = lost.fill(ctx, disks[mode])
+		for mode, properties := range movableDisks {
+			disks[mode] = env.createDisk(ctx, 64, properties)
+			checksums[mode] = lost.attachAndFill(ctx, disks[mode])
 		}
 
 		By("a power cut")
 		Expect(second.PowerOff(ctx)).To(Succeed())
-		saysWhatToDo := And(ContainSubstring("node "+second.Name+" has not answered since "), ContainSubstring("kubectl taint nodes "+second.Name+" "+outOfService+"="))
-		Expect(w.fails(ctx, "delete_vm", lost.cid).Message).To(saysWhatToDo)
+		showsRemedy := And(ContainSubstring("node "+second.Name+" has not answered since "), ContainSubstring("kubectl taint nodes "+second.Name+" "+outOfService+"="))
+		Expect(env.mustFail(ctx, "delete_vm", lost.cid).Message).To(showsRemedy)
 		for _, disk := range disks {
-			Expect(w.fails(ctx, "detach_disk", lost.cid, disk).Message).To(saysWhatToDo)
-			Expect(w.fails(ctx, "attach_disk", other.cid, disk).Message).To(ContainSubstring("attached to VM " + lost.cid))
+			Expect(env.mustFail(ctx, "detach_disk", lost.cid, disk).Message).To(showsRemedy)
+			Expect(env.mustFail(ctx, "attach_disk", other.cid, disk).Message).To(ContainSubstring("attached to VM " + lost.cid))
 		}
-		Expect(string(w.must(ctx, "has_vm", lost.cid).Result)).To(Equal("true"))
+		Expect(string(env.mustCall(ctx, "has_vm", lost.cid).Result)).To(Equal("true"))
 
 		By("the operator's word")
 		kubectl("taint", "nodes", second.Name, outOfService+"=nodeshutdown:NoExecute")
-		response, err := w.Call(ctx, "delete_vm", lost.cid)
+		response, err := env.Call(ctx, "delete_vm", lost.cid)
 		Expect(err).NotTo(HaveOccurred())
 		if response.Error != nil {
 			Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMNotFound"), response.Error.Message)
 		}
-		next := w.bringMachine(ctx, wanted{disks: []string{disks["Filesystem"], disks["Block"]}})
+		next := env.createVMFromSpec(ctx, vmSpec{disks: []string{disks["Filesystem"], disks["Block"]}})
 		Expect(next.pod(ctx).Spec.NodeName).To(Equal(first.Name))
 		for mode, disk := range disks {
-			Expect(next.checksum(ctx, disk)).To(Equal(checksums[mode]), mode)
+			Expect(next.attachAndChecksum(ctx, disk)).To(Equal(checksums[mode]), mode)
 		}
 
 		By("the node's return")
 		Expect(second.PowerOn(ctx, false)).To(Succeed())
 		kubectl("taint", "nodes", second.Name, outOfService+"-")
 		Eventually(func(g Gomega) {
-			left, err := second.Ctr(ctx, "containers", "list", "--quiet")
+			remaining, err := second.Ctr(ctx, "containers", "list", "--quiet")
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(left).To(BeEmpty())
-			pods, err := w.cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + second.Name})
+			g.Expect(remaining).To(BeEmpty())
+			pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + second.Name})
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(pods.Items).To(BeEmpty())
 		}).WithContext(ctx).Should(Succeed())
 		for mode, disk := range disks {
 			next.run(ctx, "umount /mnt/"+disk)
-			w.must(ctx, "detach_disk", next.cid, disk)
-			Expect(next.checksum(ctx, disk)).To(Equal(checksums[mode]), mode)
+			env.mustCall(ctx, "detach_disk", next.cid, disk)
+			Expect(next.attachAndChecksum(ctx, disk)).To(Equal(checksums[mode]), mode)
 			next.run(ctx, "umount /mnt/"+disk)
-			w.must(ctx, "detach_disk", next.cid, disk)
+			env.mustCall(ctx, "detach_disk", next.cid, disk)
 		}
-		back := w.bringMachine(ctx, wanted{properties: on(second)})
-		Expect(back.checksum(ctx, disks["Block"])).To(Equal(checksums["Block"]))
-		w.must(ctx, "delete_vm", back.cid)
+		back := env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(second)})
+		Expect(back.attachAndChecksum(ctx, disks["Block"])).To(Equal(checksums["Block"]))
+		env.mustCall(ctx, "delete_vm", back.cid)
 	}, NodeTimeout(longTest))
 })
 
-// fill attaches the disk, without the agent, which takes more than one for a migration; writes to it; and
+// attachAndFill attaches the disk, without the agent, which takes more than one for a migration; writes to it; and
 // returns the checksum.
-func (m *machine) fill(ctx context.Context, disk string) string {
+func (vm *testVM) attachAndFill(ctx context.Context, disk string) string {
 	GinkgoHelper()
-	m.mount(ctx, disk)
-	return m.run(ctx, fmt.Sprintf("head -c 8388608 /dev/urandom >/mnt/%[1]s/data && sync && sha256sum </mnt/%[1]s/data", disk))
+	vm.attachAndMount(ctx, disk)
+	return vm.run(ctx, fmt.Sprintf("head -c 8388608 /dev/urandom >/mnt/%[1]s/data && sync && sha256sum </mnt/%[1]s/data", disk))
 }
 
-// checksum attaches the disk and reads what fill wrote.
-func (m *machine) checksum(ctx context.Context, disk string) string {
+// attachAndChecksum attaches the disk and reads what fill wrote.
+func (vm *testVM) attachAndChecksum(ctx context.Context, disk string) string {
 	GinkgoHelper()
-	m.mount(ctx, disk)
-	return m.run(ctx, fmt.Sprintf("sha256sum </mnt/%s/data", disk))
+	vm.attachAndMount(ctx, disk)
+	return vm.run(ctx, fmt.Sprintf("sha256sum </mnt/%s/data", disk))
 }
 
-func (m *machine) mount(ctx context.Context, disk string) {
+func (vm *testVM) attachAndMount(ctx context.Context, disk string) {
 	GinkgoHelper()
-	m.w.must(ctx, "attach_disk", m.cid, disk)
-	m.run(ctx, fmt.Sprintf("mkdir -p /mnt/%[1]s && mount /dev/bosh/%[1]s /mnt/%[1]s", disk))
+	vm.env.mustCall(ctx, "attach_disk", vm.cid, disk)
+	vm.run(ctx, fmt.Sprintf("mkdir -p /mnt/%[1]s && mount /dev/bosh/%[1]s /mnt/%[1]s", disk))
 }

@@ -14,63 +14,63 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// orderly is a job that needs three seconds to end, and then says on its disk that it did.
+// orderlyJobScript is a job that needs three seconds to end, and then says on its disk that it did.
 //
 //go:embed testdata/orderly
-var orderly string
+var orderlyJobScript string
 
-// endOf returns how the machine's container ended when this was done to the machine.
-func (m *machine) endOf(ctx context.Context, deed func()) *corev1.ContainerStateTerminated {
+// terminationAfter returns how the machine's container ended when this was done to the machine.
+func (vm *testVM) terminationAfter(ctx context.Context, action func()) *corev1.ContainerStateTerminated {
 	GinkgoHelper()
-	changes, err := m.w.cluster.CoreV1().Pods(m.w.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + m.cid})
+	changes, err := vm.env.cluster.CoreV1().Pods(vm.env.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + vm.cid})
 	Expect(err).NotTo(HaveOccurred())
 	defer changes.Stop()
-	deed()
-	var ended *corev1.ContainerStateTerminated
+	action()
+	var last *corev1.ContainerStateTerminated
 	for change := range changes.ResultChan() {
 		pod, ok := change.Object.(*corev1.Pod)
 		Expect(ok).To(BeTrue(), "%v", change.Object)
 		if terminated := pod.Status.ContainerStatuses[0].State.Terminated; terminated != nil {
-			ended = terminated
+			last = terminated
 		}
 		if change.Type == watch.Deleted {
 			break
 		}
 	}
-	Expect(ended).NotTo(BeNil())
-	return ended
+	Expect(last).NotTo(BeNil())
+	return last
 }
 
 var _ = Describe("A machine's end", Label("machines"), func() {
 	DescribeTable("is a shutdown, which gives jobs the time to end",
 		func(ctx context.Context, stemcell string) {
-			w := newWorld(ctx)
-			m := w.createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{})
-			disk := w.createDisk(ctx, 64, map[string]any{})
-			m.attach(ctx, disk)
-			m.run(ctx, orderly)
+			env := newTestEnv(ctx)
+			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{})
+			disk := env.createDisk(ctx, 64, map[string]any{})
+			vm.attach(ctx, disk)
+			vm.run(ctx, orderlyJobScript)
 			awaitJob := func() {
 				GinkgoHelper()
-				Eventually(func() (string, error) { return m.try(ctx, "cat /var/vcap/store/words") }).WithContext(ctx).Should(HaveSuffix("began"))
+				Eventually(func() (string, error) { return vm.tryRun(ctx, "cat /var/vcap/store/words") }).WithContext(ctx).Should(HaveSuffix("began"))
 			}
 			awaitJob()
 
 			By("reboot_vm")
-			w.must(ctx, "reboot_vm", m.cid)
+			env.mustCall(ctx, "reboot_vm", vm.cid)
 			awaitJob()
-			Expect(m.run(ctx, "cat /var/vcap/store/words")).To(Equal("began\nended\nbegan"))
+			Expect(vm.run(ctx, "cat /var/vcap/store/words")).To(Equal("began\nended\nbegan"))
 
 			By("the end of its Pod")
 			const killed = 128 + 9 // as after the 30 s that it has
-			Expect(m.endOf(ctx, func() { w.must(ctx, "delete_vm", m.cid) }).ExitCode).NotTo(BeEquivalentTo(killed))
-			events, err := w.cluster.CoreV1().Events(w.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + m.cid})
+			Expect(vm.terminationAfter(ctx, func() { env.mustCall(ctx, "delete_vm", vm.cid) }).ExitCode).NotTo(BeEquivalentTo(killed))
+			events, err := env.cluster.CoreV1().Events(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + vm.cid})
 			Expect(err).NotTo(HaveOccurred())
 			for _, event := range events.Items {
 				Expect(event.Reason).NotTo(Equal("FailedPreStopHook"), event.Message)
 			}
-			next := w.createMachine(ctx)
+			next := env.createVM(ctx)
 			next.attach(ctx, disk)
 			Expect(next.run(ctx, "cat /var/vcap/store/words")).To(Equal("began\nended\nbegan\nended"))
 		},
-		stemcellKinds("extended"))
+		stemcellEntries("extended"))
 })

@@ -21,30 +21,30 @@ var _ = Describe("A network that BOSH manages", Label("networks"), func() {
 	number := strings.TrimPrefix(embedded.BOSHNetwork, "10.")
 
 	DescribeTable("keeps its range for machines that ask for it", func(ctx context.Context, network, address, block string, properties map[string]any) {
-		w := newWorld(ctx)
+		env := newTestEnv(ctx)
 		var answer []any
-		Expect(json.Unmarshal(w.must(ctx, "create_network", map[string]any{
+		Expect(json.Unmarshal(env.mustCall(ctx, "create_network", map[string]any{
 			"type": "manual", "range": network, "cloud_properties": properties,
 		}).Result, &answer)).To(Succeed())
 		Expect(answer).To(HaveLen(3))
 		cid := answer[0].(string)
 		DeferCleanup(func(ctx context.Context) { // the machines end after this, which Calico allows
-			_, _ = w.Call(ctx, "delete_network", cid)
+			_, _ = env.Call(ctx, "delete_network", cid)
 		})
 
-		w.must(ctx, "create_vm", w.namespace, w.stemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manual(address), []string{}, map[string]any{})
-		m := &machine{w: w, cid: "agent-" + w.namespace, address: address}
-		Expect(m.pod(ctx).Status.PodIP).To(Equal(address))
-		blocks, err := w.embedded.ControlPlane.Kubectl(ctx, "get", "ipamblocks", "-o", "jsonpath={.items[*].spec.cidr}")
+		env.mustCall(ctx, "create_vm", env.namespace, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork(address), []string{}, map[string]any{})
+		vm := &testVM{env: env, cid: "agent-" + env.namespace, address: address}
+		Expect(vm.pod(ctx).Status.PodIP).To(Equal(address))
+		blocks, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "ipamblocks", "-o", "jsonpath={.items[*].spec.cidr}")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(blocks).To(ContainSubstring(block))
-		other, err := w.probe(ctx, "", "")
+		other, err := env.probePodIP(ctx, "", "")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(other).NotTo(HavePrefix(block[:strings.LastIndex(block, ".")]), "a Pod that asks for none")
 
-		w.must(ctx, "delete_vm", m.cid)
-		w.must(ctx, "delete_network", cid)
-		Expect(w.fails(ctx, "delete_network", cid).Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
+		env.mustCall(ctx, "delete_vm", vm.cid)
+		env.mustCall(ctx, "delete_network", cid)
+		Expect(env.mustFail(ctx, "delete_network", cid).Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
 	},
 		Entry("as a pool of its own", NodeTimeout(longTest), fmt.Sprintf("198.19.%s.0/24", number), fmt.Sprintf("198.19.%s.20", number),
 			fmt.Sprintf("198.19.%s.16/28", number), map[string]any{"calico": "ip_pool", "ip_pool": map[string]any{"ipip_mode": "Never", "vxlan_mode": "Never", "block_size": 28}}),
@@ -53,8 +53,8 @@ var _ = Describe("A network that BOSH manages", Label("networks"), func() {
 	)
 
 	It("must not overlap a pool of Calico's", func(ctx context.Context) {
-		w := newWorld(ctx)
-		failed := w.fails(ctx, "create_network", map[string]any{"range": embedded.BOSHNetwork + ".99.0/24", "cloud_properties": map[string]any{"calico": "ip_pool"}})
+		env := newTestEnv(ctx)
+		failed := env.mustFail(ctx, "create_network", map[string]any{"range": embedded.BOSHNetwork + ".99.0/24", "cloud_properties": map[string]any{"calico": "ip_pool"}})
 		Expect(failed.Message).To(ContainSubstring("of Calico's IPPool pods"))
 	})
 })

@@ -15,32 +15,32 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// nested makes containers in a machine.
+// nestedContainersScript makes containers in a machine.
 //
 //go:embed testdata/nested
-var nested string
+var nestedContainersScript string
 
-// give runs a shell command in the machine, with this standard input.
-func (m *machine) give(ctx context.Context, input, command string) string {
+// runWithInput runs a shell command in the machine, with this standard input.
+func (vm *testVM) runWithInput(ctx context.Context, input, command string) string {
 	GinkgoHelper()
-	out, err := embedded.RunInput(ctx, input, "kubectl", "--kubeconfig", m.w.kubeconfig, "exec", "-i", "-n", m.w.namespace, m.cid,
+	out, err := embedded.RunInput(ctx, input, "kubectl", "--kubeconfig", vm.env.kubeconfig, "exec", "-i", "-n", vm.env.namespace, vm.cid,
 		"--", "bash", "-c", command)
 	Expect(err).NotTo(HaveOccurred(), out)
 	return out
 }
 
-// runsContainers fails unless the machine can run containers with limits of their own, within its Pod's. It returns what it
+// expectRunsContainers fails unless the machine can run containers with limits of their own, within its Pod's. It returns what it
 // found, a line for each.
-func (m *machine) runsContainers(ctx context.Context) string {
+func (vm *testVM) expectRunsContainers(ctx context.Context) string {
 	GinkgoHelper()
 	path, err := exec.LookPath("runc")
 	Expect(err).NotTo(HaveOccurred())
 	runc, err := os.ReadFile(path)
 	Expect(err).NotTo(HaveOccurred())
-	m.give(ctx, string(runc), "cat >/usr/local/bin/runc && chmod 0755 /usr/local/bin/runc")
-	said := m.give(ctx, nested, "cat >/var/vcap/data/containers && bash /var/vcap/data/containers")
-	container := strings.TrimPrefix(m.pod(ctx).Status.ContainerStatuses[0].ContainerID, "containerd://")
-	Expect(said).To(And(
+	vm.runWithInput(ctx, string(runc), "cat >/usr/local/bin/runc && chmod 0755 /usr/local/bin/runc")
+	output := vm.runWithInput(ctx, nestedContainersScript, "cat >/var/vcap/data/containers && bash /var/vcap/data/containers")
+	container := strings.TrimPrefix(vm.pod(ctx).Status.ContainerStatuses[0].ContainerID, "containerd://")
+	Expect(output).To(And(
 		ContainSubstring("bpm: 67108864\n"),
 		MatchRegexp(`(?m)(^cgroup: |:)\S*`+container+`\S*/bpm$`),
 		Not(MatchRegexp(`(?m)^(cgroup: )?\d+:(memory|cpu|pids)?:/bpm$`)),
@@ -53,7 +53,7 @@ func (m *machine) runsContainers(ctx context.Context) string {
 		ContainSubstring("store: xfs\n"),
 		Or(ContainSubstring(xfsQuota), ContainSubstring("quota: the kernel has none\n")),
 	))
-	return said
+	return output
 }
 
 // xfsQuota is what a machine finds where the kernel has quotas of XFS.
@@ -62,7 +62,7 @@ const xfsQuota = "quota: 5242880\n"
 var _ = Describe("A machine that runs containers", Label("machines"), func() {
 	DescribeTable("gives them limits of their own within its own, as BPM and Garden ask for",
 		func(ctx context.Context, stemcell string) {
-			newWorld(ctx).createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{"memory": 768}).runsContainers(ctx)
+			newTestEnv(ctx).createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"memory": 768}).expectRunsContainers(ctx)
 		},
-		stemcellKinds())
+		stemcellEntries())
 })

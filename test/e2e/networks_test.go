@@ -22,69 +22,69 @@ import (
 // The promise that BOSH relies on, with real Calico: the address that it chose is the machine's, and
 // stays it.
 var _ = Describe("A machine's address", Label("networks"), func() {
-	var w *world
-	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
+	var env *testEnv
+	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
 	It("is the one of its manual network, by which machines reach each other", func(ctx context.Context) {
-		first, second := w.createMachine(ctx), w.createMachine(ctx)
+		first, second := env.createVM(ctx), env.createVM(ctx)
 		Expect(first.pod(ctx).Status.PodIP).To(Equal(first.address))
-		for _, pair := range [][2]*machine{{first, second}, {second, first}} {
-			Expect(pair[0].seenBy(ctx, pair[1])).To(Equal(pair[0].address))
+		for _, pair := range [][2]*testVM{{first, second}, {second, first}} {
+			Expect(pair[0].sourceAddressAt(ctx, pair[1])).To(Equal(pair[0].address))
 		}
 	}, NodeTimeout(longTest))
 
 	It("of a manual network stays through restarts of its container and of its sandbox", func(ctx context.Context) {
-		m := w.createMachine(ctx)
-		m.keepsAddress(ctx, m.killContainer)
-		m.keepsAddress(ctx, m.killSandbox)
+		vm := env.createVM(ctx)
+		vm.expectKeepsAddress(ctx, vm.killContainer)
+		vm.expectKeepsAddress(ctx, vm.killSandbox)
 	}, NodeTimeout(longTest))
 
 	It("of a dynamic network stays through them, too", func(ctx context.Context) {
-		m := w.createMachineOn(ctx, dynamic())
-		m.keepsAddress(ctx, m.killContainer)
-		m.keepsAddress(ctx, m.killSandbox)
+		vm := env.createVMOnNetworks(ctx, dynamicNetwork())
+		vm.expectKeepsAddress(ctx, vm.killContainer)
+		vm.expectKeepsAddress(ctx, vm.killSandbox)
 	}, NodeTimeout(longTest))
 
 	It("can be another machine's as soon as delete_vm has answered, 20 times in a row", func(ctx context.Context) {
-		stemcell, address := w.stemcell(ctx, os.Getenv("E2E_STEMCELL")), newAddress()
+		stemcell, address := env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), newAddress()
 		for i := range 20 {
-			agent := fmt.Sprintf("%s-again-%d", w.namespace, i)
-			w.must(ctx, "create_vm", agent, stemcell, map[string]any{}, manual(address), []string{}, map[string]any{})
-			Expect((&machine{w: w, cid: "agent-" + agent}).pod(ctx).Status.PodIP).To(Equal(address))
-			w.must(ctx, "delete_vm", "agent-"+agent)
+			agent := fmt.Sprintf("%s-again-%d", env.namespace, i)
+			env.mustCall(ctx, "create_vm", agent, stemcell, map[string]any{}, manualNetwork(address), []string{}, map[string]any{})
+			Expect((&testVM{env: env, cid: "agent-" + agent}).pod(ctx).Status.PodIP).To(Equal(address))
+			env.mustCall(ctx, "delete_vm", "agent-"+agent)
 		}
 	}, Label("extended"), NodeTimeout(longTest))
 
 	It("that no pool holds is an error with what Calico says, after which nothing is left", func(ctx context.Context) {
 		config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
-		Expect(director.WriteConfig(config, w.kubeconfig, w.namespace, map[string]any{"timeouts": map[string]any{"create_vm": "15s"}})).To(Succeed())
-		hasty := &director.Director{CPI: w.CPI, Config: config}
-		response, err := hasty.Call(ctx, "create_vm", w.namespace, w.stemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manual("203.0.113.7"), []string{}, map[string]any{})
+		Expect(director.WriteConfig(config, env.kubeconfig, env.namespace, map[string]any{"timeouts": map[string]any{"create_vm": "15s"}})).To(Succeed())
+		directorWithTimeout := &director.Director{CPI: env.CPI, Config: config}
+		response, err := directorWithTimeout.Call(ctx, "create_vm", env.namespace, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork("203.0.113.7"), []string{}, map[string]any{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).NotTo(BeNil())
 		Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(response.Error.Message).To(ContainSubstring("it asked for 203.0.113.7 (network default)"))
 		Expect(response.Error.Message).To(MatchRegexp(`FailedCreatePodSandBox: .*plugin type="calico".*configured pool`))
-		left, err := w.embedded.ControlPlane.Kubectl(ctx, "get", "-n", w.namespace, "pods,secrets", "-o", "name")
+		remaining, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "-n", env.namespace, "pods,secrets", "-o", "name")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(left).To(BeEmpty())
+		Expect(remaining).To(BeEmpty())
 	}, NodeTimeout(longTest))
 
 	It("is waited for while a Pod that ends still holds it", func(ctx context.Context) {
 		address := newAddress()
-		holder := w.holder(ctx, address)
-		Expect(w.cluster.CoreV1().Pods(w.namespace).Delete(ctx, holder, metav1.DeleteOptions{})).To(Succeed())
-		w.must(ctx, "create_vm", w.namespace, w.stemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manual(address), []string{}, map[string]any{})
-		m := &machine{w: w, cid: "agent-" + w.namespace}
-		Expect(m.pod(ctx).Status.PodIP).To(Equal(address))
-		events, err := w.cluster.CoreV1().Events(w.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + m.cid})
+		holder := env.createAddressHolder(ctx, address)
+		Expect(env.cluster.CoreV1().Pods(env.namespace).Delete(ctx, holder, metav1.DeleteOptions{})).To(Succeed())
+		env.mustCall(ctx, "create_vm", env.namespace, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork(address), []string{}, map[string]any{})
+		vm := &testVM{env: env, cid: "agent-" + env.namespace}
+		Expect(vm.pod(ctx).Status.PodIP).To(Equal(address))
+		events, err := env.cluster.CoreV1().Events(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + vm.cid})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(events.Items).To(ContainElement(HaveField("Reason", "FailedCreatePodSandBox")), "the address was still held")
 	}, NodeTimeout(longTest))
 })
 
-// holder is a Pod with this address that takes its whole grace period to end.
-func (w *world) holder(ctx context.Context, address string) string {
+// createAddressHolder is a Pod with this address that takes its whole grace period to end.
+func (env *testEnv) createAddressHolder(ctx context.Context, address string) string {
 	GinkgoHelper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "holder", Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["` + address + `"]`}},
@@ -96,10 +96,10 @@ func (w *world) holder(ctx context.Context, address string) string {
 				SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}},
 		},
 	}
-	_, err := w.cluster.CoreV1().Pods(w.namespace).Create(ctx, pod, metav1.CreateOptions{})
+	_, err := env.cluster.CoreV1().Pods(env.namespace).Create(ctx, pod, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	Eventually(func(g Gomega) {
-		pod, err := w.cluster.CoreV1().Pods(w.namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		pod, err := env.cluster.CoreV1().Pods(env.namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(pod.Status.Phase).To(Equal(corev1.PodRunning))
 		g.Expect(pod.Status.PodIP).To(Equal(address))
@@ -107,48 +107,48 @@ func (w *world) holder(ctx context.Context, address string) string {
 	return pod.Name
 }
 
-func dynamic() map[string]any {
+func dynamicNetwork() map[string]any {
 	return map[string]any{"default": map[string]any{"type": "dynamic", "dns": []string{}, "default": []string{"dns", "gateway"}, "cloud_properties": map[string]any{}}}
 }
 
-// seenBy opens a TCP connection to the other machine's address and returns the address that the other
+// sourceAddressAt opens a TCP connection to the other machine's address and returns the address that the other
 // machine sees it come from.
-func (m *machine) seenBy(ctx context.Context, other *machine) string {
+func (vm *testVM) sourceAddressAt(ctx context.Context, other *testVM) string {
 	GinkgoHelper()
 	other.run(ctx, `setsid perl -MIO::Socket::INET -e '
 		$s = IO::Socket::INET->new(Listen => 1, LocalPort => 7777, ReuseAddr => 1) or die $!;
 		$c = $s->accept; print $c $c->peerhost' </dev/null >/dev/null 2>&1 &`)
 	var seen string
 	Eventually(func() (err error) {
-		seen, err = m.try(ctx, "exec 3<>/dev/tcp/"+other.address+"/7777 && cat <&3")
+		seen, err = vm.tryRun(ctx, "exec 3<>/dev/tcp/"+other.address+"/7777 && cat <&3")
 		return err
 	}).WithContext(ctx).Should(Succeed())
 	return seen
 }
 
 // killContainer kills PID 1 of the machine.
-func (m *machine) killContainer(ctx context.Context) {
+func (vm *testVM) killContainer(ctx context.Context) {
 	GinkgoHelper()
-	_, id, _ := strings.Cut(m.pod(ctx).Status.ContainerStatuses[0].ContainerID, "://")
-	_, err := m.w.embedded.Nodes[0].Ctr(ctx, "tasks", "kill", "--signal", "SIGKILL", id)
+	_, id, _ := strings.Cut(vm.pod(ctx).Status.ContainerStatuses[0].ContainerID, "://")
+	_, err := vm.env.embedded.Nodes[0].Ctr(ctx, "tasks", "kill", "--signal", "SIGKILL", id)
 	Expect(err).NotTo(HaveOccurred())
 }
 
 // killSandbox kills the pause process, which keeps the Pod's network, as a reboot of the node does.
-func (m *machine) killSandbox(ctx context.Context) {
+func (vm *testVM) killSandbox(ctx context.Context) {
 	GinkgoHelper()
-	before := m.sandbox(ctx)
-	_, err := m.w.embedded.Nodes[0].Ctr(ctx, "tasks", "kill", "--signal", "SIGKILL", before)
+	previous := vm.sandboxID(ctx)
+	_, err := vm.env.embedded.Nodes[0].Ctr(ctx, "tasks", "kill", "--signal", "SIGKILL", previous)
 	Expect(err).NotTo(HaveOccurred())
-	Eventually(m.sandbox).WithContext(ctx).ShouldNot(Or(BeEmpty(), Equal(before)), "the kubelet makes another")
+	Eventually(vm.sandboxID).WithContext(ctx).ShouldNot(Or(BeEmpty(), Equal(previous)), "the kubelet makes another")
 }
 
-// sandbox returns the id of the Pod's running sandbox; empty while there is none.
-func (m *machine) sandbox(ctx context.Context) string {
+// sandboxID returns the id of the Pod's running sandbox; empty while there is none.
+func (vm *testVM) sandboxID(ctx context.Context) string {
 	GinkgoHelper()
-	node := m.w.embedded.Nodes[0]
+	node := vm.env.embedded.Nodes[0]
 	sandboxes, err := node.Ctr(ctx, "containers", "list", "--quiet",
-		fmt.Sprintf(`labels."io.cri-containerd.kind"==sandbox,labels."io.kubernetes.pod.uid"==%s`, m.pod(ctx).UID))
+		fmt.Sprintf(`labels."io.cri-containerd.kind"==sandbox,labels."io.kubernetes.pod.uid"==%s`, vm.pod(ctx).UID))
 	Expect(err).NotTo(HaveOccurred())
 	tasks, err := node.Ctr(ctx, "tasks", "list")
 	Expect(err).NotTo(HaveOccurred())
@@ -161,20 +161,20 @@ func (m *machine) sandbox(ctx context.Context) string {
 	return ""
 }
 
-// keepsAddress expects the machine to come back at the same address, and its agent to answer there.
-func (m *machine) keepsAddress(ctx context.Context, from func(context.Context)) {
+// expectKeepsAddress expects the machine to come back at the same address, and its agent to answer there.
+func (vm *testVM) expectKeepsAddress(ctx context.Context, disrupt func(context.Context)) {
 	GinkgoHelper()
-	before := m.identity(ctx)
-	from(ctx)
+	previous := vm.identity(ctx)
+	disrupt(ctx)
 	Eventually(func(g Gomega) {
-		status := m.pod(ctx).Status.ContainerStatuses[0]
-		g.Expect(status.RestartCount).To(BeNumerically(">", before.Restarts))
+		status := vm.pod(ctx).Status.ContainerStatuses[0]
+		g.Expect(status.RestartCount).To(BeNumerically(">", previous.Restarts))
 		g.Expect(status.Ready).To(BeTrue())
 	}, 2*time.Minute).WithContext(ctx).Should(Succeed())
-	m.awaitAgent(ctx)
-	after := m.identity(ctx)
-	Expect(after.Address).To(Equal(m.address))
-	Expect(after.UID).To(Equal(before.UID))
-	Expect(after.Container).NotTo(Equal(before.Container))
-	Expect(after.Data).To(Equal(before.Data))
+	vm.waitForAgent(ctx)
+	after := vm.identity(ctx)
+	Expect(after.Address).To(Equal(vm.address))
+	Expect(after.UID).To(Equal(previous.UID))
+	Expect(after.Container).NotTo(Equal(previous.Container))
+	Expect(after.Data).To(Equal(previous.Data))
 }

@@ -10,22 +10,22 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// devices are the loop devices of the node's volumes.
-func (w *world) devices(ctx context.Context) []string {
+// volumeLoopDevices are the loop devices of the node's volumes.
+func (env *testEnv) volumeLoopDevices(ctx context.Context) []string {
 	GinkgoHelper()
-	loops, err := w.node.Loops(ctx)
+	loops, err := env.node.Loops(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	return loops
 }
 
-// atOnce does all of it at the same time.
-func atOnce(actions ...func()) {
-	var all sync.WaitGroup
+// runConcurrently does all of it at the same time.
+func runConcurrently(actions ...func()) {
+	var group sync.WaitGroup
 	for _, act := range actions {
-		all.Go(func() {
+		group.Go(func() {
 			defer GinkgoRecover()
 			act()
 		})
 	}
-	all.Wait()
+	group.Wait()
 }

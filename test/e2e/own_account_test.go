@@ -17,80 +17,80 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// giveRights gives the namespace the documented service account, with its rights.
-func (w *world) giveRights(ctx context.Context) {
+// applyRBAC gives the namespace the documented service account, with its rights.
+func (env *testEnv) applyRBAC(ctx context.Context) {
 	GinkgoHelper()
 	raw, err := os.ReadFile("../../docs/rbac.yaml")
 	Expect(err).NotTo(HaveOccurred())
-	rights := regexp.MustCompile(`(?m)([- ])bosh$`).ReplaceAllString(string(raw), "${1}"+w.namespace)
-	kubectl := []string{"--kubeconfig", w.kubeconfig, "--namespace", w.namespace, "apply", "-f", "-"}
+	rights := regexp.MustCompile(`(?m)([- ])bosh$`).ReplaceAllString(string(raw), "${1}"+env.namespace)
+	kubectl := []string{"--kubeconfig", env.kubeconfig, "--namespace", env.namespace, "apply", "-f", "-"}
 	out, err := embedded.RunInput(ctx, rights, "kubectl", kubectl...)
 	Expect(err).NotTo(HaveOccurred(), out)
 	DeferCleanup(func(ctx context.Context) {
-		_, err := w.embedded.ControlPlane.Kubectl(ctx, "delete", "clusterrole,clusterrolebinding", "bosh-cpi-"+w.namespace)
+		_, err := env.embedded.ControlPlane.Kubectl(ctx, "delete", "clusterrole,clusterrolebinding", "bosh-cpi-"+env.namespace)
 		Expect(err).NotTo(HaveOccurred())
 	})
 }
 
-// newDirectorsMachine is a machine with the service account, with name servers that know nothing of the cluster, and with
+// newDirectorVM is a machine with the service account, with name servers that know nothing of the cluster, and with
 // the CPI as a director's job has it when it has no kubeconfig.
-func newDirectorsMachine(ctx context.Context, stemcell string) *machine {
+func newDirectorVM(ctx context.Context, stemcell string) *testVM {
 	GinkgoHelper()
-	w := newWorld(ctx)
-	w.giveRights(ctx)
-	networks := manual(newAddress())
+	env := newTestEnv(ctx)
+	env.applyRBAC(ctx)
+	networks := manualNetwork(newAddress())
 	networks["default"].(map[string]any)["dns"] = []string{"8.8.8.8"}
-	m := w.bringMachine(ctx, wanted{stemcell: stemcell, networks: networks, properties: map[string]any{"service_account": "bosh-cpi"}})
-	api, err := w.embedded.ControlPlane.BringAPI(ctx, m.init(ctx))
+	vm := env.createVMFromSpec(ctx, vmSpec{stemcell: stemcell, networks: networks, properties: map[string]any{"service_account": "bosh-cpi"}})
+	api, err := env.embedded.ControlPlane.BringAPI(ctx, vm.initPID(ctx))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(api.Close)
 	program, err := os.ReadFile("../../bin/cpi")
 	Expect(err).NotTo(HaveOccurred())
-	m.put(ctx, "/var/vcap/packages/kubernetes_cpi/bin/cpi", string(program))
-	m.put(ctx, "/var/vcap/jobs/kubernetes_cpi/config/cpi.json",
-		fmt.Sprintf(`{"kubernetes": {"namespace": %q}, "agent": {"mbus": %q}, "timeouts": {"request": "2s"}}`, w.namespace, director.AgentMbus))
-	return m
+	vm.writeFile(ctx, "/var/vcap/packages/kubernetes_cpi/bin/cpi", string(program))
+	vm.writeFile(ctx, "/var/vcap/jobs/kubernetes_cpi/config/cpi.json",
+		fmt.Sprintf(`{"kubernetes": {"namespace": %q}, "agent": {"mbus": %q}, "timeouts": {"request": "2s"}}`, env.namespace, director.AgentMbus))
+	return vm
 }
 
-// put writes a file of the machine, with its folders.
-func (m *machine) put(ctx context.Context, path, content string) {
+// writeFile writes a file of the machine, with its folders.
+func (vm *testVM) writeFile(ctx context.Context, path, content string) {
 	GinkgoHelper()
-	out, err := embedded.RunInput(ctx, content, "kubectl", "--kubeconfig", m.w.kubeconfig, "exec", "--stdin", "--namespace", m.w.namespace, m.cid,
+	out, err := embedded.RunInput(ctx, content, "kubectl", "--kubeconfig", vm.env.kubeconfig, "exec", "--stdin", "--namespace", vm.env.namespace, vm.cid,
 		"--", "bash", "-c", `mkdir -p "$(dirname "$1")" && cat >"$1" && chmod 0755 "$1"`, "put", path)
 	Expect(err).NotTo(HaveOccurred(), out)
 }
 
 // hasVM is the CPI's answer, asked as a director asks it: by the user vcap, without an environment.
-func (m *machine) hasVM(ctx context.Context, cid string) (string, error) {
+func (vm *testVM) hasVM(ctx context.Context, cid string) (string, error) {
 	request := fmt.Sprintf(`{"method": "has_vm", "arguments": [%q], "api_version": 2, "context": {"director_uuid": %q, "request_id": "cpi-1"}}`, cid, director.UUID)
-	return m.try(ctx, `cd / && echo '`+request+`' | runuser -u vcap -- env -i /var/vcap/packages/kubernetes_cpi/bin/cpi \
+	return vm.tryRun(ctx, `cd / && echo '`+request+`' | runuser -u vcap -- env -i /var/vcap/packages/kubernetes_cpi/bin/cpi \
 		-configPath /var/vcap/jobs/kubernetes_cpi/config/cpi.json 2>/dev/null`)
 }
 
 var _ = Describe("The CPI on a director's machine, with nothing but the machine's own service account,", Label("way-in"), func() {
 	DescribeTable("finds the API server without an environment and without the cluster's name servers, as vcap",
 		func(ctx context.Context, stemcell string) {
-			m := newDirectorsMachine(ctx, os.Getenv(stemcell))
-			Expect(m.try(ctx, "getent hosts kubernetes.default.svc")).Error().To(HaveOccurred(), "the name servers know the cluster: the test proves nothing")
-			Expect(m.hasVM(ctx, m.cid)).To(ContainSubstring(`"result":true`))
-			Expect(m.hasVM(ctx, "agent-none")).To(ContainSubstring(`"result":false`))
+			vm := newDirectorVM(ctx, os.Getenv(stemcell))
+			Expect(vm.tryRun(ctx, "getent hosts kubernetes.default.svc")).Error().To(HaveOccurred(), "the name servers know the cluster: the test proves nothing")
+			Expect(vm.hasVM(ctx, vm.cid)).To(ContainSubstring(`"result":true`))
+			Expect(vm.hasVM(ctx, "agent-none")).To(ContainSubstring(`"result":false`))
 		},
-		stemcellKinds("extended"))
+		stemcellEntries("extended"))
 
 	It("works on when the kubelet has renewed the token, and the former one counts no more", Label("extended"), Serial, func(ctx context.Context) {
-		m := newDirectorsMachine(ctx, os.Getenv("E2E_STEMCELL"))
-		Expect(m.hasVM(ctx, m.cid)).To(ContainSubstring(`"result":true`))
-		before := m.identity(ctx)
+		vm := newDirectorVM(ctx, os.Getenv("E2E_STEMCELL"))
+		Expect(vm.hasVM(ctx, vm.cid)).To(ContainSubstring(`"result":true`))
+		previous := vm.identity(ctx)
 		// Tokens end with their service account; the kubelet asks for others when it starts, or when four fifths of their hour are over.
-		accounts := m.w.cluster.CoreV1().ServiceAccounts(m.w.namespace)
+		accounts := vm.env.cluster.CoreV1().ServiceAccounts(vm.env.namespace)
 		Expect(accounts.Delete(ctx, "bosh-cpi", metav1.DeleteOptions{})).To(Succeed())
 		_, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "bosh-cpi"}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(m.hasVM).WithContext(ctx).WithArguments(m.cid).Should(ContainSubstring("nauthorized"))
-		node := m.w.embedded.Nodes[0]
+		Eventually(vm.hasVM).WithContext(ctx).WithArguments(vm.cid).Should(ContainSubstring("nauthorized"))
+		node := vm.env.embedded.Nodes[0]
 		Expect(node.Kubelet().Stop()).To(Succeed())
 		Expect(node.StartKubelet(ctx)).To(Succeed())
-		Eventually(m.hasVM).WithContext(ctx).WithArguments(m.cid).Should(ContainSubstring(`"result":true`))
-		Expect(m.identity(ctx)).To(Equal(before))
+		Eventually(vm.hasVM).WithContext(ctx).WithArguments(vm.cid).Should(ContainSubstring(`"result":true`))
+		Expect(vm.identity(ctx)).To(Equal(previous))
 	}, NodeTimeout(longTest))
 })

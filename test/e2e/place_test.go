@@ -17,20 +17,20 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// place is where a world's machines are made.
-type place struct {
-	node node
+// nodeProfile is where a world's machines are made.
+type nodeProfile struct {
+	node nodeOperations
 	// powerCut takes the node's power away and has it boot, until it is ready.
-	powerCut    func(ctx context.Context) error
-	properties  map[string]any                        // cloud_properties of each machine
-	classes     string                                // what the names of the CSI driver's classes end in
-	driver      string                                // the CSI driver's name
-	beforeAgent func(ctx context.Context, m *machine) // what is done to each machine before its agent answers; nothing, if nil
-	timeouts    map[string]any                        // of the CPI
+	powerCut           func(ctx context.Context) error
+	properties         map[string]any                        // cloud_properties of each machine
+	storageClassSuffix string                                // what the names of the CSI driver's classes end in
+	csiDriver          string                                // the CSI driver's name
+	prepareVM          func(ctx context.Context, vm *testVM) // what is done to each machine before its agent answers; nothing, if nil
+	timeouts           map[string]any                        // of the CPI
 }
 
-// node is what specs do with the machines' node.
-type node interface {
+// nodeOperations is what specs do with the machines' node.
+type nodeOperations interface {
 	Shell(ctx context.Context, command string) (string, error)
 	Ctr(ctx context.Context, args ...string) (string, error)
 	RestartKubelet(ctx context.Context) error
@@ -42,7 +42,7 @@ type node interface {
 // this-machine are about what the other nodes have, or do to them what cannot be done to it.
 var onVMNode = os.Getenv("ON") == "vm-node"
 
-const thisMachine = "this-machine"
+const labelSharedKernel = "this-machine"
 
 // longTest is how long a spec with machines may take.
 var longTest = func() time.Duration {
@@ -52,71 +52,71 @@ var longTest = func() time.Duration {
 	return 10 * time.Minute
 }()
 
-// onThisMachine is the first of the nodes that share this machine's kernel.
-func (w *world) onThisMachine() place {
-	first := w.embedded.Nodes[0]
-	return place{
+// sharedKernelProfile is the first of the nodes that share this machine's kernel.
+func (env *testEnv) sharedKernelProfile() nodeProfile {
+	first := env.embedded.Nodes[0]
+	return nodeProfile{
 		node: first,
 		powerCut: func(ctx context.Context) error {
 			if err := first.PowerOff(ctx); err != nil {
 				return err
 			}
-			if err := os.RemoveAll(filepath.Join(manifest.NodeDirectory, w.namespace)); err != nil { // a computer's memory
+			if err := os.RemoveAll(filepath.Join(manifest.NodeDirectory, env.namespace)); err != nil { // a computer's memory
 				return err
 			}
 			return first.PowerOn(ctx, true)
 		},
-		driver:   embedded.CSIDriverName,
-		timeouts: map[string]any{"create_vm": "3m", "attach_disk": "2m", "detach_disk": "5m", "delete_vm": "2m"},
+		csiDriver: embedded.CSIDriverName,
+		timeouts:  map[string]any{"create_vm": "3m", "attach_disk": "2m", "detach_disk": "5m", "delete_vm": "2m"},
 	}
 }
 
-// onComputer is the node that is a computer, which is slow.
-func (w *world) onComputer() place {
-	computer := w.embedded.VM
-	return place{
-		node: computer,
+// vmNodeProfile is the node that is a computer, which is slow.
+func (env *testEnv) vmNodeProfile() nodeProfile {
+	vmNode := env.embedded.VM
+	return nodeProfile{
+		node: vmNode,
 		powerCut: func(ctx context.Context) error {
-			if err := computer.Stop(ctx); err != nil {
+			if err := vmNode.Stop(ctx); err != nil {
 				return err
 			}
-			return computer.Start(ctx)
+			return vmNode.Start(ctx)
 		},
 		properties: map[string]any{
 			"memory":      512,
 			"zone":        strings.Replace(embedded.VMNodeName, "node-", "zone-", 1),
 			"tolerations": []map[string]any{{"key": embedded.VMTaint, "operator": "Exists"}},
 		},
-		classes: embedded.VMClasses,
-		driver:  embedded.VMCSIDriverName,
-		beforeAgent: func(ctx context.Context, m *machine) {
-			Expect(m.pod(ctx).Spec.NodeName).To(Equal(embedded.VMNodeName))
+		storageClassSuffix: embedded.VMClasses,
+		csiDriver:          embedded.VMCSIDriverName,
+		prepareVM: func(ctx context.Context, vm *testVM) {
+			Expect(vm.pod(ctx).Spec.NodeName).To(Equal(embedded.VMNodeName))
 			// The agent starts auditd, which ends on this kernel: it has no audit.
-			m.run(ctx, "sed -i /auditd/d /var/vcap/bosh/bin/bosh-start-logging-and-auditing")
+			vm.run(ctx, "sed -i /auditd/d /var/vcap/bosh/bin/bosh-start-logging-and-auditing")
 		},
 		timeouts: map[string]any{"create_vm": "20m", "attach_disk": "10m", "detach_disk": "10m", "delete_vm": "10m", "update_disk": "20m", "other": "10m"},
 	}
 }
 
-// disks are the cloud_properties of a disk with the name that its StorageClass has in this place.
-func (p place) disks(properties map[string]any) map[string]any {
-	class, ok := properties["storage_class"].(string)
-	if !ok || p.classes == "" || class != embedded.CSIClass && !strings.HasPrefix(class, embedded.CSIClass+"-") {
+// diskProperties are the cloud_properties of a disk with the name that its StorageClass has in this place.
+func (p nodeProfile) diskProperties(properties map[string]any) map[string]any {
+	storageClass, ok := properties["storage_class"].(string)
+	if !ok || p.storageClassSuffix == "" || storageClass != embedded.CSIClass && !strings.HasPrefix(storageClass, embedded.CSIClass+"-") {
 		return properties
 	}
-	own := maps.Clone(properties)
-	own["storage_class"] = class + p.classes
-	return own
+	adapted := maps.Clone(properties)
+	adapted["storage_class"] = storageClass + p.storageClassSuffix
+	return adapted
 }
 
-// newVMWorld is a world for machines on the node that is a computer, whatever the others are on.
-func newVMWorld(ctx context.Context) *world {
+// newVMNodeEnv is a world for machines on the node that is a computer, whatever the others are on.
+func newVMNodeEnv(ctx context.Context) *testEnv {
 	GinkgoHelper()
-	w := newWorldAt(ctx, (*world).onComputer, nil)
-	if _, err := w.embedded.ControlPlane.Kubectl(ctx, "get", "node", embedded.VMNodeName); err != nil {
+	env := newTestEnvOn(ctx, (*testEnv).vmNodeProfile, nil)
+	if _, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "node", embedded.VMNodeName); err != nil {
 		Skip("the cluster has no node that is a computer: make cluster-up VM_NODE=1")
 	}
-	setPatience(true)
-	DeferCleanup(setPatience, onVMNode)
-	return w
+	setEventuallyDefaults(true)
+	DeferCleanup(setEventuallyDefaults, onVMNode)
+	return env
 }

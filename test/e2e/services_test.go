@@ -13,24 +13,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// listener is a job that serves on a port.
-const listener = `perl -MIO::Socket::INET -e '
+// listenerJobScript is a job that serves on a port.
+const listenerJobScript = `perl -MIO::Socket::INET -e '
 	my $listening = IO::Socket::INET->new(LocalPort => 8080, Listen => 5, ReuseAddr => 1) or die;
 	while (my $client = $listening->accept) { close $client }' </dev/null >/dev/null 2>&1 & echo $! >/var/vcap/data/listener`
 
 var _ = Describe("A VM with a readiness_probe", Label("machines"), func() {
 	It("is made before any job serves, and gets a Service's traffic only while one does", func(ctx context.Context) {
-		w := newWorld(ctx)
-		m := w.createMachineFrom(ctx, os.Getenv("E2E_STEMCELL"), map[string]any{
+		env := newTestEnv(ctx)
+		vm := env.createVMFromStemcell(ctx, os.Getenv("E2E_STEMCELL"), map[string]any{
 			"services":        []any{map[string]any{"name": "web", "ports": []any{8080}}},
 			"readiness_probe": map[string]any{"tcpSocket": map[string]any{"port": 8080}, "periodSeconds": 1, "failureThreshold": 1},
 		})
 		// served are the addresses to which the Service sends traffic.
-		served := func(g Gomega) []string {
-			slices, err := w.cluster.DiscoveryV1().EndpointSlices(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
+		readyAddresses := func(g Gomega) []string {
+			endpointSlices, err := env.cluster.DiscoveryV1().EndpointSlices(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
 			g.Expect(err).NotTo(HaveOccurred())
 			addresses := []string{}
-			for _, slice := range slices.Items {
+			for _, slice := range endpointSlices.Items {
 				for _, endpoint := range slice.Endpoints {
 					if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
 						addresses = append(addresses, endpoint.Addresses...)
@@ -39,12 +39,12 @@ var _ = Describe("A VM with a readiness_probe", Label("machines"), func() {
 			}
 			return addresses
 		}
-		Expect(served(Default)).To(BeEmpty())
-		m.run(ctx, listener)
-		Eventually(served, time.Minute).WithContext(ctx).Should(ConsistOf(m.address))
-		m.run(ctx, "kill $(cat /var/vcap/data/listener)")
-		Eventually(served, time.Minute).WithContext(ctx).Should(BeEmpty())
-		w.must(ctx, "reboot_vm", m.cid)
-		w.must(ctx, "delete_vm", m.cid)
+		Expect(readyAddresses(Default)).To(BeEmpty())
+		vm.run(ctx, listenerJobScript)
+		Eventually(readyAddresses, time.Minute).WithContext(ctx).Should(ConsistOf(vm.address))
+		vm.run(ctx, "kill $(cat /var/vcap/data/listener)")
+		Eventually(readyAddresses, time.Minute).WithContext(ctx).Should(BeEmpty())
+		env.mustCall(ctx, "reboot_vm", vm.cid)
+		env.mustCall(ctx, "delete_vm", vm.cid)
 	}, NodeTimeout(longTest))
 })

@@ -17,30 +17,30 @@ import (
 
 // shimManifests are those of docs/cni-shim, with what docs/networks.md tells an operator to set in them.
 type shimManifests struct {
-	plane             *embedded.ControlPlane
-	daemonset, remove string
-	files             []string // what an installed shim has on the node
+	plane                   *embedded.ControlPlane
+	daemonset, uninstallJob string
+	files                   []string // what an installed shim has on the node
 }
 
-func (w *world) shimManifests(subnet string) shimManifests {
+func (env *testEnv) newShimManifests(subnet string) shimManifests {
 	GinkgoHelper()
-	node := w.embedded.Nodes[0]
+	node := env.embedded.Nodes[0]
 	plugins, networks := filepath.Join(node.Dir, "plugins"), filepath.Join(node.Dir, "cni")
-	set := strings.NewReplacer(
+	settings := strings.NewReplacer(
 		"registry.example.org/bosh-cni-shim:1", os.Getenv("E2E_CNI_SHIM"),
-		"-namespaces=bosh", "-namespaces="+w.namespace, "/opt/cni/bin", plugins, "/etc/cni/net.d", networks,
+		"-namespaces=bosh", "-namespaces="+env.namespace, "/opt/cni/bin", plugins, "/etc/cni/net.d", networks,
 		// The embedded cluster has no kube-proxy, by which a Pod's own variables would be right.
-		"            - -watch\n", "            - -watch\n            - -server="+w.embedded.ControlPlane.URL()+"\n",
-		"                - verify\n", "                - verify\n                - -server="+w.embedded.ControlPlane.URL()+"\n                - -subnets="+subnet+"\n",
+		"            - -watch\n", "            - -watch\n            - -server="+env.embedded.ControlPlane.URL()+"\n",
+		"                - verify\n", "                - verify\n                - -server="+env.embedded.ControlPlane.URL()+"\n                - -subnets="+subnet+"\n",
 		"# - -subnets=10.244.9.0/24", "- -subnets="+subnet,
 	)
 	read := func(name string) string {
 		raw, err := os.ReadFile(filepath.Join("../../docs/cni-shim", name))
 		Expect(err).NotTo(HaveOccurred())
-		return set.Replace(string(raw))
+		return settings.Replace(string(raw))
 	}
 	return shimManifests{
-		plane: w.embedded.ControlPlane, daemonset: read("daemonset.yaml"), remove: read("uninstall.yaml"),
+		plane: env.embedded.ControlPlane, daemonset: read("daemonset.yaml"), uninstallJob: read("uninstall.yaml"),
 		files: []string{filepath.Join(plugins, "bosh-cni-shim"), filepath.Join(networks, "00-bosh-cni-shim.conflist"), filepath.Join(networks, "bosh-cni-shim.kubeconfig")},
 	}
 }
@@ -58,11 +58,11 @@ func (s shimManifests) install(ctx context.Context) {
 func (s shimManifests) upgrade(ctx context.Context) int64 {
 	GinkgoHelper()
 	var missing atomic.Int64
-	watching, done := context.WithCancel(ctx)
-	ended := make(chan struct{})
+	watchCtx, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
-		for watching.Err() == nil {
+		defer close(done)
+		for watchCtx.Err() == nil {
 			for _, file := range s.files {
 				if _, err := os.Stat(file); err != nil {
 					missing.Add(1)
@@ -71,19 +71,19 @@ func (s shimManifests) upgrade(ctx context.Context) int64 {
 		}
 	}()
 	s.apply(ctx, strings.Replace(s.daemonset, "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 4", 1))
-	done()
-	<-ended
+	stop()
+	<-done
 	return missing.Load()
 }
 
 // uninstall does nothing when nothing is installed.
 func (s shimManifests) uninstall(ctx context.Context) {
 	GinkgoHelper()
-	if there, err := s.plane.Kubectl(ctx, "get", "namespace/bosh-cni-shim", "--ignore-not-found", "-o", "name"); err != nil || there == "" {
+	if existing, err := s.plane.Kubectl(ctx, "get", "namespace/bosh-cni-shim", "--ignore-not-found", "-o", "name"); err != nil || existing == "" {
 		Expect(err).NotTo(HaveOccurred())
 		return
 	}
-	s.apply(ctx, s.remove)
+	s.apply(ctx, s.uninstallJob)
 	for _, file := range s.files {
 		Expect(file).NotTo(BeAnExistingFile())
 	}

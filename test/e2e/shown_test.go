@@ -17,41 +17,41 @@ var _ = Describe("A machine beside a VM elsewhere", Label("machines"), Serial, f
 
 	DescribeTable("shows its node's sizes and kernel, its own limits by its cgroups, and a network's settings of its own",
 		func(ctx context.Context, stemcell string) {
-			w := newWorld(ctx)
-			m := w.createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{"memory": memory, "cpu": "500m"})
+			env := newTestEnv(ctx)
+			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"memory": memory, "cpu": "500m"})
 			// both is what a command says in the machine and on its node.
-			both := func(command string) []string {
+			outputs := func(command string) []string {
 				GinkgoHelper()
-				node, err := w.node.Shell(ctx, command)
+				node, err := env.node.Shell(ctx, command)
 				Expect(err).NotTo(HaveOccurred())
-				return []string{m.run(ctx, command), node}
+				return []string{vm.run(ctx, command), node}
 			}
 
 			By("the node's")
 			for _, command := range []string{"awk '/^MemTotal/ { print $2 }' /proc/meminfo", "nproc", "grep -c ^processor /proc/cpuinfo",
 				"uname -r", "cat /proc/sys/kernel/random/boot_id", "awk '/^btime/ { print $2 }' /proc/stat"} {
-				said := both(command)
-				Expect(said[0]).To(Equal(said[1]), command)
+				output := outputs(command)
+				Expect(output[0]).To(Equal(output[1]), command)
 			}
-			before := both("cat /proc/sys/vm/swappiness")[1]
+			previous := outputs("cat /proc/sys/vm/swappiness")[1]
 			DeferCleanup(func(ctx context.Context) {
-				_, err := w.node.Shell(ctx, "sysctl -q -w vm.swappiness="+before)
+				_, err := env.node.Shell(ctx, "sysctl -q -w vm.swappiness="+previous)
 				Expect(err).NotTo(HaveOccurred())
 			})
-			m.run(ctx, "sysctl -q -w vm.swappiness=7")
-			Expect(both("cat /proc/sys/vm/swappiness")).To(HaveEach("7"), "a kernel setting that is no namespace's own")
+			vm.run(ctx, "sysctl -q -w vm.swappiness=7")
+			Expect(outputs("cat /proc/sys/vm/swappiness")).To(HaveEach("7"), "a kernel setting that is no namespace's own")
 
 			By("its own")
-			m.run(ctx, "sysctl -q -w net.ipv4.tcp_keepalive_time=1234")
-			said := both("cat /proc/sys/net/ipv4/tcp_keepalive_time")
-			Expect(said[0]).To(Equal("1234"))
-			Expect(said[1]).NotTo(Equal("1234"))
-			if version := m.run(ctx, "stat --file-system --format %T /sys/fs/cgroup"); version == "cgroup2fs" {
-				Expect(m.run(ctx, "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/cpu.max")).To(Equal(fmt.Sprintf("%d\n50000 100000", memory<<20)))
+			vm.run(ctx, "sysctl -q -w net.ipv4.tcp_keepalive_time=1234")
+			output := outputs("cat /proc/sys/net/ipv4/tcp_keepalive_time")
+			Expect(output[0]).To(Equal("1234"))
+			Expect(output[1]).NotTo(Equal("1234"))
+			if version := vm.run(ctx, "stat --file-system --format %T /sys/fs/cgroup"); version == "cgroup2fs" {
+				Expect(vm.run(ctx, "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/cpu.max")).To(Equal(fmt.Sprintf("%d\n50000 100000", memory<<20)))
 			} else {
-				Expect(m.run(ctx, "cat /sys/fs/cgroup/memory/memory.limit_in_bytes")).To(Equal(fmt.Sprint(memory << 20)))
-				Expect(m.run(ctx, "echo $(($(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us) * 1000 / $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)))")).To(Equal("500"))
+				Expect(vm.run(ctx, "cat /sys/fs/cgroup/memory/memory.limit_in_bytes")).To(Equal(fmt.Sprint(memory << 20)))
+				Expect(vm.run(ctx, "echo $(($(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us) * 1000 / $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)))")).To(Equal("500"))
 			}
 		},
-		stemcellKinds("extended"))
+		stemcellEntries("extended"))
 })

@@ -15,26 +15,26 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// sizes are what a machine's /proc tells of it.
-type sizes struct{ MemoryMiB, Processors int }
+// visibleResources are what a machine's /proc tells of it.
+type visibleResources struct{ MemoryMiB, Processors int }
 
-func (m *machine) sizes(ctx context.Context) (told sizes, err error) {
-	out, err := m.try(ctx, "free --mebi | awk '/Mem:/ { print $2 }'; grep --count ^processor /proc/cpuinfo")
+func (vm *testVM) readResources(ctx context.Context) (resources visibleResources, err error) {
+	out, err := vm.tryRun(ctx, "free --mebi | awk '/Mem:/ { print $2 }'; grep --count ^processor /proc/cpuinfo")
 	if err == nil {
-		_, err = fmt.Sscan(out, &told.MemoryMiB, &told.Processors)
+		_, err = fmt.Sscan(out, &resources.MemoryMiB, &resources.Processors)
 	}
-	return told, err
+	return resources, err
 }
 
-// memory is what the agent tells the director of the machine's: how much is used, and which part of all that is, in whole percents.
-func (m *machine) memory(ctx context.Context) (usedMiB, percent float64) {
+// memoryVitals is what the agent tells the director of the machine's: how much is used, and which part of all that is, in whole percents.
+func (vm *testVM) memoryVitals(ctx context.Context) (usedMiB, percent float64) {
 	GinkgoHelper()
 	var state struct {
 		Vitals struct {
 			Mem struct{ KB, Percent json.Number }
 		}
 	}
-	Expect(json.Unmarshal([]byte(m.tell(ctx, "get_state", "full")), &state)).To(Succeed())
+	Expect(json.Unmarshal([]byte(vm.callAgent(ctx, "get_state", "full")), &state)).To(Succeed())
 	used, err := state.Vitals.Mem.KB.Float64()
 	Expect(err).NotTo(HaveOccurred())
 	percent, err = state.Vitals.Mem.Percent.Float64()
@@ -42,44 +42,44 @@ func (m *machine) memory(ctx context.Context) (usedMiB, percent float64) {
 	return used / 1024, percent
 }
 
-var _ = Describe("What a machine takes for its size", Label("machines", thisMachine), Serial, func() {
+var _ = Describe("What a machine takes for its size", Label("machines", labelSharedKernel), Serial, func() {
 	DescribeTable("is its own on a node with lxcfs, the node's while that is away, and no reason to restart",
 		func(ctx context.Context, stemcell string) {
 			node := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1).Nodes[0]
-			w := newWorldWith(ctx, map[string]any{"pods": map[string]any{"lxcfs": node.LXCFSRoot()}})
-			m := w.createMachineFrom(ctx, os.Getenv(stemcell), map[string]any{"cpu": "500m", "memory": 384})
-			nodes, err := m.sizes(ctx)
+			env := newTestEnvWithConfig(ctx, map[string]any{"pods": map[string]any{"lxcfs": node.LXCFSRoot()}})
+			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"cpu": "500m", "memory": 384})
+			nodeResources, err := vm.readResources(ctx)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(m.log(ctx)).To(ContainSubstring("the node has no lxcfs"))
-			Expect(nodes.MemoryMiB).To(BeNumerically(">", 384))
-			before := m.identity(ctx)
+			Expect(vm.logs(ctx)).To(ContainSubstring("the node has no lxcfs"))
+			Expect(nodeResources.MemoryMiB).To(BeNumerically(">", 384))
+			previous := vm.identity(ctx)
 
-			begin := func() {
+			startLXCFS := func() {
 				GinkgoHelper()
 				Expect(node.LXCFS().Start()).To(Succeed())
-				Eventually(m.sizes).WithContext(ctx).Should(Equal(sizes{384, 1}), func() string { return m.log(ctx) })
+				Eventually(vm.readResources).WithContext(ctx).Should(Equal(visibleResources{384, 1}), func() string { return vm.logs(ctx) })
 			}
-			end := func(ctx context.Context) {
+			stopLXCFS := func(ctx context.Context) {
 				GinkgoHelper()
 				Expect(node.LXCFS().Kill()).To(Succeed())
 				// As the unit of Debian's package does; what is mounted of a process that has ended is none for mountpoint(1).
 				_, err := node.Exec(ctx, "sh", "-c", `! findmnt --mountpoint "$0" || umount --lazy "$0"`, node.LXCFSRoot())
 				Expect(err).NotTo(HaveOccurred())
 			}
-			DeferCleanup(end)
-			begin()
-			used, percent := m.memory(ctx)
+			DeferCleanup(stopLXCFS)
+			startLXCFS()
+			used, percent := vm.memoryVitals(ctx)
 			Expect(used*100/384).To(BeNumerically("~", percent, 1), "the part of the machine's memory, not of the node's")
-			Expect(strconv.ParseFloat(m.run(ctx, "cut --delimiter ' ' --fields 1 /proc/uptime"), 64)).To(BeNumerically("<", 600))
+			Expect(strconv.ParseFloat(vm.run(ctx, "cut --delimiter ' ' --fields 1 /proc/uptime"), 64)).To(BeNumerically("<", 600))
 
-			end(ctx)
-			Eventually(m.sizes).WithContext(ctx).Should(Equal(nodes))
-			m.awaitAgent(ctx)
-			begin()
-			Expect(m.identity(ctx)).To(Equal(before))
+			stopLXCFS(ctx)
+			Eventually(vm.readResources).WithContext(ctx).Should(Equal(nodeResources))
+			vm.waitForAgent(ctx)
+			startLXCFS()
+			Expect(vm.identity(ctx)).To(Equal(previous))
 
-			m.killInit(ctx)
-			m.awaitAgent(ctx)
-			Eventually(m.sizes).WithContext(ctx).Should(Equal(sizes{384, 1}))
-		}, stemcellKinds("extended"))
+			vm.killInit(ctx)
+			vm.waitForAgent(ctx)
+			Eventually(vm.readResources).WithContext(ctx).Should(Equal(visibleResources{384, 1}))
+		}, stemcellEntries("extended"))
 })

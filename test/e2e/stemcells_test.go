@@ -34,19 +34,19 @@ type registry interface {
 	Close()
 }
 
-func gosRegistry(context.Context) (registry, error) {
-	r := stemcells.New(true)
+func startMemoryRegistry(context.Context) (registry, error) {
+	r := stemcells.NewRegistry(true)
 	r.Username, r.Password = stemcells.DebianUsername, stemcells.DebianPassword
 	return r, nil
 }
 
-func debiansRegistry(ctx context.Context) (registry, error) {
-	return stemcells.StartDebian(ctx, GinkgoT().TempDir(), true)
+func startDebianRegistry(ctx context.Context) (registry, error) {
+	return stemcells.StartDebianRegistry(ctx, GinkgoT().TempDir(), true)
 }
 
-// pushTo gives the world's CPI a registry for heavy stemcells, which the node reaches by another name
+// useRegistry gives the world's CPI a registry for heavy stemcells, which the node reaches by another name
 // when there is one, and what else is said of stemcells.
-func (w *world) pushTo(r registry, pullName string, more map[string]any) {
+func (env *testEnv) useRegistry(r registry, pullName string, options map[string]any) {
 	GinkgoHelper()
 	configured := map[string]any{
 		"repository": r.Host() + "/bosh/stemcells", "ca": r.CA(),
@@ -58,29 +58,29 @@ func (w *world) pushTo(r registry, pullName string, more map[string]any) {
 		name = pullName
 		configured["pull_repository"] = pullName + "/bosh/stemcells"
 	}
-	Expect(w.embedded.Nodes[0].TrustRegistry(name, r.Host(), r.CA())).To(Succeed())
+	Expect(env.embedded.Nodes[0].TrustRegistry(name, r.Host(), r.CA())).To(Succeed())
 	section := map[string]any{"registry": configured}
-	maps.Copy(section, more)
-	w.Director = w.directorWith(w.kubeconfig, map[string]any{"stemcell": section})
+	maps.Copy(section, options)
+	env.Director = env.newDirector(env.kubeconfig, map[string]any{"stemcell": section})
 }
 
-// heavyStemcell makes a warden stemcell's tarball with this root filesystem, which holds the mark, and
+// buildHeavyStemcell makes a warden stemcell's tarball with this root filesystem, which holds the mark, and
 // unpacks it as the director does. It returns the image's path and the cloud_properties.
-func heavyStemcell(rootfs, mark string) (string, stemcell.Properties) {
+func buildHeavyStemcell(rootfs, mark string) (string, stemcell.Properties) {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
 	content, err := os.ReadFile(rootfs)
 	Expect(err).NotTo(HaveOccurred())
 	tarball := filepath.Join(folder, "stemcell.tgz")
-	stemcells.Tarball(tarball, stemcells.Marked(content, "etc/stemcell-mark", mark), nil)
+	stemcells.Tarball(tarball, stemcells.AddFile(content, "etc/stemcell-mark", mark), nil)
 	manifest, image, err := stemcell.Extract(tarball, folder)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(manifest.StemcellFormats).To(ContainElement("warden-tar"))
 	return image, manifest.CloudProperties
 }
 
-// written counts the requests that send something to the registry, by method.
-func written(r registry) map[string]int {
+// countWrites counts the requests that send something to the registry, by method.
+func countWrites(r registry) map[string]int {
 	count := map[string]int{}
 	for _, request := range r.Requests() {
 		method, _, _ := strings.Cut(request, " ")
@@ -94,52 +94,52 @@ func written(r registry) map[string]int {
 var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
 	DescribeTable("is pushed to the registry once, pulled by the node, boots, and is deleted when no VM uses it",
 		func(ctx context.Context, start func(context.Context) (registry, error), rootfs, pullName string) {
-			w := newWorld(ctx)
+			env := newTestEnv(ctx)
 			r, err := start(ctx)
 			Expect(err).NotTo(HaveOccurred())
 			DeferCleanup(r.Close)
-			w.pushTo(r, pullName, nil)
-			mark := fmt.Sprintf("%s at %s", w.namespace, time.Now())
-			image, properties := heavyStemcell(os.Getenv(rootfs), mark)
+			env.useRegistry(r, pullName, nil)
+			mark := fmt.Sprintf("%s at %s", env.namespace, time.Now())
+			image, properties := buildHeavyStemcell(os.Getenv(rootfs), mark)
 
 			By("create_stemcell, twice")
-			uploaded := w.must(ctx, "create_stemcell", image, properties)
+			uploaded := env.mustCall(ctx, "create_stemcell", image, properties)
 			cid := uploaded.Text()
 			Expect(cid).To(HavePrefix("heavy://" + r.Host() + "/bosh/stemcells@sha256:"))
 			Expect(uploaded.Stderr).To(ContainSubstring("percent=100"))
 			// A layer and a configuration, each begun, sent and completed; the manifest by digest and by tag.
 			once := map[string]int{"POST": 2, "PATCH": 2, "PUT": 4}
-			Eventually(func() map[string]int { return written(r) }).WithContext(ctx).Should(Equal(once))
-			Expect(w.must(ctx, "create_stemcell", image, properties).Text()).To(Equal(cid))
+			Eventually(func() map[string]int { return countWrites(r) }).WithContext(ctx).Should(Equal(once))
+			Expect(env.mustCall(ctx, "create_stemcell", image, properties).Text()).To(Equal(cid))
 
 			By("create_vm")
-			m := w.bringMachine(ctx, wanted{stemcellCID: cid})
-			Expect(m.run(ctx, "cat /etc/stemcell-mark")).To(Equal(mark))
-			Expect(written(r)).To(Equal(once))
+			vm := env.createVMFromSpec(ctx, vmSpec{stemcellCID: cid})
+			Expect(vm.run(ctx, "cat /etc/stemcell-mark")).To(Equal(mark))
+			Expect(countWrites(r)).To(Equal(once))
 			Expect(r.Requests()).To(ContainElement(HavePrefix("GET /v2/bosh/stemcells/blobs/sha256:")))
 			name := r.Host()
 			if pullName != "" {
 				name = pullName
 			}
-			Expect(m.pod(ctx).Spec.Containers[0].Image).To(HavePrefix(name + "/bosh/stemcells@sha256:"))
-			secret, err := w.cluster.CoreV1().Secrets(w.namespace).Get(ctx, "bosh-stemcells", metav1.GetOptions{})
+			Expect(vm.pod(ctx).Spec.Containers[0].Image).To(HavePrefix(name + "/bosh/stemcells@sha256:"))
+			secret, err := env.cluster.CoreV1().Secrets(env.namespace).Get(ctx, "bosh-stemcells", metav1.GetOptions{})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(secret.Type).To(Equal(corev1.SecretTypeDockerConfigJson))
 
 			By("delete_stemcell")
-			Expect(w.fails(ctx, "delete_stemcell", cid).Message).To(ContainSubstring("in use by VM " + m.cid))
-			w.must(ctx, "delete_vm", m.cid)
-			w.must(ctx, "delete_stemcell", cid)
+			Expect(env.mustFail(ctx, "delete_stemcell", cid).Message).To(ContainSubstring("in use by VM " + vm.cid))
+			env.mustCall(ctx, "delete_vm", vm.cid)
+			env.mustCall(ctx, "delete_stemcell", cid)
 			Eventually(r.Requests).WithContext(ctx).Should(ContainElement(HavePrefix("DELETE /v2/bosh/stemcells/manifests/sha256:")))
-			Expect(w.must(ctx, "create_stemcell", image, properties).Text()).To(Equal(cid))
+			Expect(env.mustCall(ctx, "create_stemcell", image, properties).Text()).To(Equal(cid))
 		},
-		Entry("with runit, from go-containerregistry's", gosRegistry, "E2E_ROOTFS", "", NodeTimeout(longTest)),
-		Entry("with systemd, from Debian's, by the node's own name for it", debiansRegistry, "E2E_ROOTFS_SYSTEMD", "stemcells.bosh.test", Label("extended"), NodeTimeout(longTest)),
+		Entry("with runit, from go-containerregistry's", startMemoryRegistry, "E2E_ROOTFS", "", NodeTimeout(longTest)),
+		Entry("with systemd, from Debian's, by the node's own name for it", startDebianRegistry, "E2E_ROOTFS_SYSTEMD", "stemcells.bosh.test", Label("extended"), NodeTimeout(longTest)),
 	)
 })
 
-// pulled counts the requests by which a node has fetched what is in images.
-func pulled(r registry) (count int) {
+// countBlobPulls counts the requests by which a node has fetched what is in images.
+func countBlobPulls(r registry) (count int) {
 	for _, request := range r.Requests() {
 		if strings.HasPrefix(request, "GET /v2/bosh/stemcells/blobs/") {
 			count++
@@ -150,38 +150,38 @@ func pulled(r registry) (count int) {
 
 var _ = Describe("A stemcell whose image nodes pull before it is needed", Label("stemcells"), func() {
 	It("is on the node before the first VM, which pulls nothing, and leaves nothing when it is deleted", func(ctx context.Context) {
-		w := newWorld(ctx)
-		r, err := gosRegistry(ctx)
+		env := newTestEnv(ctx)
+		r, err := startMemoryRegistry(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(r.Close)
-		w.pushTo(r, "", map[string]any{"prefetch": map[string]any{
-			"enabled": true, "node_selector": map[string]any{corev1.LabelHostname: w.embedded.Nodes[0].Name},
+		env.useRegistry(r, "", map[string]any{"prefetch": map[string]any{
+			"enabled": true, "node_selector": map[string]any{corev1.LabelHostname: env.embedded.Nodes[0].Name},
 		}})
-		mark := fmt.Sprintf("%s at %s", w.namespace, time.Now())
-		image, properties := heavyStemcell(os.Getenv("E2E_ROOTFS"), mark)
-		cid := w.must(ctx, "create_stemcell", image, properties).Text()
+		mark := fmt.Sprintf("%s at %s", env.namespace, time.Now())
+		image, properties := buildHeavyStemcell(os.Getenv("E2E_ROOTFS"), mark)
+		cid := env.mustCall(ctx, "create_stemcell", image, properties).Text()
 		ofImage := metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=prefetch"}
 		Eventually(func(g Gomega) {
-			found, err := w.cluster.CoreV1().Pods(w.namespace).List(ctx, ofImage)
+			found, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, ofImage)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(found.Items).To(HaveLen(1))
 			g.Expect(found.Items[0].Status.Conditions).To(ContainElement(And(
 				HaveField("Type", corev1.PodReady), HaveField("Status", corev1.ConditionTrue))), "%v", found.Items[0].Status)
 		}).WithContext(ctx).Should(Succeed())
 
-		before := pulled(r)
-		Expect(before).To(BeNumerically(">", 0))
-		m := w.bringMachine(ctx, wanted{stemcellCID: cid})
-		Expect(m.run(ctx, "cat /etc/stemcell-mark")).To(Equal(mark))
-		Expect(pulled(r)).To(Equal(before))
+		previous := countBlobPulls(r)
+		Expect(previous).To(BeNumerically(">", 0))
+		vm := env.createVMFromSpec(ctx, vmSpec{stemcellCID: cid})
+		Expect(vm.run(ctx, "cat /etc/stemcell-mark")).To(Equal(mark))
+		Expect(countBlobPulls(r)).To(Equal(previous))
 
-		w.must(ctx, "delete_vm", m.cid)
-		w.must(ctx, "delete_stemcell", cid)
-		sets, err := w.cluster.AppsV1().DaemonSets(w.namespace).List(ctx, metav1.ListOptions{})
+		env.mustCall(ctx, "delete_vm", vm.cid)
+		env.mustCall(ctx, "delete_stemcell", cid)
+		sets, err := env.cluster.AppsV1().DaemonSets(env.namespace).List(ctx, metav1.ListOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(sets.Items).To(BeEmpty())
 		Eventually(func() ([]corev1.Pod, error) {
-			found, err := w.cluster.CoreV1().Pods(w.namespace).List(ctx, ofImage)
+			found, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, ofImage)
 			return found.Items, err
 		}).WithContext(ctx).Should(BeEmpty())
 	}, NodeTimeout(longTest))
@@ -193,9 +193,9 @@ const olderAgentConfig = `{
   "Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": "/var/vcap/bosh/instance_settings.json"}]}}
 }`
 
-// olderStemcell pushes an image like those of older Kubernetes stemcells, made of this light stemcell's,
+// pushOlderStemcell pushes an image like those of older Kubernetes stemcells, made of this light stemcell's,
 // and returns its tag, and its reference by digest.
-func olderStemcell(ctx context.Context, tarball, tag string) (string, string) {
+func pushOlderStemcell(ctx context.Context, tarball, tag string) (string, string) {
 	GinkgoHelper()
 	properties, err := stemcellProperties(tarball)
 	Expect(err).NotTo(HaveOccurred())
@@ -203,7 +203,7 @@ func olderStemcell(ctx context.Context, tarball, tag string) (string, string) {
 	Expect(err).NotTo(HaveOccurred())
 	base, err := remote.Image(repository.Digest(properties["digest"].(string)), remote.WithContext(ctx))
 	Expect(err).NotTo(HaveOccurred())
-	layer := static.NewLayer(stemcells.File("var/vcap/bosh/agent.json", olderAgentConfig), types.OCIUncompressedLayer)
+	layer := static.NewLayer(stemcells.TarFile("var/vcap/bosh/agent.json", olderAgentConfig), types.OCIUncompressedLayer)
 	image, err := mutate.AppendLayers(base, layer)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(remote.Write(repository.Tag(tag), image, remote.WithContext(ctx))).To(Succeed())
@@ -214,14 +214,14 @@ func olderStemcell(ctx context.Context, tarball, tag string) (string, string) {
 
 var _ = Describe("An older Kubernetes stemcell", Label("stemcells"), func() {
 	It("is pinned by its tag's digest, and its agent looks for its settings where they are", func(ctx context.Context) {
-		w := newWorld(ctx)
-		tag, pinned := olderStemcell(ctx, os.Getenv("E2E_STEMCELL"), "older-"+w.namespace)
-		cid := w.must(ctx, "create_stemcell", "image", map[string]any{"image": tag}).Text()
+		env := newTestEnv(ctx)
+		tag, pinned := pushOlderStemcell(ctx, os.Getenv("E2E_STEMCELL"), "older-"+env.namespace)
+		cid := env.mustCall(ctx, "create_stemcell", "image", map[string]any{"image": tag}).Text()
 		Expect(cid).To(Equal(pinned + "#" + runtime.GOARCH))
-		m := w.bringMachine(ctx, wanted{stemcellCID: cid})
-		m.run(ctx, "test -s /var/vcap/bosh/warden-cpi-agent-env.json && test ! -e /var/vcap/bosh/instance_settings.json")
-		w.must(ctx, "delete_vm", m.cid)
-		w.must(ctx, "delete_stemcell", cid)
-		Expect(w.must(ctx, "create_stemcell", "image", map[string]any{"image": tag}).Text()).To(Equal(cid), "its registry is left alone")
+		vm := env.createVMFromSpec(ctx, vmSpec{stemcellCID: cid})
+		vm.run(ctx, "test -s /var/vcap/bosh/warden-cpi-agent-env.json && test ! -e /var/vcap/bosh/instance_settings.json")
+		env.mustCall(ctx, "delete_vm", vm.cid)
+		env.mustCall(ctx, "delete_stemcell", cid)
+		Expect(env.mustCall(ctx, "create_stemcell", "image", map[string]any{"image": tag}).Text()).To(Equal(cid), "its registry is left alone")
 	}, NodeTimeout(longTest))
 })

@@ -22,88 +22,88 @@ import (
 
 // How the storm is, unless the environment says otherwise.
 const (
-	stormMachines = 20
-	stormMinutes  = 15
+	chaosVMs     = 20
+	chaosMinutes = 15
 )
 
 var _ = Describe("A storm", Label("storm", "extended"), Serial, func() {
 	It("takes no disk's content, and no two machines write to one", func(ctx context.Context) {
-		site := newStormSite(ctx)
-		rages := storm.Storm{
-			Site: site, Weather: site.weather(), Pause: 3 * time.Second, Disks: site.disks(ctx, number("STORM_MACHINES", stormMachines)),
-			Seed:     uint64(number("STORM_SEED", int(time.Now().Unix()))),
-			Duration: time.Duration(number("STORM_MINUTES", stormMinutes)) * time.Minute,
+		site := newChaosEnv(ctx)
+		chaosTest := storm.Storm{
+			Site: site, Weather: site.faults(), Pause: 3 * time.Second, Disks: site.createDisks(ctx, intFromEnv("STORM_MACHINES", chaosVMs)),
+			Seed:     uint64(intFromEnv("STORM_SEED", int(time.Now().Unix()))),
+			Duration: time.Duration(intFromEnv("STORM_MINUTES", chaosMinutes)) * time.Minute,
 			Log: func(format string, arguments ...any) {
 				fmt.Fprintf(GinkgoWriter, time.Now().Format(time.TimeOnly)+" "+format+"\n", arguments...)
 			},
 		}
-		AddReportEntry("seed", rages.Seed)
-		GinkgoWriter.Println("STORM_SEED", rages.Seed)
-		violations := rages.Run(ctx)
-		AddReportEntry("calls and events", rages.Counts())
+		AddReportEntry("seed", chaosTest.Seed)
+		GinkgoWriter.Println("STORM_SEED", chaosTest.Seed)
+		violations := chaosTest.Run(ctx)
+		AddReportEntry("calls and events", chaosTest.Counts())
 		Expect(violations).To(BeEmpty())
 	}, NodeTimeout(90*time.Minute))
 })
 
-// number is an environment variable's, or this one.
-func number(variable string, otherwise int) int {
+// intFromEnv is an environment variable's, or this one.
+func intFromEnv(variable string, fallback int) int {
 	GinkgoHelper()
-	value, given := os.LookupEnv(variable)
-	if !given {
-		return otherwise
+	value, ok := os.LookupEnv(variable)
+	if !ok {
+		return fallback
 	}
 	parsed, err := strconv.Atoi(value)
 	Expect(err).NotTo(HaveOccurred(), variable)
 	return parsed
 }
 
-// stormSite is a world for a storm.
-type stormSite struct {
-	*world
+// chaosEnv is a world for a storm.
+type chaosEnv struct {
+	*testEnv
 	stemcellCID string
-	env         map[string]any
+	agentEnv    map[string]any
 
 	mutex      sync.Mutex
-	made       int
+	sequence   int
 	violations []string
 }
 
-func newStormSite(ctx context.Context) *stormSite {
+func newChaosEnv(ctx context.Context) *chaosEnv {
 	GinkgoHelper()
-	w := newWorld(ctx)
-	env, err := director.AgentEnv()
+	env := newTestEnv(ctx)
+	agentEnv, err := director.AgentEnv()
 	Expect(err).NotTo(HaveOccurred())
-	site := &stormSite{world: w, stemcellCID: w.stemcell(ctx, os.Getenv("E2E_STEMCELL")), env: env}
-	remove, err := site.pods().Prepare(ctx)
+	site := &chaosEnv{testEnv: env, stemcellCID: env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), agentEnv: agentEnv}
+	remove, err := site.podFaults().Prepare(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) { Expect(remove(ctx)).To(Succeed()) })
 	return site
 }
 
-// disks are of both kinds of claims.
-func (s *stormSite) disks(ctx context.Context, count int) (disks []string) {
+// createDisks are of both kinds of claims.
+func (s *chaosEnv) createDisks(ctx context.Context, count int) (disks []string) {
 	GinkgoHelper()
 	for i := range count {
 		properties := map[string]any{}
 		if i%4 == 3 {
-			properties = movable["Block"]
+			properties = movableDisks["Block"]
 		}
 		disks = append(disks, s.createDisk(ctx, 64, properties))
 	}
 	return disks
 }
 
-func (s *stormSite) NewVM(disk string) (cid string, arguments []any) {
+func (s *chaosEnv) NewVM(disk string) (cid string, arguments []any) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.made++
-	agent := fmt.Sprintf("%s-%d", s.namespace, s.made)
+	s.sequence++
+	agent := fmt.Sprintf("%s-%d", s.namespace, s.sequence)
 	small := map[string]any{"resources": map[string]any{"requests": map[string]any{"cpu": "20m"}}}
-	return "agent-" + agent, []any{agent, s.stemcellCID, small, manual(newAddress()), []string{disk}, s.env}
+	return "agent-" + agent, []any{agent, s.stemcellCID, small, manualNetwork(newAddress()), []string{disk}, s.agentEnv}
 }
 
-// counting is the program that counts: $0 is its name, $1 the folder, $2 what tells it from others.
-const counting = `
+// counterScript is the program that counts: $0 is its name, $1 the folder, $2 what tells it from others.
+const counterScript = `
 cd "$1" || exit
 had=$(cat counter 2>/dev/null || echo 0)
 while mountpoint -q "$1"; do
@@ -116,7 +116,7 @@ while mountpoint -q "$1"; do
   sleep 0.1
 done`
 
-func (s *stormSite) in(ctx context.Context, vm, script string, arguments ...string) (string, error) {
+func (s *chaosEnv) runInVM(ctx context.Context, vm, script string, arguments ...string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	command := append([]string{"exec", "-n", s.namespace, vm, "-c", "machine", "--", "bash", "-c", script, "storm"}, arguments...)
@@ -124,12 +124,12 @@ func (s *stormSite) in(ctx context.Context, vm, script string, arguments ...stri
 	return strings.TrimSpace(out), err
 }
 
-func (s *stormSite) Count(ctx context.Context, vm, disk string) error {
+func (s *chaosEnv) Count(ctx context.Context, vm, disk string) error {
 	s.mutex.Lock()
-	s.made++
-	session := fmt.Sprintf("%s-%d", vm, s.made)
+	s.sequence++
+	session := fmt.Sprintf("%s-%d", vm, s.sequence)
 	s.mutex.Unlock()
-	_, err := s.in(ctx, vm, `set -e
+	_, err := s.runInVM(ctx, vm, `set -e
 		at=/mnt/$1
 		[[ -b /dev/bosh/$1 ]]
 		mkdir -p "$at"
@@ -138,12 +138,12 @@ func (s *stormSite) Count(ctx context.Context, vm, disk string) error {
 		if pgrep -f "^counting-$1" >/dev/null; then exit 0; fi
 		echo "$2" >"$at/writer" && sync "$at/writer"
 		(exec -a "counting-$1" setsid bash -c "$3" "counting-$1" "$at" "$2") </dev/null >/dev/null 2>&1 &`,
-		disk, session, `exec -a "$0" bash -c '`+strings.ReplaceAll(counting, "'", `'\''`)+`' "$0" "$@"`)
+		disk, session, `exec -a "$0" bash -c '`+strings.ReplaceAll(counterScript, "'", `'\''`)+`' "$0" "$@"`)
 	return err
 }
 
-func (s *stormSite) Read(ctx context.Context, vm, disk string) (int, error) {
-	out, err := s.in(ctx, vm, `set -e; mountpoint -q "/mnt/$1"; cd "/mnt/$1"; cat counter 2>/dev/null || echo 0; cat violations 2>/dev/null || true`, disk)
+func (s *chaosEnv) Read(ctx context.Context, vm, disk string) (int, error) {
+	out, err := s.runInVM(ctx, vm, `set -e; mountpoint -q "/mnt/$1"; cd "/mnt/$1"; cat counter 2>/dev/null || echo 0; cat violations 2>/dev/null || true`, disk)
 	if err != nil {
 		return 0, err
 	}
@@ -156,22 +156,22 @@ func (s *stormSite) Read(ctx context.Context, vm, disk string) (int, error) {
 	return strconv.Atoi(counter)
 }
 
-func (s *stormSite) Stop(ctx context.Context, vm, disk string) error {
-	_, err := s.in(ctx, vm, `
+func (s *chaosEnv) Stop(ctx context.Context, vm, disk string) error {
+	_, err := s.runInVM(ctx, vm, `
 		while pkill -f "^counting-$1"; do sleep 0.1; done
 		! mountpoint -q "/mnt/$1" || umount "/mnt/$1"`, disk)
 	return err
 }
 
-func (s *stormSite) Violations() []string {
+func (s *chaosEnv) Violations() []string {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return s.violations
 }
 
-// weather is all that happens to the site.
-func (s *stormSite) weather() []storm.Weather {
-	return append(s.pods().Weather(),
+// faults is all that happens to the site.
+func (s *chaosEnv) faults() []storm.Weather {
+	return append(s.podFaults().Weather(),
 		storm.Weather{Name: "the kubelet restarts", Weight: 1, Happens: func(ctx context.Context, _ *rand.Rand) error {
 			return s.node.RestartKubelet(context.WithoutCancel(ctx))
 		}},
@@ -182,4 +182,6 @@ func (s *stormSite) weather() []storm.Weather {
 	)
 }
 
-func (s *stormSite) pods() storm.Pods { return storm.Pods{Cluster: s.cluster, Namespace: s.namespace} }
+func (s *chaosEnv) podFaults() storm.Pods {
+	return storm.Pods{Cluster: s.cluster, Namespace: s.namespace}
+}

@@ -17,12 +17,12 @@ import (
 
 func TestE2E(t *testing.T) {
 	RegisterFailHandler(Fail)
-	setPatience(onVMNode)
+	setEventuallyDefaults(onVMNode)
 	RunSpecs(t, "e2e")
 }
 
-// setPatience says how long a test waits for something by default, and how often it looks: on a slow node longer.
-func setPatience(slow bool) {
+// setEventuallyDefaults says how long a test waits for something by default, and how often it looks: on a slow node longer.
+func setEventuallyDefaults(slow bool) {
 	if slow {
 		SetDefaultEventuallyTimeout(10 * time.Minute)
 		SetDefaultEventuallyPollingInterval(time.Second)

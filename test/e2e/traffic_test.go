@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// routers are VMs of a pair behind one Service, which asks the job whether it serves.
-var routers = map[string]any{
+// routerProperties are VMs of a pair behind one Service, which asks the job whether it serves.
+var routerProperties = map[string]any{
 	"services":        []any{map[string]any{"name": "routers", "ports": []any{8080}}},
 	"readiness_probe": map[string]any{"httpGet": map[string]any{"path": "/health", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1},
 }
@@ -62,57 +62,57 @@ echo 0
 )
 
 // routerSpec is that of an instance with the job "router".
-func (d *directed) routerSpec(address string) map[string]any {
+func (d *directorEnv) routerSpec(address string) map[string]any {
 	GinkgoHelper()
-	return d.spec(instance{deployment: "directed", group: "routers", id: "router-0", job: "router", address: address,
+	return d.applySpec(instanceSpec{deployment: "directed", group: "routers", id: "router-0", job: "router", address: address,
 		files: map[string]string{"router/monit": routerMonit, "router/bin/ctl": routerCtl, "router/bin/drain": routerDrain}})
 }
 
-// router makes a VM of the pair, and gives it its job.
-func (d *directed) router(ctx context.Context) *machine {
+// createRouter makes a VM of the pair, and gives it its job.
+func (d *directorEnv) createRouter(ctx context.Context) *testVM {
 	GinkgoHelper()
-	m := d.bringMachine(ctx, wanted{stemcell: d.stemcell, bus: d.bus, properties: routers})
-	m.update(ctx, d.routerSpec(m.address))
-	return m
+	vm := d.createVMFromSpec(ctx, vmSpec{stemcell: d.stemcell, bus: d.bus, properties: routerProperties})
+	vm.update(ctx, d.routerSpec(vm.address))
+	return vm
 }
 
-// traffic are requests to a Service, one after the other, as they come through a kube-proxy: each is a new connection to one
+// trafficGenerator are requests to a Service, one after the other, as they come through a kube-proxy: each is a new connection to one
 // of the endpoints that were ready when it last looked. It looks once a second, which is how often a kube-proxy
 // changes its rules at most.
-type traffic struct {
-	w         *world
+type trafficGenerator struct {
+	env       *testEnv
 	service   string
 	mutex     sync.Mutex
 	endpoints []string
-	sent      map[string]int // requests that were answered, by endpoint
+	answers   map[string]int // requests that were answered, by endpoint
 	failures  []string
-	end       context.CancelFunc
-	ended     sync.WaitGroup
+	cancel    context.CancelFunc
+	workers   sync.WaitGroup
 }
 
-// send begins to send requests.
-func (w *world) send(ctx context.Context, service string) *traffic {
+// startTraffic begins to send requests.
+func (env *testEnv) startTraffic(ctx context.Context, service string) *trafficGenerator {
 	GinkgoHelper()
-	ctx, end := context.WithCancel(ctx)
-	t := &traffic{w: w, service: service, sent: map[string]int{}, end: end}
+	ctx, cancel := context.WithCancel(ctx)
+	t := &trafficGenerator{env: env, service: service, answers: map[string]int{}, cancel: cancel}
 	DeferCleanup(t.stop)
-	Expect(t.look(ctx)).To(Succeed())
-	t.ended.Go(func() {
-		every(ctx, time.Second, func() {
-			if err := t.look(ctx); err != nil && ctx.Err() == nil {
-				t.note("", err)
+	Expect(t.refreshEndpoints(ctx)).To(Succeed())
+	t.workers.Go(func() {
+		runEvery(ctx, time.Second, func() {
+			if err := t.refreshEndpoints(ctx); err != nil && ctx.Err() == nil {
+				t.record("", err)
 			}
 		})
 	})
-	t.ended.Go(func() {
-		turn := 0
-		every(ctx, 10*time.Millisecond, func() { turn++; t.request(ctx, turn) })
+	t.workers.Go(func() {
+		round := 0
+		runEvery(ctx, 10*time.Millisecond, func() { round++; t.request(ctx, round) })
 	})
 	return t
 }
 
-// every does it at each tick, until the context ends.
-func every(ctx context.Context, interval time.Duration, do func()) {
+// runEvery does it at each tick, until the context ends.
+func runEvery(ctx context.Context, interval time.Duration, do func()) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -125,9 +125,9 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-// look takes over the Service's endpoints.
-func (t *traffic) look(ctx context.Context) error {
-	found, err := t.w.cluster.DiscoveryV1().EndpointSlices(t.w.namespace).List(ctx,
+// refreshEndpoints takes over the Service's endpoints.
+func (t *trafficGenerator) refreshEndpoints(ctx context.Context) error {
+	found, err := t.env.cluster.DiscoveryV1().EndpointSlices(t.env.namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + t.service})
 	if err != nil {
 		return err
@@ -148,39 +148,39 @@ func (t *traffic) look(ctx context.Context) error {
 }
 
 // request sends one to the endpoint whose turn it is.
-func (t *traffic) request(ctx context.Context, turn int) {
+func (t *trafficGenerator) request(ctx context.Context, turn int) {
 	t.mutex.Lock()
 	endpoints := t.endpoints
 	t.mutex.Unlock()
 	if len(endpoints) == 0 {
-		t.note("", fmt.Errorf("the Service has no endpoint"))
+		t.record("", fmt.Errorf("the Service has no endpoint"))
 		return
 	}
 	endpoint := endpoints[turn%len(endpoints)]
-	if err := get(ctx, "http://"+endpoint+":8080/"); ctx.Err() == nil {
-		t.note(endpoint, err)
+	if err := httpGet(ctx, "http://"+endpoint+":8080/"); ctx.Err() == nil {
+		t.record(endpoint, err)
 	}
 }
 
-// note counts an answer, or keeps why there was none.
-func (t *traffic) note(endpoint string, err error) {
+// record counts an answer, or keeps why there was none.
+func (t *trafficGenerator) record(endpoint string, err error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	if err != nil {
 		t.failures = append(t.failures, time.Now().Format(time.StampMilli)+" "+endpoint+": "+err.Error())
 		return
 	}
-	t.sent[endpoint]++
+	t.answers[endpoint]++
 }
 
-var oneConnectionEach = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+var httpClient = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-func get(ctx context.Context, url string) error {
+func httpGet(ctx context.Context, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err
 	}
-	answer, err := oneConnectionEach.Do(request)
+	answer, err := httpClient.Do(request)
 	if err != nil {
 		return err
 	}
@@ -194,54 +194,54 @@ func get(ctx context.Context, url string) error {
 	return nil
 }
 
-// answered returns how many requests this endpoint has answered.
-func (t *traffic) answered(endpoint string) int {
+// answerCount returns how many requests this endpoint has answered.
+func (t *trafficGenerator) answerCount(endpoint string) int {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	return t.sent[endpoint]
+	return t.answers[endpoint]
 }
 
-// reaches waits until each of the machines has answered another 50.
-func (t *traffic) reaches(ctx context.Context, machines ...*machine) {
+// waitForAnswers waits until each of the machines has answered another 50.
+func (t *trafficGenerator) waitForAnswers(ctx context.Context, machines ...*testVM) {
 	GinkgoHelper()
-	for _, m := range machines {
-		before := t.answered(m.address)
-		Eventually(func() int { return t.answered(m.address) }).WithContext(ctx).Should(BeNumerically(">=", before+50))
+	for _, vm := range machines {
+		previous := t.answerCount(vm.address)
+		Eventually(func() int { return t.answerCount(vm.address) }).WithContext(ctx).Should(BeNumerically(">=", previous+50))
 	}
 }
 
 // stop ends the requests.
-func (t *traffic) stop() {
-	t.end()
-	t.ended.Wait()
+func (t *trafficGenerator) stop() {
+	t.cancel()
+	t.workers.Wait()
 }
 
-// lostNone ends the requests and fails when one of them had no answer.
-func (t *traffic) lostNone() {
+// expectNoLoss ends the requests and fails when one of them had no answer.
+func (t *trafficGenerator) expectNoLoss() {
 	GinkgoHelper()
 	t.stop()
 	all := 0
-	for _, count := range t.sent {
+	for _, count := range t.answers {
 		all += count
 	}
 	AddReportEntry("requests", fmt.Sprintf("%d answered, %d lost", all, len(t.failures)))
 	Expect(t.failures).To(BeEmpty(), func() string { return strings.Join(t.failures, "\n") })
 }
 
-var _ = Describe("A pair of routers behind a Service", Label("machines", "extended", thisMachine), Serial, func() {
+var _ = Describe("A pair of routers behind a Service", Label("machines", "extended", labelSharedKernel), Serial, func() {
 	DescribeTable("loses no request while the director makes one again, nor while Kubernetes ends one, of which BOSH knows nothing",
 		func(ctx context.Context, stemcell string) {
-			d := newDirected(ctx, stemcell)
-			one, other := d.router(ctx), d.router(ctx)
-			clients := d.send(ctx, "routers")
-			clients.reaches(ctx, one, other)
+			d := newDirectorEnv(ctx, stemcell)
+			one, other := d.createRouter(ctx), d.createRouter(ctx)
+			clients := d.startTraffic(ctx, "routers")
+			clients.waitForAnswers(ctx, one, other)
 
 			By("bosh recreate")
 			one.stop(ctx, d.routerSpec(one.address))
-			d.must(ctx, "delete_vm", one.cid)
-			clients.reaches(ctx, other)
-			next := d.router(ctx)
-			clients.reaches(ctx, next, other)
+			d.mustCall(ctx, "delete_vm", one.cid)
+			clients.waitForAnswers(ctx, other)
+			next := d.createRouter(ctx)
+			clients.waitForAnswers(ctx, next, other)
 
 			By("an eviction")
 			pods := d.cluster.CoreV1().Pods(d.namespace)
@@ -249,8 +249,8 @@ var _ = Describe("A pair of routers behind a Service", Label("machines", "extend
 				ObjectMeta: metav1.ObjectMeta{Name: other.cid, Namespace: d.namespace},
 			})).To(Succeed())
 			Eventually(func() error { _, err := pods.Get(ctx, other.cid, metav1.GetOptions{}); return err }).WithContext(ctx).ShouldNot(Succeed())
-			clients.reaches(ctx, next)
-			clients.lostNone()
+			clients.waitForAnswers(ctx, next)
+			clients.expectNoLoss()
 		},
 		Entry("with runit", "E2E_STEMCELL", NodeTimeout(longTest)),
 		Entry("with systemd", withSystemd, NodeTimeout(longTest)),

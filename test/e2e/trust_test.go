@@ -25,40 +25,40 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// loot is on the disk of another VM.
-const loot = "on-the-disk-of-another-vm"
+// diskSecret is on the disk of another VM.
+const diskSecret = "on-the-disk-of-another-vm"
 
 // The same attacks as in test/attacks, and root in a VM, on real nodes.
 var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ordered, ContinueOnFailure, Serial, func() {
 	var (
-		w        *world
-		prey     attacks.Prey
+		env      *testEnv
+		target   attacks.Prey
 		cgroupV1 bool
 		tried    int
 	)
 	BeforeAll(func(ctx context.Context) {
-		w = newWorld(ctx)
-		prey = w.createPrey(ctx)
-		filesystem, err := w.node.Shell(ctx, "stat --file-system --format %T /sys/fs/cgroup")
+		env = newTestEnv(ctx)
+		target = env.createAttackTarget(ctx)
+		filesystem, err := env.node.Shell(ctx, "stat --file-system --format %T /sys/fs/cgroup")
 		Expect(err).NotTo(HaveOccurred())
 		cgroupV1 = filesystem != "cgroup2fs"
 	}, NodeTimeout(longTest))
 
 	for _, kind := range attacks.Kinds() {
-		var where Labels
+		var labels Labels
 		if kind.Name == attacks.Sandboxed {
-			where = Label(thisMachine)
+			labels = Label(labelSharedKernel)
 		}
-		It("let root in a VM reach what the page shows: "+kind.Name, where, func(ctx context.Context) {
+		It("let root in a VM reach what the page shows: "+kind.Name, labels, func(ctx context.Context) {
 			if kind.Name == attacks.Sandboxed {
-				Expect(w.embedded.ControlPlane.Apply(ctx, sandboxes)).To(Succeed())
+				Expect(env.embedded.ControlPlane.Apply(ctx, gVisorManifest)).To(Succeed())
 			}
-			attacker := w.bringMachine(ctx, wanted{properties: kind.Properties})
+			attacker := env.createVMFromSpec(ctx, vmSpec{properties: kind.Properties})
 			var wrong []string
 			var table strings.Builder
 			columns := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 			for _, escape := range attacks.Escapes() {
-				out, err := attacker.try(ctx, escape.Command(prey))
+				out, err := attacker.tryRun(ctx, escape.Command(target))
 				fmt.Fprintf(columns, "%s\t%v\n", escape.Name, err == nil)
 				notTried := err != nil && regexp.MustCompile(`exit code 12[67]`).MatchString(err.Error())
 				if notTried || (err == nil) != escape.Succeeds(kind.Name, cgroupV1) {
@@ -68,30 +68,30 @@ var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ord
 			Expect(columns.Flush()).To(Succeed())
 			AddReportEntry("what root reaches in a VM: "+kind.Name, "\n"+table.String(), ReportEntryVisibilityAlways)
 			Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
-			w.must(ctx, "delete_vm", attacker.cid)
+			env.mustCall(ctx, "delete_vm", attacker.cid)
 			tried++
 		}, NodeTimeout(longTest))
 	}
 
 	It("let the CPI's token do what the page lists, and nothing else", func(ctx context.Context) {
-		w.withoutDefaultClass(ctx)
+		env.disableDefaultStorageClass(ctx)
 		raw, err := os.ReadFile("../../manifests/admission-policy.yaml")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(w.embedded.ControlPlane.Apply(ctx, string(raw))).To(Succeed())
+		Expect(env.embedded.ControlPlane.Apply(ctx, string(raw))).To(Succeed())
 		DeferCleanup(func(ctx context.Context) {
-			_, err := w.embedded.ControlPlane.Kubectl(ctx, "delete", "-f", "../../manifests/admission-policy.yaml")
+			_, err := env.embedded.ControlPlane.Kubectl(ctx, "delete", "-f", "../../manifests/admission-policy.yaml")
 			Expect(err).NotTo(HaveOccurred())
 		})
 		policy, err := attacks.ReadPolicy("../..")
 		Expect(err).NotTo(HaveOccurred())
-		admin, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
+		admin, err := clientcmd.BuildConfigFromFlags("", env.kubeconfig)
 		Expect(err).NotTo(HaveOccurred())
 		attackers := map[string]*attacks.Attacker{}
 		var wrong []string
 		for _, attack := range attacks.All() {
 			limits := fmt.Sprint(attack.Given)
 			if attackers[limits] == nil {
-				attacker, err := attacks.NewAttacker(ctx, admin, "../..", fmt.Sprintf("%s-attacker-%d", w.namespace, len(attackers)), attacks.Enforced, attack.Given)
+				attacker, err := attacks.NewAttacker(ctx, admin, "../..", fmt.Sprintf("%s-attacker-%d", env.namespace, len(attackers)), attacks.Enforced, attack.Given)
 				Expect(err).NotTo(HaveOccurred())
 				DeferCleanup(func(ctx context.Context) { Expect(attacker.Remove(ctx, admin)).To(Succeed()) })
 				Eventually(policy.Holds).WithContext(ctx).WithArguments(attacker).Should(Succeed())
@@ -105,40 +105,40 @@ var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ord
 		tried++
 	}, NodeTimeout(longTest))
 
-	It("have all been tried", Label(thisMachine), func() {
+	It("have all been tried", Label(labelSharedKernel), func() {
 		Expect(tried).To(Equal(len(attacks.Kinds()) + 1))
 		AddReportEntry(attacks.Summary(), ReportEntryVisibilityAlways)
 	})
 })
 
-// createPrey creates a VM with a disk, and something on it to find.
-func (w *world) createPrey(ctx context.Context) attacks.Prey {
+// createAttackTarget creates a VM with a disk, and something on it to find.
+func (env *testEnv) createAttackTarget(ctx context.Context) attacks.Prey {
 	GinkgoHelper()
-	m := w.createMachine(ctx)
-	disk := w.createDisk(ctx, 64, map[string]any{})
-	m.attach(ctx, disk)
-	m.run(ctx, "echo "+loot+" >/var/vcap/store/loot && sync")
-	pair := regexp.MustCompile(`\d+:\d+`).FindString(m.run(ctx, "findmnt --noheadings --output MAJ:MIN /var/vcap/store"))
+	vm := env.createVM(ctx)
+	disk := env.createDisk(ctx, 64, map[string]any{})
+	vm.attach(ctx, disk)
+	vm.run(ctx, "echo "+diskSecret+" >/var/vcap/store/loot && sync")
+	pair := regexp.MustCompile(`\d+:\d+`).FindString(vm.run(ctx, "findmnt --noheadings --output MAJ:MIN /var/vcap/store"))
 	Expect(pair).NotTo(BeEmpty())
-	pod := m.pod(ctx)
+	pod := vm.pod(ctx)
 	return attacks.Prey{
-		Address: m.address, Node: pod.Status.HostIP, Kubelet: w.kubeletPort(ctx, pod.Spec.NodeName),
-		Device: strings.Replace(pair, ":", " ", 1), Loot: loot,
+		Address: vm.address, Node: pod.Status.HostIP, Kubelet: env.kubeletPort(ctx, pod.Spec.NodeName),
+		Device: strings.Replace(pair, ":", " ", 1), Loot: diskSecret,
 	}
 }
 
-func (w *world) kubeletPort(ctx context.Context, node string) int32 {
+func (env *testEnv) kubeletPort(ctx context.Context, node string) int32 {
 	GinkgoHelper()
-	found, err := w.cluster.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	found, err := env.cluster.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return found.Status.DaemonEndpoints.KubeletEndpoint.Port
 }
 
-// withoutDefaultClass has the cluster have no default StorageClass until the spec ends.
-func (w *world) withoutDefaultClass(ctx context.Context) {
+// disableDefaultStorageClass has the cluster have no default StorageClass until the spec ends.
+func (env *testEnv) disableDefaultStorageClass(ctx context.Context) {
 	GinkgoHelper()
 	const annotation = "storageclass.kubernetes.io/is-default-class"
-	classes := w.cluster.StorageV1().StorageClasses()
+	classes := env.cluster.StorageV1().StorageClasses()
 	all, err := classes.List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	for _, class := range all.Items {
@@ -168,19 +168,19 @@ perl -MIO::Socket::INET -e '
 	open(STDIN, "<", "/dev/null"); open(STDOUT, ">", "/dev/null"); open(STDERR, ">", "/dev/null");
 	while (my $client = $server->accept) { close $client }'`
 
-// reaches reports whether a program in the VM can connect.
-func (m *machine) reaches(ctx context.Context, address string) bool {
+// canConnect reports whether a program in the VM can connect.
+func (vm *testVM) canConnect(ctx context.Context, address string) bool {
 	GinkgoHelper()
 	host, port, err := net.SplitHostPort(address)
 	Expect(err).NotTo(HaveOccurred())
-	_, err = m.try(ctx, fmt.Sprintf("timeout 3 bash -c '</dev/tcp/%s/%s'", host, port))
+	_, err = vm.tryRun(ctx, fmt.Sprintf("timeout 3 bash -c '</dev/tcp/%s/%s'", host, port))
 	return err == nil
 }
 
-var _ = Describe("The network policies", Label("trust", "extended", thisMachine), Serial, func() {
+var _ = Describe("The network policies", Label("trust", "extended", labelSharedKernel), Serial, func() {
 	It("keep VMs from metadata services, nodes and other Pods, and from nothing else", func(ctx context.Context) {
-		w, others := newWorld(ctx), newWorld(ctx)
-		first, second := w.embedded.Nodes[0], w.bringSecondNode(ctx)
+		env, others := newTestEnv(ctx), newTestEnv(ctx)
+		first, second := env.embedded.Nodes[0], env.ensureSecondNode(ctx)
 		pid, err := second.Shell(ctx, serveMetadata)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func(ctx context.Context) {
@@ -196,14 +196,14 @@ var _ = Describe("The network policies", Label("trust", "extended", thisMachine)
 			}
 		}()
 
-		vm := w.bringMachine(ctx, wanted{properties: on(second)})
-		labeled := on(second)
+		vm := env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(second)})
+		labeled := nodeSelector(second)
 		maps.Copy(labeled, map[string]any{"labels": map[string]any{"bosh-director": "test"}})
-		inCluster := w.bringMachine(ctx, wanted{properties: labeled})
-		neighbor, foreign := w.createMachine(ctx), others.createMachine(ctx)
-		server := w.apiServer(ctx)
+		inCluster := env.createVMFromSpec(ctx, vmSpec{properties: labeled})
+		neighbor, foreign := env.createVM(ctx), others.createVM(ctx)
+		server := env.apiServerAddress(ctx)
 		kubelet := func(node *embedded.Node) string {
-			return net.JoinHostPort(node.Address, strconv.Itoa(int(w.kubeletPort(ctx, node.Name))))
+			return net.JoinHostPort(node.Address, strconv.Itoa(int(env.kubeletPort(ctx, node.Name))))
 		}
 		refused := map[string]string{
 			"the metadata service":         metadataService + ":80",
@@ -217,7 +217,7 @@ var _ = Describe("The network policies", Label("trust", "extended", thisMachine)
 			"an address outside of the cluster": outside.Addr().String(),
 		}
 		for what, address := range refused {
-			Expect(vm.reaches(ctx, address)).To(BeTrue(), "%s, without the policies", what)
+			Expect(vm.canConnect(ctx, address)).To(BeTrue(), "%s, without the policies", what)
 		}
 		raw, err := os.ReadFile("../../manifests/network-policy.yaml")
 		Expect(err).NotTo(HaveOccurred())
@@ -226,24 +226,24 @@ var _ = Describe("The network policies", Label("trust", "extended", thisMachine)
 			"203.0.113.0/24 # SET", embedded.BOSHNetwork+".0.0/16 # SET",
 			"198.51.100.1/32", server.IP.String()+"/32", "port: 6443", "port: "+strconv.Itoa(server.Port),
 		).Replace(string(raw))
-		_, err = embedded.RunInput(ctx, policies, "kubectl", "--kubeconfig", w.kubeconfig, "apply", "--namespace", w.namespace, "-f", "-")
+		_, err = embedded.RunInput(ctx, policies, "kubectl", "--kubeconfig", env.kubeconfig, "apply", "--namespace", env.namespace, "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
 		for what, address := range refused {
-			Eventually(vm.reaches).WithContext(ctx).WithArguments(address).Should(BeFalse(), "%s, with the policies", what)
+			Eventually(vm.canConnect).WithContext(ctx).WithArguments(address).Should(BeFalse(), "%s, with the policies", what)
 		}
 		for what, address := range allowed {
-			Expect(vm.reaches(ctx, address)).To(BeTrue(), "%s, with the policies", what)
+			Expect(vm.canConnect(ctx, address)).To(BeTrue(), "%s, with the policies", what)
 		}
-		Expect(inCluster.reaches(ctx, server.String())).To(BeTrue(), "a director")
-		Expect(inCluster.reaches(ctx, metadataService+":80")).To(BeFalse(), "a director")
-		vm.awaitAgent(ctx) // the node still reaches its VMs
+		Expect(inCluster.canConnect(ctx, server.String())).To(BeTrue(), "a director")
+		Expect(inCluster.canConnect(ctx, metadataService+":80")).To(BeFalse(), "a director")
+		vm.waitForAgent(ctx) // the node still reaches its VMs
 	}, NodeTimeout(longTest))
 })
 
-// apiServer is the address of the API server that the Service kubernetes leads to.
-func (w *world) apiServer(ctx context.Context) *net.TCPAddr {
+// apiServerAddress is the address of the API server that the Service kubernetes leads to.
+func (env *testEnv) apiServerAddress(ctx context.Context) *net.TCPAddr {
 	GinkgoHelper()
-	endpoints, err := w.cluster.DiscoveryV1().EndpointSlices(corev1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
+	endpoints, err := env.cluster.DiscoveryV1().EndpointSlices(corev1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(endpoints.Items).To(HaveLen(1))
 	slice := endpoints.Items[0]
@@ -252,22 +252,22 @@ func (w *world) apiServer(ctx context.Context) *net.TCPAddr {
 
 var _ = Describe("A deep check", Label("trust"), func() {
 	It("holds on the node, in less than a minute, and leaves nothing", func(ctx context.Context) {
-		w := newWorld(ctx)
+		env := newTestEnv(ctx)
 		properties, err := stemcellProperties(os.Getenv("E2E_STEMCELL"))
 		Expect(err).NotTo(HaveOccurred())
 		image := fmt.Sprintf("%s@%s", properties["image_reference"], properties["digest"])
 		started := time.Now()
-		said, err := embedded.Run(ctx, w.CPI, "-configPath", w.Config, "-check", "-deep", "-image", image)
-		Expect(err).NotTo(HaveOccurred(), said)
-		AddReportEntry("the check", said)
+		output, err := embedded.Run(ctx, env.CPI, "-configPath", env.Config, "-check", "-deep", "-image", image)
+		Expect(err).NotTo(HaveOccurred(), output)
+		AddReportEntry("the check", output)
 		Expect(time.Since(started)).To(BeNumerically("<", time.Minute))
 		for _, check := range []string{"run-machine", "loop-devices", "machine-state", "cluster-dns", "hairpin", "requested-address"} {
-			Expect(said).To(MatchRegexp(`(?m)^` + check + ` +\w+ +ok`))
+			Expect(output).To(MatchRegexp(`(?m)^` + check + ` +\w+ +ok`))
 		}
 		for _, kind := range []string{"pods", "services"} {
-			left, err := w.embedded.ControlPlane.Kubectl(ctx, "get", kind, "-n", w.namespace, "-o", "name")
+			remaining, err := env.embedded.ControlPlane.Kubectl(ctx, "get", kind, "-n", env.namespace, "-o", "name")
 			Expect(err).NotTo(HaveOccurred())
-			Expect(left).To(BeEmpty())
+			Expect(remaining).To(BeEmpty())
 		}
 	}, NodeTimeout(longTest))
 })

@@ -15,17 +15,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// newUp is a laptop on which `kubectl bosh up` makes the namespace, too.
-func newUp(ctx context.Context, name string) *laptop {
+// newUpClient is a laptop on which `kubectl bosh up` makes the namespace, too.
+func newUpClient(ctx context.Context, name string) *remoteClient {
 	GinkgoHelper()
-	l := newLaptop(ctx)
-	l.in += "-" + name
-	l.openWay()
+	l := newRemoteClient(ctx)
+	l.namespace += "-" + name
+	l.startProxy()
 	return l
 }
 
-// plugin runs kubectl bosh, which has to succeed.
-func (l *laptop) plugin(ctx context.Context, args ...string) string {
+// kubectlBosh runs kubectl bosh, which has to succeed.
+func (l *remoteClient) kubectlBosh(ctx context.Context, args ...string) string {
 	GinkgoHelper()
 	program, err := filepath.Abs("../../bin/kubectl-bosh")
 	Expect(err).NotTo(HaveOccurred())
@@ -36,63 +36,63 @@ func (l *laptop) plugin(ctx context.Context, args ...string) string {
 }
 
 // up runs `kubectl bosh up` with a manifest in the shape of bosh-deployment's, and more.
-func (l *laptop) up(ctx context.Context, more ...string) string {
+func (l *remoteClient) up(ctx context.Context, more ...string) string {
 	GinkgoHelper()
-	return l.plugin(ctx, append([]string{"up", "--namespace", l.in, "--dir", filepath.Join(l.folder, "env"), "--yes",
+	return l.kubectlBosh(ctx, append([]string{"up", "--namespace", l.namespace, "--dir", filepath.Join(l.dir, "env"), "--yes",
 		"--manifest", "../demo/director.yml", "--ops-file", "../demo/small.yml",
-		"--release", filepath.Join(l.folder, "cpi.tgz"), "--stemcell", os.Getenv("E2E_STEMCELL"),
-		"--var", "demo_release=" + filepath.Join(l.folder, "demo.tgz"), "--var", "disk_mib=256", "--var", "disk_cloud_properties={}"}, more...)...)
+		"--release", filepath.Join(l.dir, "cpi.tgz"), "--stemcell", os.Getenv("E2E_STEMCELL"),
+		"--var", "demo_release=" + filepath.Join(l.dir, "demo.tgz"), "--var", "disk_mib=256", "--var", "disk_cloud_properties={}"}, more...)...)
 }
 
-func (l *laptop) down(ctx context.Context) {
+func (l *remoteClient) down(ctx context.Context) {
 	GinkgoHelper()
-	l.plugin(ctx, "down", "--dir", filepath.Join(l.folder, "env"), "--yes")
+	l.kubectlBosh(ctx, "down", "--dir", filepath.Join(l.dir, "env"), "--yes")
 	Eventually(func() bool {
-		_, err := l.w.cluster.CoreV1().Namespaces().Get(ctx, l.in, metav1.GetOptions{})
+		_, err := l.env.cluster.CoreV1().Namespaces().Get(ctx, l.namespace, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}).WithContext(ctx).Should(BeTrue(), "with the namespace goes all that is in it")
-	left, err := l.w.embedded.ControlPlane.Kubectl(ctx, "get", "clusterroles,clusterrolebindings,persistentvolumes", "-o", "name")
+	remaining, err := l.env.embedded.ControlPlane.Kubectl(ctx, "get", "clusterroles,clusterrolebindings,persistentvolumes", "-o", "name")
 	Expect(err).NotTo(HaveOccurred())
-	Expect(left).NotTo(ContainSubstring(l.in))
+	Expect(remaining).NotTo(ContainSubstring(l.namespace))
 }
 
 var _ = Describe("kubectl bosh up, from a laptop with a kubeconfig and no route to Pods,", Label("way-in", "extended"), func() {
-	for _, way := range []struct{ network, file string }{{"static", "in-cluster.yml"}, {"service", "service.yml"}} {
-		Context("with the address of "+map[string]string{"static": "the Pod's own", "service": "a Service"}[way.network], Ordered, func() {
+	for _, testCase := range []struct{ network, file string }{{"static", "in-cluster.yml"}, {"service", "service.yml"}} {
+		Context("with the address of "+map[string]string{"static": "the Pod's own", "service": "a Service"}[testCase.network], Ordered, func() {
 			var (
-				l     *laptop
+				l     *remoteClient
 				first string
 				more  []string
 			)
 			BeforeAll(func(ctx context.Context) {
-				l = newUp(ctx, way.network)
-				if more = []string{"--address", l.address}; way.network == "service" {
+				l = newUpClient(ctx, testCase.network)
+				if more = []string{"--address", l.address}; testCase.network == "service" {
 					more = []string{"--network", "service", "--ops-file", "testdata/director-port.yml"}
 				}
 			}, NodeTimeout(longTest))
 
 			It("makes a machine at it, whose job answers by the proxy", func(ctx context.Context) {
 				out := l.up(ctx, append(more, "--var", "greeting=good morning")...)
-				Expect(out).To(MatchRegexp("network +" + way.network + ": "))
-				Expect(filepath.Join(l.folder, "env", "ops", way.file)).To(BeAnExistingFile())
-				first = l.vm(ctx)
-				pod, err := l.w.cluster.CoreV1().Pods(l.in).Get(ctx, first, metav1.GetOptions{})
+				Expect(out).To(MatchRegexp("network +" + testCase.network + ": "))
+				Expect(filepath.Join(l.dir, "env", "ops", testCase.file)).To(BeAnExistingFile())
+				first = l.vmPodName(ctx)
+				pod, err := l.env.cluster.CoreV1().Pods(l.namespace).Get(ctx, first, metav1.GetOptions{})
 				Expect(err).NotTo(HaveOccurred())
 				Expect(pod.Spec.ServiceAccountName).To(Equal("bosh-cpi"))
-				if way.network == "service" {
-					service, err := l.w.cluster.CoreV1().Services(l.in).Get(ctx, "bosh-director", metav1.GetOptions{})
+				if testCase.network == "service" {
+					service, err := l.env.cluster.CoreV1().Services(l.namespace).Get(ctx, "bosh-director", metav1.GetOptions{})
 					Expect(err).NotTo(HaveOccurred())
 					l.address = service.Spec.ClusterIP
 				}
 				_, err = l.dial(&net.Dialer{Timeout: time.Second}, "7000")
 				Expect(err).To(HaveOccurred(), "the machine can be reached without the proxy: the test proves nothing")
-				Eventually(l.answer).WithContext(ctx).Should(ContainSubstring("good morning"))
+				Eventually(l.readJobAnswer).WithContext(ctx).Should(ContainSubstring("good morning"))
 			}, NodeTimeout(2*longTest))
 
 			It("changes the job when it is run with another value, and the same address leads to the new machine", func(ctx context.Context) {
 				l.up(ctx, "--var", "greeting=good evening")
-				Expect(l.vm(ctx)).NotTo(Equal(first))
-				Eventually(l.answer).WithContext(ctx).Should(And(ContainSubstring("good evening"), ContainSubstring("counted")))
+				Expect(l.vmPodName(ctx)).NotTo(Equal(first))
+				Eventually(l.readJobAnswer).WithContext(ctx).Should(And(ContainSubstring("good evening"), ContainSubstring("counted")))
 			}, NodeTimeout(2*longTest))
 
 			It("is undone by down, which leaves nothing", func(ctx context.Context) { l.down(ctx) }, NodeTimeout(longTest))

@@ -25,10 +25,10 @@ const (
 	checkTree = `(cd /var/vcap/store && stat --format='%N %F %a %U:%G %Y %t:%T %h' data tree tree/* | sha256sum && sha256sum < tree/sparse)`
 )
 
-// claims are the names of the world's disks.
-func (w *world) claims(ctx context.Context) []string {
+// pvcNames are the names of the world's disks.
+func (env *testEnv) pvcNames(ctx context.Context) []string {
 	GinkgoHelper()
-	found, err := w.cluster.CoreV1().PersistentVolumeClaims(w.namespace).List(ctx, metav1.ListOptions{})
+	found, err := env.cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	names := []string{}
 	for _, claim := range found.Items {
@@ -39,32 +39,32 @@ func (w *world) claims(ctx context.Context) []string {
 
 var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordered, Serial, func() {
 	var (
-		w        *world
-		m        *machine
+		env      *testEnv
+		vm       *testVM
 		disk     string
 		checksum string
-		before   identity
+		previous identity
 		loops    int    // of the node, before there was a disk
 		mounts   string // likewise
 	)
 	BeforeAll(func(ctx context.Context) {
-		w = newWorld(ctx)
-		m = w.createMachine(ctx)
-		before, loops, mounts = m.identity(ctx), len(w.devices(ctx)), w.mounts(ctx)
-		disk = w.createDisk(ctx, 1536, onFilesystem)
-		m.attach(ctx, disk)
-		checksum = m.run(ctx, fillGiB)
+		env = newTestEnv(ctx)
+		vm = env.createVM(ctx)
+		previous, loops, mounts = vm.identity(ctx), len(env.volumeLoopDevices(ctx)), env.kubeletMounts(ctx)
+		disk = env.createDisk(ctx, 1536, filesystemDisk)
+		vm.attach(ctx, disk)
+		checksum = vm.run(ctx, fillGiB)
 	}, NodeTimeout(longTest))
 
 	// updated does what the director does with `enable_cpi_update_disk`, and returns the disk's CID.
-	updated := func(ctx context.Context, sizeMiB int, properties map[string]any) string {
+	updateDisk := func(ctx context.Context, sizeMiB int, properties map[string]any) string {
 		GinkgoHelper()
-		m.detach(ctx, disk)
-		successor := w.must(ctx, "update_disk", disk, sizeMiB, w.disks(properties)).Text()
-		m.attach(ctx, successor)
-		Expect(m.run(ctx, checkGiB)).To(Equal(checksum))
-		Expect(m.sizeMiB(ctx, successor)).To(Equal(sizeMiB))
-		Expect(m.identity(ctx)).To(Equal(before))
+		vm.detach(ctx, disk)
+		successor := env.mustCall(ctx, "update_disk", disk, sizeMiB, env.diskProperties(properties)).Text()
+		vm.attach(ctx, successor)
+		Expect(vm.run(ctx, checkGiB)).To(Equal(checksum))
+		Expect(vm.diskSizeMiB(ctx, successor)).To(Equal(sizeMiB))
+		Expect(vm.identity(ctx)).To(Equal(previous))
 		return successor
 	}
 
@@ -81,77 +81,77 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		{"a smaller Filesystem claim", 1408, map[string]any{"storage_class": "standard"}, "ext4"},
 	} {
 		It("keeps it when update_disk brings it to "+change.to+", and the old disk is gone", func(ctx context.Context) {
-			successor := updated(ctx, change.sizeMiB, change.properties)
+			successor := updateDisk(ctx, change.sizeMiB, change.properties)
 			Expect(successor).NotTo(Equal(disk))
-			Eventually(w.claims).WithContext(ctx).Should(ConsistOf(successor))
-			Expect(m.run(ctx, "findmnt --noheadings --output FSTYPE /var/vcap/store")).To(Equal(change.filesystem))
-			Expect(w.must(ctx, "update_disk", disk, change.sizeMiB, w.disks(change.properties)).Text()).To(Equal(successor), "the same call again")
+			Eventually(env.pvcNames).WithContext(ctx).Should(ConsistOf(successor))
+			Expect(vm.run(ctx, "findmnt --noheadings --output FSTYPE /var/vcap/store")).To(Equal(change.filesystem))
+			Expect(env.mustCall(ctx, "update_disk", disk, change.sizeMiB, env.diskProperties(change.properties)).Text()).To(Equal(successor), "the same call again")
 			disk = successor
 		}, NodeTimeout(longTest))
 	}
 
 	It("stays as it is, and can be used, when update_disk would make it too small", func(ctx context.Context) {
-		m.detach(ctx, disk)
-		failed := w.fails(ctx, "update_disk", disk, 512, w.disks(onBlock))
+		vm.detach(ctx, disk)
+		failed := env.mustFail(ctx, "update_disk", disk, 512, env.diskProperties(blockDisk))
 		Expect(failed.Type).To(Equal("Bosh::Clouds::NoDiskSpace"))
 		Expect(failed.Message).To(ContainSubstring("does not fit on a disk of 512 MiB"))
-		m.attach(ctx, disk)
-		Expect(m.run(ctx, checkGiB)).To(Equal(checksum))
-		Eventually(w.claims).WithContext(ctx).Should(ConsistOf(disk))
+		vm.attach(ctx, disk)
+		Expect(vm.run(ctx, checkGiB)).To(Equal(checksum))
+		Eventually(env.pvcNames).WithContext(ctx).Should(ConsistOf(disk))
 	}, NodeTimeout(longTest))
 
 	It("is copied from the start when the copy is killed, and by the same call", func(ctx context.Context) {
-		m.detach(ctx, disk)
-		calling, cancel := context.WithCancel(ctx)
-		ended := make(chan error)
+		vm.detach(ctx, disk)
+		callCtx, cancel := context.WithCancel(ctx)
+		done := make(chan error)
 		go func() {
-			_, err := w.Call(calling, "update_disk", disk, 1536, w.disks(map[string]any{"storage_class": embedded.CSIClass}))
-			ended <- err
+			_, err := env.Call(callCtx, "update_disk", disk, 1536, env.diskProperties(map[string]any{"storage_class": embedded.CSIClass}))
+			done <- err
 		}()
-		w.freezeCopy(ctx, disk)
+		env.freezeCopy(ctx, disk)
 		cancel()
-		Expect(<-ended).To(HaveOccurred())
-		Expect(w.fails(ctx, "attach_disk", m.cid, disk).Message).To(ContainSubstring("is being copied to disk"))
-		for _, pid := range w.copying(ctx, disk) {
-			_, _ = w.node.Shell(ctx, "kill -9 "+pid) // one that has ended is as good
+		Expect(<-done).To(HaveOccurred())
+		Expect(env.mustFail(ctx, "attach_disk", vm.cid, disk).Message).To(ContainSubstring("is being copied to disk"))
+		for _, pid := range env.copyPIDs(ctx, disk) {
+			_, _ = env.node.Shell(ctx, "kill -9 "+pid) // one that has ended is as good
 		}
-		Eventually(func() corev1.PodPhase { return w.attachment(ctx, disk).Status.Phase }).WithContext(ctx).Should(Equal(corev1.PodFailed))
-		successor := w.must(ctx, "update_disk", disk, 1536, w.disks(map[string]any{"storage_class": embedded.CSIClass})).Text()
-		m.attach(ctx, successor)
-		Expect(m.run(ctx, checkGiB)).To(Equal(checksum))
-		Eventually(w.claims).WithContext(ctx).Should(ConsistOf(successor))
+		Eventually(func() corev1.PodPhase { return env.attachmentPod(ctx, disk).Status.Phase }).WithContext(ctx).Should(Equal(corev1.PodFailed))
+		successor := env.mustCall(ctx, "update_disk", disk, 1536, env.diskProperties(map[string]any{"storage_class": embedded.CSIClass})).Text()
+		vm.attach(ctx, successor)
+		Expect(vm.run(ctx, checkGiB)).To(Equal(checksum))
+		Eventually(env.pvcNames).WithContext(ctx).Should(ConsistOf(successor))
 		disk = successor
 	}, NodeTimeout(longTest))
 
 	It("grows in place where its class can", func(ctx context.Context) {
-		Expect(updated(ctx, 2048, map[string]any{"storage_class": embedded.CSIClass, "labels": map[string]any{"team": "a"}})).To(Equal(disk))
-		claim, err := w.cluster.CoreV1().PersistentVolumeClaims(w.namespace).Get(ctx, disk, metav1.GetOptions{})
+		Expect(updateDisk(ctx, 2048, map[string]any{"storage_class": embedded.CSIClass, "labels": map[string]any{"team": "a"}})).To(Equal(disk))
+		pvc, err := env.cluster.CoreV1().PersistentVolumeClaims(env.namespace).Get(ctx, disk, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(claim.Labels).To(HaveKeyWithValue("team", "a"))
-		m.detach(ctx, disk)
-		w.must(ctx, "delete_disk", disk)
+		Expect(pvc.Labels).To(HaveKeyWithValue("team", "a"))
+		vm.detach(ctx, disk)
+		env.mustCall(ctx, "delete_disk", disk)
 	}, NodeTimeout(longTest))
 
 	It("leaves no loop device and no mount of all that behind", func(ctx context.Context) {
-		Eventually(func() int { return len(w.devices(ctx)) }).WithContext(ctx).Should(BeNumerically("<=", loops))
-		Eventually(w.mounts).WithContext(ctx).Should(Equal(mounts))
+		Eventually(func() int { return len(env.volumeLoopDevices(ctx)) }).WithContext(ctx).Should(BeNumerically("<=", loops))
+		Eventually(env.kubeletMounts).WithContext(ctx).Should(Equal(mounts))
 	})
 })
 
-// copying returns the process ids on the node of the copy of this disk: those that have it in their
+// copyPIDs returns the process ids on the node of the copy of this disk: those that have it in their
 // environment and run its script.
-func (w *world) copying(ctx context.Context, disk string) []string {
+func (env *testEnv) copyPIDs(ctx context.Context, disk string) []string {
 	GinkgoHelper()
-	out, err := w.node.Shell(ctx, fmt.Sprintf(`for p in /proc/[0-9]*; do
+	out, err := env.node.Shell(ctx, fmt.Sprintf(`for p in /proc/[0-9]*; do
 		tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "OLD=%s" && echo "${p#/proc/}"; done; true`, disk))
 	Expect(err).NotTo(HaveOccurred())
 	return strings.Fields(out)
 }
 
 // freezeCopy stops the copy of this disk as soon as data is being copied, so that it does not end before the test goes on.
-func (w *world) freezeCopy(ctx context.Context, disk string) {
+func (env *testEnv) freezeCopy(ctx context.Context, disk string) {
 	GinkgoHelper()
-	_, err := w.node.Shell(ctx, fmt.Sprintf(`while true; do for p in $(pgrep -x cp); do
+	_, err := env.node.Shell(ctx, fmt.Sprintf(`while true; do for p in $(pgrep -x cp); do
 		grep -qzx "OLD=%s" "/proc/$p/environ" 2>/dev/null && kill -STOP "$p" && exit; done; sleep 0.02; done`, disk))
 	Expect(err).NotTo(HaveOccurred())
 }

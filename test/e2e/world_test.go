@@ -30,135 +30,135 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// world is a namespace of its own on the embedded cluster, with a director that works in it.
-type world struct {
+// testEnv is a namespace of its own on the embedded cluster, with a director that works in it.
+type testEnv struct {
 	*director.Director
-	namespace  string
-	cluster    kubernetes.Interface
-	embedded   *embedded.Cluster
-	kubeconfig string
-	machines   int
-	place      // of its machines
+	namespace   string
+	cluster     kubernetes.Interface
+	embedded    *embedded.Cluster
+	kubeconfig  string
+	vmCount     int
+	nodeProfile // of its machines
 }
 
-var worlds int
+var testEnvCount int
 
-func newWorld(ctx context.Context) *world {
+func newTestEnv(ctx context.Context) *testEnv {
 	GinkgoHelper()
-	return newWorldWith(ctx, nil)
+	return newTestEnvWithConfig(ctx, nil)
 }
 
-// newWorldWith is newWorld with this configuration of the CPI beside the usual one.
-func newWorldWith(ctx context.Context, configuration map[string]any) *world {
+// newTestEnvWithConfig is newWorld with this configuration of the CPI beside the usual one.
+func newTestEnvWithConfig(ctx context.Context, configuration map[string]any) *testEnv {
 	GinkgoHelper()
 	if onVMNode {
-		return newWorldAt(ctx, (*world).onComputer, configuration)
+		return newTestEnvOn(ctx, (*testEnv).vmNodeProfile, configuration)
 	}
-	return newWorldAt(ctx, (*world).onThisMachine, configuration)
+	return newTestEnvOn(ctx, (*testEnv).sharedKernelProfile, configuration)
 }
 
-// newWorldAt is newWorldWith with machines in this place.
-func newWorldAt(ctx context.Context, at func(*world) place, configuration map[string]any) *world {
+// newTestEnvOn is newWorldWith with machines in this place.
+func newTestEnvOn(ctx context.Context, profile func(*testEnv) nodeProfile, configuration map[string]any) *testEnv {
 	GinkgoHelper()
-	worlds++
-	w := &world{
+	testEnvCount++
+	env := &testEnv{
 		embedded:  embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1),
-		namespace: fmt.Sprintf("e2e-%d-%d", os.Getpid(), worlds),
+		namespace: fmt.Sprintf("e2e-%d-%d", os.Getpid(), testEnvCount),
 	}
-	w.place = at(w)
-	w.kubeconfig = w.embedded.Kubeconfig()
-	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
+	env.nodeProfile = profile(env)
+	env.kubeconfig = env.embedded.Kubeconfig()
+	config, err := clientcmd.BuildConfigFromFlags("", env.kubeconfig)
 	Expect(err).NotTo(HaveOccurred())
-	w.cluster, err = kubernetes.NewForConfig(config)
+	env.cluster, err = kubernetes.NewForConfig(config)
 	Expect(err).NotTo(HaveOccurred())
-	_, err = w.cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}, metav1.CreateOptions{})
+	_, err = env.cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: env.namespace}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	Eventually(func() error {
-		_, err := w.cluster.CoreV1().ServiceAccounts(w.namespace).Get(ctx, "default", metav1.GetOptions{})
+		_, err := env.cluster.CoreV1().ServiceAccounts(env.namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}).WithContext(ctx).Should(Succeed())
-	w.Director = w.directorWith(w.kubeconfig, configuration)
-	DeferCleanup(w.remove)
-	return w
+	env.Director = env.newDirector(env.kubeconfig, configuration)
+	DeferCleanup(env.cleanup)
+	return env
 }
 
-// directorVia is a director whose CPI uses this kubeconfig.
-func (w *world) directorVia(kubeconfig string) *director.Director {
+// directorFor is a director whose CPI uses this kubeconfig.
+func (env *testEnv) directorFor(kubeconfig string) *director.Director {
 	GinkgoHelper()
-	return w.directorWith(kubeconfig, nil)
+	return env.newDirector(kubeconfig, nil)
 }
 
-// directorWith is a director whose CPI uses this kubeconfig, and this configuration beside the usual one.
-func (w *world) directorWith(kubeconfig string, more map[string]any) *director.Director {
+// newDirector is a director whose CPI uses this kubeconfig, and this configuration beside the usual one.
+func (env *testEnv) newDirector(kubeconfig string, extra map[string]any) *director.Director {
 	GinkgoHelper()
-	configuration := map[string]any{
+	merged := map[string]any{
 		"agent":    map[string]any{"mbus": director.AgentMbus, "blobstore": map[string]any{"provider": "local", "options": map[string]any{"blobstore_path": "/var/vcap/data/blobs"}}},
-		"timeouts": w.timeouts,
+		"timeouts": env.timeouts,
 	}
-	maps.Copy(configuration, more)
+	maps.Copy(merged, extra)
 	config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
-	Expect(director.WriteConfig(config, kubeconfig, w.namespace, configuration)).To(Succeed())
+	Expect(director.WriteConfig(config, kubeconfig, env.namespace, merged)).To(Succeed())
 	program, err := filepath.Abs("../../bin/cpi")
 	Expect(err).NotTo(HaveOccurred())
 	return &director.Director{CPI: program, Config: config}
 }
 
-// remove ends all that the test left.
-func (w *world) remove(ctx context.Context) {
-	pods, err := w.cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
+// cleanup ends all that the test left.
+func (env *testEnv) cleanup(ctx context.Context) {
+	pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
 	Expect(err).NotTo(HaveOccurred())
 	for _, pod := range pods.Items {
-		w.must(ctx, "delete_vm", pod.Name)
+		env.mustCall(ctx, "delete_vm", pod.Name)
 	}
-	Expect(w.cluster.CoreV1().Namespaces().Delete(ctx, w.namespace, metav1.DeleteOptions{})).To(Succeed())
+	Expect(env.cluster.CoreV1().Namespaces().Delete(ctx, env.namespace, metav1.DeleteOptions{})).To(Succeed())
 	Eventually(func(g Gomega) {
-		left, err := w.cluster.CoreV1().PersistentVolumeClaims(w.namespace).List(ctx, metav1.ListOptions{})
+		remaining, err := env.cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(left.Items).To(BeEmpty())
+		g.Expect(remaining.Items).To(BeEmpty())
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// must makes a call that has to succeed.
-func (w *world) must(ctx context.Context, method string, arguments ...any) director.Response {
+// mustCall makes a call that has to succeed.
+func (env *testEnv) mustCall(ctx context.Context, method string, arguments ...any) director.Response {
 	GinkgoHelper()
-	response, err := w.Call(ctx, method, arguments...)
+	response, err := env.Call(ctx, method, arguments...)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(response.Error).To(BeNil(), "%s: %s", method, response.Stderr)
 	return response
 }
 
-// fails makes a call that has to fail.
-func (w *world) fails(ctx context.Context, method string, arguments ...any) director.Error {
+// mustFail makes a call that has to fail.
+func (env *testEnv) mustFail(ctx context.Context, method string, arguments ...any) director.Error {
 	GinkgoHelper()
-	response, err := w.Call(ctx, method, arguments...)
+	response, err := env.Call(ctx, method, arguments...)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(response.Error).NotTo(BeNil(), "%s succeeded: %s", method, response.Result)
 	return *response.Error
 }
 
-// killing returns a function that makes a call with a process that is killed after its nth request. It
+// newInterruptedCaller returns a function that makes a call with a process that is killed after its nth request. It
 // returns false when the call sent fewer requests.
-func (w *world) killing() func(ctx context.Context, n int, method string, arguments ...any) bool {
+func (env *testEnv) newInterruptedCaller() func(ctx context.Context, n int, method string, arguments ...any) bool {
 	GinkgoHelper()
-	proxy, err := apiproxy.New(w.kubeconfig)
+	proxy, err := apiproxy.New(env.kubeconfig)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(proxy.Close)
 	kubeconfig := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
-	Expect(proxy.Kubeconfig(kubeconfig, w.namespace)).To(Succeed())
-	doomed, kill := w.directorVia(kubeconfig).Mortal()
+	Expect(proxy.Kubeconfig(kubeconfig, env.namespace)).To(Succeed())
+	killable, kill := env.directorFor(kubeconfig).Mortal()
 	return func(ctx context.Context, n int, method string, arguments ...any) bool {
 		proxy.Reset(apiproxy.After(n, func() { _ = kill(os.Kill) }))
-		_, err := doomed.Call(ctx, method, arguments...)
+		_, err := killable.Call(ctx, method, arguments...)
 		return err != nil
 	}
 }
 
-// stemcell returns the CID of the stemcell in this tarball.
-func (w *world) stemcell(ctx context.Context, tarball string) string {
+// createStemcell returns the CID of the stemcell in this tarball.
+func (env *testEnv) createStemcell(ctx context.Context, tarball string) string {
 	GinkgoHelper()
 	properties, err := stemcellProperties(tarball)
 	Expect(err).NotTo(HaveOccurred())
-	return w.must(ctx, "create_stemcell", "image", properties).Text()
+	return env.mustCall(ctx, "create_stemcell", "image", properties).Text()
 }
 
 // stemcellProperties reads the cloud_properties of a stemcell tarball.
@@ -192,34 +192,34 @@ func stemcellProperties(path string) (map[string]any, error) {
 	}
 }
 
-// machine is a VM with a running agent.
-type machine struct {
-	w       *world
+// testVM is a VM with a running agent.
+type testVM struct {
+	env     *testEnv
 	cid     string
 	address string
-	agent   agent
+	agent   agentClient
 }
 
-// agent is what the director tells an agent, by HTTPS or by a message bus.
-type agent interface {
+// agentClient is what the director tells an agent, by HTTPS or by a message bus.
+type agentClient interface {
 	Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error)
 }
 
-// addresses of manual networks, a new one for each machine of a run; each process has ten times 250.
-var addresses = 20
+// lastAddress of manual networks, a new one for each machine of a run; each process has ten times 250.
+var lastAddress = 20
 
 func newAddress() string {
-	addresses++
-	return fmt.Sprintf("%s.%d.%d", embedded.BOSHNetwork, 118+10*GinkgoParallelProcess()+addresses/250, addresses%250+1)
+	lastAddress++
+	return fmt.Sprintf("%s.%d.%d", embedded.BOSHNetwork, 118+10*GinkgoParallelProcess()+lastAddress/250, lastAddress%250+1)
 }
 
-func manual(address string) map[string]any {
+func manualNetwork(address string) map[string]any {
 	return map[string]any{"default": map[string]any{"type": "manual", "ip": address, "netmask": "255.255.128.0",
 		"gateway": embedded.BOSHGateway, "dns": []string{}, "default": []string{"dns", "gateway"}, "cloud_properties": map[string]any{}}}
 }
 
-// wanted is a VM to make; what is not set is the default of the suite.
-type wanted struct {
+// vmSpec is a VM to make; what is not set is the default of the suite.
+type vmSpec struct {
 	stemcell, stemcellCID string // the path of a light stemcell's tarball, or what create_stemcell answered
 	group                 string
 	properties, networks  map[string]any
@@ -227,103 +227,103 @@ type wanted struct {
 	bus                   *director.Bus // the agent's; none for an agent that is told by HTTPS
 }
 
-// createMachine makes a VM on a manual network and waits until its agent answers.
-func (w *world) createMachine(ctx context.Context) *machine {
+// createVM makes a VM on a manual network and waits until its agent answers.
+func (env *testEnv) createVM(ctx context.Context) *testVM {
 	GinkgoHelper()
-	return w.bringMachine(ctx, wanted{})
+	return env.createVMFromSpec(ctx, vmSpec{})
 }
 
-// createMachineFrom makes the VM from the stemcell in this tarball.
-func (w *world) createMachineFrom(ctx context.Context, stemcell string, properties map[string]any) *machine {
+// createVMFromStemcell makes the VM from the stemcell in this tarball.
+func (env *testEnv) createVMFromStemcell(ctx context.Context, stemcell string, properties map[string]any) *testVM {
 	GinkgoHelper()
-	return w.bringMachine(ctx, wanted{stemcell: stemcell, properties: properties})
+	return env.createVMFromSpec(ctx, vmSpec{stemcell: stemcell, properties: properties})
 }
 
-// createMachineIn makes the VM in an instance group.
-func (w *world) createMachineIn(ctx context.Context, group string, properties map[string]any) *machine {
+// createVMInGroup makes the VM in an instance group.
+func (env *testEnv) createVMInGroup(ctx context.Context, group string, properties map[string]any) *testVM {
 	GinkgoHelper()
-	return w.bringMachine(ctx, wanted{group: group, properties: properties})
+	return env.createVMFromSpec(ctx, vmSpec{group: group, properties: properties})
 }
 
-// createMachineOn makes the VM on these networks.
-func (w *world) createMachineOn(ctx context.Context, networks map[string]any) *machine {
+// createVMOnNetworks makes the VM on these networks.
+func (env *testEnv) createVMOnNetworks(ctx context.Context, networks map[string]any) *testVM {
 	GinkgoHelper()
-	return w.bringMachine(ctx, wanted{networks: networks})
+	return env.createVMFromSpec(ctx, vmSpec{networks: networks})
 }
 
-func (w *world) bringMachine(ctx context.Context, vm wanted) *machine {
+func (env *testEnv) createVMFromSpec(ctx context.Context, spec vmSpec) *testVM {
 	GinkgoHelper()
 	makeEnv := director.AgentEnv
-	if vm.bus != nil {
-		makeEnv = vm.bus.AgentEnv
+	if spec.bus != nil {
+		makeEnv = spec.bus.AgentEnv
 	}
-	env, err := makeEnv()
+	agentEnv, err := makeEnv()
 	Expect(err).NotTo(HaveOccurred())
-	env["bosh"].(map[string]any)["group"] = vm.group
-	w.machines++
-	agent := fmt.Sprintf("%s-%d", w.namespace, w.machines)
-	if vm.networks == nil {
-		vm.networks = manual(newAddress())
+	agentEnv["bosh"].(map[string]any)["group"] = spec.group
+	env.vmCount++
+	agentID := fmt.Sprintf("%s-%d", env.namespace, env.vmCount)
+	if spec.networks == nil {
+		spec.networks = manualNetwork(newAddress())
 	}
 	properties := map[string]any{}
-	maps.Copy(properties, w.properties)
-	maps.Copy(properties, vm.properties)
-	if vm.stemcellCID == "" {
-		vm.stemcellCID = w.stemcell(ctx, cmp.Or(vm.stemcell, os.Getenv("E2E_STEMCELL")))
+	maps.Copy(properties, env.properties)
+	maps.Copy(properties, spec.properties)
+	if spec.stemcellCID == "" {
+		spec.stemcellCID = env.createStemcell(ctx, cmp.Or(spec.stemcell, os.Getenv("E2E_STEMCELL")))
 	}
-	w.must(ctx, "create_vm", agent, vm.stemcellCID, properties, vm.networks, append([]string{}, vm.disks...), env)
-	m := &machine{w: w, cid: "agent-" + agent}
-	m.address = m.pod(ctx).Status.PodIP
-	m.agent = director.Agent{Address: m.address}
-	if vm.bus != nil {
-		m.agent = vm.bus.Agent(agent)
+	env.mustCall(ctx, "create_vm", agentID, spec.stemcellCID, properties, spec.networks, append([]string{}, spec.disks...), agentEnv)
+	vm := &testVM{env: env, cid: "agent-" + agentID}
+	vm.address = vm.pod(ctx).Status.PodIP
+	vm.agent = director.Agent{Address: vm.address}
+	if spec.bus != nil {
+		vm.agent = spec.bus.Agent(agentID)
 	}
-	if w.beforeAgent != nil {
-		w.beforeAgent(ctx, m)
+	if env.prepareVM != nil {
+		env.prepareVM(ctx, vm)
 	}
-	m.awaitAgent(ctx)
-	return m
+	vm.waitForAgent(ctx)
+	return vm
 }
 
-func (m *machine) awaitAgent(ctx context.Context) {
+func (vm *testVM) waitForAgent(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func() (string, error) {
-		asking, cancel := context.WithTimeout(ctx, 5*time.Second) // one that is not on its bus yet does not hear of it later
+		callCtx, cancel := context.WithTimeout(ctx, 5*time.Second) // one that is not on its bus yet does not hear of it later
 		defer cancel()
-		value, err := m.agent.Call(asking, "ping")
+		value, err := vm.agent.Call(callCtx, "ping")
 		return string(value), err
-	}).WithContext(ctx).Should(Equal(`"pong"`), func() string { return m.log(ctx) })
+	}).WithContext(ctx).Should(Equal(`"pong"`), func() string { return vm.logs(ctx) })
 }
 
-func (m *machine) log(ctx context.Context) string {
-	out, _ := m.w.embedded.ControlPlane.Kubectl(ctx, "logs", "-n", m.w.namespace, m.cid, "--tail=30")
+func (vm *testVM) logs(ctx context.Context) string {
+	out, _ := vm.env.embedded.ControlPlane.Kubectl(ctx, "logs", "-n", vm.env.namespace, vm.cid, "--tail=30")
 	return out
 }
 
-// tell makes an agent call that has to succeed.
-func (m *machine) tell(ctx context.Context, method string, arguments ...any) string {
+// callAgent makes an agent call that has to succeed.
+func (vm *testVM) callAgent(ctx context.Context, method string, arguments ...any) string {
 	GinkgoHelper()
-	value, err := m.agent.Call(ctx, method, arguments...)
+	value, err := vm.agent.Call(ctx, method, arguments...)
 	Expect(err).NotTo(HaveOccurred())
 	return string(value)
 }
 
 // run runs a shell command in the machine.
-func (m *machine) run(ctx context.Context, command string) string {
+func (vm *testVM) run(ctx context.Context, command string) string {
 	GinkgoHelper()
-	out, err := m.try(ctx, command)
+	out, err := vm.tryRun(ctx, command)
 	Expect(err).NotTo(HaveOccurred())
 	return out
 }
 
-func (m *machine) try(ctx context.Context, command string) (string, error) {
-	out, err := m.w.embedded.ControlPlane.Kubectl(ctx, "exec", "-n", m.w.namespace, m.cid, "--", "bash", "-c", command)
+func (vm *testVM) tryRun(ctx context.Context, command string) (string, error) {
+	out, err := vm.env.embedded.ControlPlane.Kubectl(ctx, "exec", "-n", vm.env.namespace, vm.cid, "--", "bash", "-c", command)
 	return strings.TrimSpace(out), err
 }
 
-func (m *machine) pod(ctx context.Context) *corev1.Pod {
+func (vm *testVM) pod(ctx context.Context) *corev1.Pod {
 	GinkgoHelper()
-	pod, err := m.w.cluster.CoreV1().Pods(m.w.namespace).Get(ctx, m.cid, metav1.GetOptions{})
+	pod, err := vm.env.cluster.CoreV1().Pods(vm.env.namespace).Get(ctx, vm.cid, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return pod
 }
@@ -334,60 +334,60 @@ type identity struct {
 	Restarts                      int32
 }
 
-func (m *machine) identity(ctx context.Context) identity {
+func (vm *testVM) identity(ctx context.Context) identity {
 	GinkgoHelper()
-	pod := m.pod(ctx)
+	pod := vm.pod(ctx)
 	return identity{
 		UID: string(pod.UID), Container: pod.Status.ContainerStatuses[0].ContainerID, Address: pod.Status.PodIP,
 		Restarts: pod.Status.ContainerStatuses[0].RestartCount,
-		Data:     m.run(ctx, "cat /var/vcap/data/marker 2>/dev/null || (echo $RANDOM$RANDOM | tee /var/vcap/data/marker)"),
+		Data:     vm.run(ctx, "cat /var/vcap/data/marker 2>/dev/null || (echo $RANDOM$RANDOM | tee /var/vcap/data/marker)"),
 	}
 }
 
 // attach does what the director does: attach_disk, then the agent's part.
-func (m *machine) attach(ctx context.Context, disk string) {
+func (vm *testVM) attach(ctx context.Context, disk string) {
 	GinkgoHelper()
 	var hint map[string]any
-	Expect(json.Unmarshal(m.w.must(ctx, "attach_disk", m.cid, disk).Result, &hint)).To(Succeed())
-	m.tell(ctx, "add_persistent_disk", disk, hint)
-	m.tell(ctx, "mount_disk", disk)
+	Expect(json.Unmarshal(vm.env.mustCall(ctx, "attach_disk", vm.cid, disk).Result, &hint)).To(Succeed())
+	vm.callAgent(ctx, "add_persistent_disk", disk, hint)
+	vm.callAgent(ctx, "mount_disk", disk)
 }
 
 // detach does the agent's part, then detach_disk.
-func (m *machine) detach(ctx context.Context, disk string) {
+func (vm *testVM) detach(ctx context.Context, disk string) {
 	GinkgoHelper()
-	m.tell(ctx, "unmount_disk", disk)
-	m.tell(ctx, "remove_persistent_disk", disk)
-	m.w.must(ctx, "detach_disk", m.cid, disk)
+	vm.callAgent(ctx, "unmount_disk", disk)
+	vm.callAgent(ctx, "remove_persistent_disk", disk)
+	vm.env.mustCall(ctx, "detach_disk", vm.cid, disk)
 }
 
-func (w *world) createDisk(ctx context.Context, sizeMiB int, properties map[string]any) string {
+func (env *testEnv) createDisk(ctx context.Context, sizeMiB int, properties map[string]any) string {
 	GinkgoHelper()
-	return w.must(ctx, "create_disk", sizeMiB, w.disks(properties), nil).Text()
+	return env.mustCall(ctx, "create_disk", sizeMiB, env.diskProperties(properties), nil).Text()
 }
 
-func (w *world) attachment(ctx context.Context, disk string) *corev1.Pod {
+func (env *testEnv) attachmentPod(ctx context.Context, disk string) *corev1.Pod {
 	GinkgoHelper()
-	pod, err := w.cluster.CoreV1().Pods(w.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
+	pod, err := env.cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return pod
 }
 
-// loops are the loop devices of the node's kernel, also other clusters', and the inodes of the files behind them,
+// listNodeLoops are the loop devices of the node's kernel, also other clusters', and the inodes of the files behind them,
 // which may be deleted already.
-func (w *world) loops(ctx context.Context) string {
+func (env *testEnv) listNodeLoops(ctx context.Context) string {
 	GinkgoHelper()
-	out, err := w.node.Shell(ctx, "losetup --list --noheadings --output NAME,BACK-INO")
+	out, err := env.node.Shell(ctx, "losetup --list --noheadings --output NAME,BACK-INO")
 	Expect(err).NotTo(HaveOccurred())
 	return out
 }
 
-// loopLines are the lines of loops for the node's own volumes.
-func (w *world) loopLines(ctx context.Context) []string {
+// listVolumeLoops are the lines of loops for the node's own volumes.
+func (env *testEnv) listVolumeLoops(ctx context.Context) []string {
 	GinkgoHelper()
-	own := w.devices(ctx)
+	own := env.volumeLoopDevices(ctx)
 	var lines []string
-	for line := range strings.Lines(w.loops(ctx)) {
+	for line := range strings.Lines(env.listNodeLoops(ctx)) {
 		if slices.Contains(own, strings.Fields(line)[0]) {
 			lines = append(lines, strings.TrimSpace(line))
 		}
@@ -395,14 +395,14 @@ func (w *world) loopLines(ctx context.Context) []string {
 	return lines
 }
 
-// mounts are the node's mounts below the kubelet's folder, by mount point.
-func (w *world) mounts(ctx context.Context) string {
+// kubeletMounts are the node's mounts below the kubelet's folder, by mount point.
+func (env *testEnv) kubeletMounts(ctx context.Context) string {
 	GinkgoHelper()
-	out, err := w.node.Shell(ctx, "findmnt --noheadings --list --output TARGET")
+	out, err := env.node.Shell(ctx, "findmnt --noheadings --list --output TARGET")
 	Expect(err).NotTo(HaveOccurred())
 	var found []string
 	for line := range strings.Lines(out) {
-		if strings.Contains(line, w.node.KubeletRoot()) {
+		if strings.Contains(line, env.node.KubeletRoot()) {
 			found = append(found, strings.TrimSpace(line))
 		}
 	}

@@ -77,7 +77,7 @@ var _ = Describe("The number of requests", func() {
 	})
 
 	It("is one more for a heavy stemcell that nodes are to pull, which the cluster is asked about before its image is pushed", func(ctx context.Context) {
-		registry := stemcells.New(false)
+		registry := stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		w.Director = w.prefetching(ctx, enabled, pushedTo(registry))
 		image, properties := heavyImage()

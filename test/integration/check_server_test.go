@@ -178,7 +178,7 @@ var _ = Describe("A check of the configuration", func() {
 	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
 
 	It("begins an upload to the registry, and cancels it", func(ctx context.Context) {
-		registry := stemcells.New(false)
+		registry := stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		registry.Username, registry.Password = "bosh", "sesame"
 		at := func(password string) *director.Director {
@@ -190,7 +190,7 @@ var _ = Describe("A check of the configuration", func() {
 		said := checked(ctx, at("wrong"))
 		Expect(said.results["registry"]).To(are(preflight.Fails, "check stemcell.registry.username and password", "correct stemcell.registry"))
 		Expect(said.status).To(Equal(1))
-		registry.FailWith(stemcells.RefuseAll(http.MethodPost, http.StatusForbidden, "DENIED"))
+		registry.SetFault(stemcells.RejectMethod(http.MethodPost, http.StatusForbidden, "DENIED"))
 		Expect(checked(ctx, at("sesame")).results["registry"]).To(are(preflight.Fails, "the right to pull, push and delete", "correct stemcell.registry"))
 	})
 

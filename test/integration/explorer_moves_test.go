@@ -191,7 +191,7 @@ func copying(properties map[string]any) move {
 		name: fmt.Sprint("update_disk to ", slices.Collect(maps.Values(properties))), call: func(a *arena) []any { return []any{"update_disk", a.disk, 64, properties} },
 		holds: func(_ *arena, now state, answer director.Response) string {
 			pvc := now.pvcs[answer.Text()]
-			return when(pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyUnproven, answer,
+			return when(pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyIncomplete, answer,
 				"the successor %s is gone, or incomplete", answer.Text())
 		},
 	}
@@ -358,7 +358,7 @@ func (s state) hasDisk(disk string) bool {
 // complete reports that the disk exists, with its data.
 func (s state) complete(disk string) bool {
 	pvc := s.pvcs[disk]
-	return pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyUnproven
+	return pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyIncomplete
 }
 
 // disksOf are the disks that the VM has, in order.

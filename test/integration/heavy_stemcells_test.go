@@ -23,7 +23,7 @@ var _ = Describe("A heavy stemcell", func() {
 	)
 	BeforeEach(func(ctx context.Context) {
 		w = newWorld(ctx)
-		registry = stemcells.New(false)
+		registry = stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		w.Director = w.with("stemcell", pushedTo(registry))
 		image, properties := heavyImage()

@@ -61,12 +61,12 @@ var _ = Describe("A proof that did not end by itself", func() {
 		Entry("when its container cannot be made, as while the kubelet ends", 128),
 		Entry("when it is killed", 137),
 		Entry("when the node does not know how it ended", 255),
-		Entry("when there is no node yet, as right after the node's boot", manifest.Unheld),
+		Entry("when there is no node yet, as right after the node's boot", manifest.ExitNotPublished),
 	)
 
 	It("is not made again for an attachment that fails before its VM sees the disk: that is free once the attachment has ended", func(ctx context.Context) {
 		w, vm, disk := newWorldWithAttachedDisk(ctx)
-		Expect(w.annotate(ctx, disk+"-attachment", "test/cut", new(strconv.Itoa(manifest.Unheld)))).To(Succeed())
+		Expect(w.annotate(ctx, disk+"-attachment", "test/cut", new(strconv.Itoa(manifest.ExitNotPublished)))).To(Succeed())
 		w.backsOff(ctx, disk+"-attachment", 1)
 		proxy.Reset(nil)
 		w.must(ctx, "detach_disk", vm, disk)

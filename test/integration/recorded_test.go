@@ -197,7 +197,7 @@ func (w world) admitFormer(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(helpers.Items).NotTo(BeEmpty())
 	for _, helper := range helpers.Items {
-		own := manifest.Own(&helper)
+		own := manifest.OwnContainer(&helper)
 		for _, command := range [][]string{own.Command, own.Lifecycle.PostStart.Exec.Command} { // /bin/bash -c PROGRAM NAME
 			programs.Data[command[3]+".former"] = command[2]
 		}

@@ -50,12 +50,12 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		after := pod(ctx)
 
 		Expect(after.UID).NotTo(Equal(before.UID))
-		Expect(manifest.Disks(before.Spec)).To(BeEmpty())
+		Expect(manifest.DiskCIDs(before.Spec)).To(BeEmpty())
 		Expect(after.Spec.Containers[0].VolumeDevices).To(ConsistOf(corev1.VolumeDevice{Name: disk, DevicePath: "/dev/bosh/" + disk}))
 		Expect(after.Spec.NodeName).To(Equal(before.Spec.NodeName))
 		Expect(after.Labels).To(Equal(before.Labels))
 		Expect(after.Labels).To(HaveKeyWithValue(manifest.Prefix+"job", "web"))
-		Expect(after.Annotations).To(HaveKeyWithValue(manifest.AnnotationAddress, before.Status.PodIP))
+		Expect(after.Annotations).To(HaveKeyWithValue(manifest.AnnotationRequestedAddresses, before.Status.PodIP))
 		Expect(after.Spec.Volumes).To(ContainElement(HaveField("VolumeSource.PersistentVolumeClaim.ClaimName", vm+"-machine")))
 		attachment, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -64,7 +64,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		w.must(ctx, "attach_disk", vm, disk)
 		Expect(pod(ctx).UID).To(Equal(after.UID), "an attached disk was attached again")
 		w.must(ctx, "detach_disk", vm, disk)
-		Expect(manifest.Disks(pod(ctx).Spec)).To(BeEmpty())
+		Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(BeEmpty())
 		Expect(w.fails(ctx, "detach_disk", vm, disk).Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
 	})
 
@@ -75,7 +75,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		} {
 			w.takeAway(ctx, vm)
 			w.must(ctx, method, arguments...)
-			Expect(manifest.Disks(pod(ctx).Spec)).To(ConsistOf(disk), method)
+			Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(ConsistOf(disk), method)
 		}
 	})
 
@@ -97,7 +97,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		_, err := pods.Patch(ctx, vm, types.MergePatchType, []byte(`{"spec":{"schedulingGates":null}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(attached).WithContext(ctx).Should(BeClosed())
-		Expect(manifest.Disks(pod(ctx).Spec)).To(ConsistOf(disk))
+		Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(ConsistOf(disk))
 	})
 
 	for method, arguments := range map[string]func() []any{
@@ -114,7 +114,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 			if method == "detach_disk" {
 				left = nil
 			}
-			Expect(manifest.Disks(pod(ctx).Spec)).To(Equal(left))
+			Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(Equal(left))
 			Expect(w.objects(ctx)).To(HaveLen(len(clean) + len(left)))
 		})
 	}
@@ -139,7 +139,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		response, err := hurried.Call(ctx, "attach_disk", vm, disk)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error.Message).To(ContainSubstring("did not come up again"))
-		Expect(manifest.Disks(pod(ctx).Spec)).To(BeEmpty())
+		Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(BeEmpty())
 		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 		Expect(w.objects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
 	})
@@ -168,7 +168,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(response.Error.Message).To(And(ContainSubstring("VM agent-two did not come up again"), ContainSubstring("Too many pods")))
 		Expect(pod(ctx).UID).NotTo(Equal(ended))
 		Expect(pod(ctx).Status.Phase).To(Equal(corev1.PodRunning))
-		Expect(manifest.Disks(pod(ctx).Spec)).To(BeEmpty())
+		Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(BeEmpty())
 	})
 
 	It("is not touched by detach_disk while its node does not answer", func(ctx context.Context) {
@@ -184,10 +184,10 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		before := pod(ctx)
 		Expect(w.fails(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("node " + node + " has not answered"))
 		Expect(pod(ctx).UID).To(Equal(before.UID))
-		Expect(manifest.Disks(pod(ctx).Spec)).To(ConsistOf(disk))
+		Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(ConsistOf(disk))
 		template, err := cluster.CoreV1().PodTemplates(w.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(manifest.Disks(template.Template.Spec)).To(ConsistOf(disk))
+		Expect(manifest.DiskCIDs(template.Template.Spec)).To(ConsistOf(disk))
 	})
 
 	It("keeps its Service and its budgets while it has no Pod", func(ctx context.Context) {
@@ -207,11 +207,11 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		before := pod(ctx)
 		w.must(ctx, "reboot_vm", vm)
 		Expect(pod(ctx).UID).NotTo(Equal(before.UID))
-		Expect(manifest.Disks(pod(ctx).Spec)).To(ConsistOf(disk))
+		Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(ConsistOf(disk))
 	})
 
 	It("says so when the network plugin gives its new Pod another address", func(ctx context.Context) {
-		patch := []byte(`{"metadata":{"annotations":{"` + manifest.AnnotationAddresses + `":"10.0.0.1"}}}`)
+		patch := []byte(`{"metadata":{"annotations":{"` + manifest.AnnotationFirstPodAddresses + `":"10.0.0.1"}}}`)
 		w.takeAway(ctx, vm)
 		_, err := cluster.CoreV1().PodTemplates(w.namespace).Patch(ctx, vm, types.MergePatchType, patch, metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())

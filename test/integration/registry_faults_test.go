@@ -30,7 +30,7 @@ type depot struct {
 
 func newDepot(w world) *depot {
 	GinkgoHelper()
-	d := &depot{world: w, registry: stemcells.New(false)}
+	d := &depot{world: w, registry: stemcells.NewRegistry(false)}
 	DeferCleanup(d.registry.Close)
 	d.requests = &apiproxy.Numbered{Next: d.registry}
 	server := httptest.NewServer(d.requests)
@@ -202,7 +202,7 @@ func registryDisturbances() []disturbance {
 		all = append(all, plain("a registry's "+http.StatusText(refusal.status), refusal.bearable, func(n int) apiproxy.Fault {
 			return apiproxy.Instead(n, func(w http.ResponseWriter, request *http.Request) {
 				_, _ = io.Copy(io.Discard, request.Body)
-				stemcells.Refuse(w, refusal.status, refusal.code, "made up for a test")
+				stemcells.WriteError(w, refusal.status, refusal.code, "made up for a test")
 			})
 		}))
 	}

@@ -356,7 +356,7 @@ func (w world) report(ctx context.Context, pod, state string) {
 	now, err := pods.Get(ctx, pod, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	status := fmt.Sprintf(`{"status":{"containerStatuses":[{"name":%q,"image":"","imageID":"","ready":false,"restartCount":1,"state":%s}]}}`,
-		manifest.OwnName(now), state)
+		manifest.OwnContainerName(now), state)
 	_, err = pods.Patch(ctx, pod, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status")
 	Expect(err).NotTo(HaveOccurred())
 }

@@ -171,7 +171,7 @@ func autoscaler(reason, message string) func(context.Context, world) {
 		go func() {
 			for event := range pods.ResultChan() {
 				pod, isPod := event.Object.(*corev1.Pod)
-				if !isPod || kube.Unschedulable(pod) == "" {
+				if !isPod || kube.UnschedulableReason(pod) == "" {
 					continue
 				}
 				now := metav1.Now()

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// values are what the variables of all files are given.
-var values = map[string]any{
+// variableValues are what the variables of all files are given.
+var variableValues = map[string]any{
 	"stemcell_os":   "ubuntu-jammy",
 	"director_name": "kubernetes", "internal_ip": "10.1.128.6", "internal_cidr": "10.1.128.0/17", "internal_gw": "10.1.128.1",
 	"namespace":          namespace,
@@ -40,12 +40,12 @@ type template struct {
 	values map[string]any
 }
 
-// own is the path of one of the files that are tested, and fixture that of one which stands for another project's.
-func own(name string) string     { return filepath.Join(published, name) }
-func fixture(name string) string { return filepath.Join(fixtures, name) }
+// manifestPath is the path of one of the files that are tested, and fixture that of one which stands for another project's.
+func manifestPath(name string) string { return filepath.Join(manifestsDir, name) }
+func fixturePath(name string) string  { return filepath.Join(fixturesDir, name) }
 
-// value is what the variable is given; the kubeconfigs are known once the cluster runs.
-func (t template) value(name string) any {
+// valueOf is what the variable is given; the kubeconfigs are known once the cluster runs.
+func (t template) valueOf(name string) any {
 	GinkgoHelper()
 	if given, ok := t.values[name]; ok {
 		return given
@@ -54,7 +54,7 @@ func (t template) value(name string) any {
 	case "kubeconfig", "director_kubeconfig", "east_kubeconfig", "west_kubeconfig":
 		return kubeconfig
 	}
-	given, ok := values[name]
+	given, ok := variableValues[name]
 	Expect(ok).To(BeTrue(), "the tests have no value for the variable %s", name)
 	return given
 }
@@ -65,13 +65,13 @@ func (t template) arguments(folder string) []string {
 	GinkgoHelper()
 	given := map[string]any{}
 	for _, name := range t.vars {
-		given[name] = t.value(name)
+		given[name] = t.valueOf(name)
 	}
 	vars, store := filepath.Join(folder, "vars.yml"), filepath.Join(folder, "creds.yml")
 	writeYAML(vars, given)
 	arguments := []string{t.base, "--vars-file", vars, "--vars-store", store}
-	for _, each := range t.ops {
-		arguments = append(arguments, "--ops-file", each)
+	for _, opsFile := range t.ops {
+		arguments = append(arguments, "--ops-file", opsFile)
 	}
 	return arguments
 }
@@ -83,9 +83,9 @@ func (t template) interpolate(ctx context.Context) map[string]any {
 	folder := GinkgoT().TempDir()
 	t.storeCredentials(ctx, folder)
 	printed := bosh(ctx, append([]string{"interpolate", "--var-errs", "--var-errs-unused"}, t.arguments(folder)...)...)
-	var made map[string]any
-	Expect(yaml.Unmarshal(printed, &made)).To(Succeed())
-	return made
+	var manifest map[string]any
+	Expect(yaml.Unmarshal(printed, &manifest)).To(Succeed())
+	return manifest
 }
 
 // credentials are values of all variables that the CLI generates. Making keys takes long, and their content does not matter
@@ -94,9 +94,9 @@ var credentials map[string]any
 
 func generateCredentials(ctx context.Context) {
 	GinkgoHelper()
-	every := template{base: fixture("bosh.yml"), ops: []string{fixture("uaa.yml"), fixture("credhub.yml"), fixture("jumpbox-user.yml")}}
+	all := template{base: fixturePath("bosh.yml"), ops: []string{fixturePath("uaa.yml"), fixturePath("credhub.yml"), fixturePath("jumpbox-user.yml")}}
 	folder := GinkgoT().TempDir()
-	bosh(ctx, append([]string{"interpolate", "--var", "internal_ip=192.0.2.1"}, every.arguments(folder)...)...)
+	bosh(ctx, append([]string{"interpolate", "--var", "internal_ip=192.0.2.1"}, all.arguments(folder)...)...)
 	content, err := os.ReadFile(filepath.Join(folder, "creds.yml"))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(yaml.Unmarshal(content, &credentials)).To(Succeed())
@@ -106,17 +106,17 @@ func generateCredentials(ctx context.Context) {
 func (t template) storeCredentials(ctx context.Context, folder string) {
 	GinkgoHelper()
 	arguments := []string{"interpolate", t.base}
-	for _, each := range t.ops {
-		arguments = append(arguments, "--ops-file", each)
+	for _, opsFile := range t.ops {
+		arguments = append(arguments, "--ops-file", opsFile)
 	}
-	var asking struct {
+	var manifest struct {
 		Variables []struct{ Name string }
 	}
-	Expect(yaml.Unmarshal(bosh(ctx, arguments...), &asking)).To(Succeed())
+	Expect(yaml.Unmarshal(bosh(ctx, arguments...), &manifest)).To(Succeed())
 	stored := map[string]any{}
-	for _, each := range asking.Variables {
-		Expect(credentials).To(HaveKey(each.Name))
-		stored[each.Name] = credentials[each.Name]
+	for _, variable := range manifest.Variables {
+		Expect(credentials).To(HaveKey(variable.Name))
+		stored[variable.Name] = credentials[variable.Name]
 	}
 	writeYAML(filepath.Join(folder, "creds.yml"), stored)
 }
@@ -138,8 +138,8 @@ func writeYAML(path string, content any) {
 	Expect(os.WriteFile(path, raw, 0o600)).To(Succeed())
 }
 
-// at returns what is at the path of keys, and of names of a list's elements.
-func at(from any, path ...string) any {
+// lookup returns what is at the path of keys, and of names of a list's elements.
+func lookup(from any, path ...string) any {
 	GinkgoHelper()
 	for i, key := range path {
 		switch value := from.(type) {
@@ -147,7 +147,7 @@ func at(from any, path ...string) any {
 			Expect(value).To(HaveKey(key), "%q", path[:i+1])
 			from = value[key]
 		case []any:
-			found := slices.IndexFunc(value, func(each any) bool { return named(each) == key })
+			found := slices.IndexFunc(value, func(each any) bool { return nameOf(each) == key })
 			Expect(found).To(BeNumerically(">=", 0), "%q", path[:i+1])
 			from = value[found]
 		default:
@@ -157,7 +157,7 @@ func at(from any, path ...string) any {
 	return from
 }
 
-func named(element any) string {
+func nameOf(element any) string {
 	hash, _ := element.(map[string]any)
 	name, _ := hash["name"].(string)
 	return name

@@ -19,21 +19,21 @@ import (
 
 const longTest = 5 * time.Minute
 
-// networking is the choice that a cloud config has; zones go with either.
-var networking = []part{
+// cloudConfigNetworks is the choice that a cloud config has; zones go with either.
+var cloudConfigNetworks = []option{
 	{name: "a range of addresses", vars: []string{"network_range", "network_gateway", "network_reserved", "cluster_dns"}},
-	{name: "dynamic-network.yml", ops: []string{own("dynamic-network.yml")}, vars: []string{"cluster_dns"}},
+	{name: "dynamic-network.yml", ops: []string{manifestPath("dynamic-network.yml")}, vars: []string{"cluster_dns"}},
 }
 
-var zones = part{name: "zones.yml", ops: []string{own("zones.yml")}, vars: []string{"zone1", "zone2", "zone3"}}
+var zonesOption = option{name: "zones.yml", ops: []string{manifestPath("zones.yml")}, vars: []string{"zone1", "zone2", "zone3"}}
 
-func cloudConfig(name string, choices ...part) template {
-	made := template{base: own(name)}
+func cloudConfig(name string, choices ...option) template {
+	config := template{base: manifestPath(name)}
 	for _, choice := range choices {
-		made.ops = append(made.ops, choice.ops...)
-		made.vars = append(made.vars, choice.vars...)
+		config.ops = append(config.ops, choice.ops...)
+		config.vars = append(config.vars, choice.vars...)
 	}
-	return made
+	return config
 }
 
 // usedByCF are the names that cf-deployment and its ops files take from a cloud config: texts/on-cloud-configs.md there, and
@@ -51,8 +51,8 @@ var _ = Describe("A cloud config", func() {
 	AfterEach(emptyNamespace)
 
 	for _, name := range []string{"cloud-config.yml", "cloud-config-cf.yml"} {
-		for _, network := range networking {
-			for _, choices := range [][]part{{network}, {network, zones}} {
+		for _, network := range cloudConfigNetworks {
+			for _, choices := range [][]option{{network}, {network, zonesOption}} {
 				names := []string{name}
 				for _, choice := range choices {
 					names = append(names, choice.name)
@@ -61,23 +61,23 @@ var _ = Describe("A cloud config", func() {
 					config := cloudConfig(name, choices...).interpolate(ctx)
 					expectConsistent(config)
 					for _, kind := range []string{"azs", "vm_types", "vm_extensions"} {
-						for _, each := range at(config, kind).([]any) {
+						for _, each := range lookup(config, kind).([]any) {
 							expectProperties(each.(map[string]any)["cloud_properties"], "vm")
 						}
 					}
-					for _, each := range at(config, "disk_types").([]any) {
+					for _, each := range lookup(config, "disk_types").([]any) {
 						expectProperties(each.(map[string]any)["cloud_properties"], "disk")
 					}
-					expectMachines(ctx, config)
+					expectVMs(ctx, config)
 				}, NodeTimeout(longTest))
 			}
 		}
 	}
 
 	It("for Cloud Foundry has every name that cf-deployment uses", func(ctx context.Context) {
-		config := cloudConfig("cloud-config-cf.yml", networking[0]).interpolate(ctx)
-		for kind, wanted := range usedByCF {
-			Expect(namesOf(config, kind)).To(ContainElements(wanted), kind)
+		config := cloudConfig("cloud-config-cf.yml", cloudConfigNetworks[0]).interpolate(ctx)
+		for kind, names := range usedByCF {
+			Expect(namesOf(config, kind)).To(ContainElements(names), kind)
 		}
 	})
 })
@@ -87,10 +87,10 @@ func expectConsistent(config map[string]any) {
 	GinkgoHelper()
 	azs := namesOf(config, "azs")
 	for kind, key := range map[string]string{"vm_types": "vm_type", "networks": "network", "azs": "az"} {
-		Expect(namesOf(config, kind)).To(ContainElement(at(config, "compilation", key)))
+		Expect(namesOf(config, kind)).To(ContainElement(lookup(config, "compilation", key)))
 	}
-	for _, subnet := range at(config, "networks", "default", "subnets").([]any) {
-		for _, az := range at(subnet, "azs").([]any) {
+	for _, subnet := range lookup(config, "networks", "default", "subnets").([]any) {
+		for _, az := range lookup(subnet, "azs").([]any) {
 			Expect(azs).To(ContainElement(az))
 		}
 	}
@@ -99,44 +99,44 @@ func expectConsistent(config map[string]any) {
 func namesOf(config map[string]any, kind string) []string {
 	GinkgoHelper()
 	var names []string
-	for _, each := range at(config, kind).([]any) {
-		names = append(names, named(each))
+	for _, each := range lookup(config, kind).([]any) {
+		names = append(names, nameOf(each))
 	}
 	return names
 }
 
-// expectMachines makes a machine of each VM type, and of the first with each extension, as a director does whose CPI has the
+// expectVMs makes a machine of each VM type, and of the first with each extension, as a director does whose CPI has the
 // configuration that the director's manifest gives it.
-func expectMachines(ctx context.Context, config map[string]any) {
+func expectVMs(ctx context.Context, config map[string]any) {
 	GinkgoHelper()
-	group := at(director(ways[0]).interpolate(ctx), "instance_groups", "bosh", "properties").(map[string]any)
+	group := lookup(directorManifest(networkOptions[0]).interpolate(ctx), "instance_groups", "bosh", "properties").(map[string]any)
 	group["timeouts"] = map[string]any{"create_vm": "1m"}
-	from := caller.Director{CPI: program, Config: mustRender(ctx, group).configFile()}
-	subnet := at(config, "networks", "default", "subnets").([]any)[0]
-	azs, types := at(config, "azs").([]any), at(config, "vm_types").([]any)
+	boshDirector := caller.Director{CPI: program, Config: mustRender(ctx, group).configFile()}
+	subnet := lookup(config, "networks", "default", "subnets").([]any)[0]
+	azs, types := lookup(config, "azs").([]any), lookup(config, "vm_types").([]any)
 	requested := 0
 	request := func(of ...any) {
 		properties := cloudProperties(append([]any{azs[requested%len(azs)]}, of...)...)
 		requested++
 		agent := fmt.Sprintf("machine-%d", requested)
-		response, err := from.Call(ctx, "create_vm", agent, "registry.example.com/stemcell@sha256:"+strings.Repeat("0", 64),
+		response, err := boshDirector.Call(ctx, "create_vm", agent, "registry.example.com/stemcell@sha256:"+strings.Repeat("0", 64),
 			properties, networksOf(config, subnet, requested), []string{}, map[string]any{"bosh": map[string]any{"group": "web"}})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(BeNil(), "%v: %s", properties, response.Stderr)
 		pod, err := cluster.CoreV1().Pods(namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		expectMade(pod, properties)
+		expectVMPod(pod, properties)
 		// The nodes have no room for all of them.
 		Expect(cluster.CoreV1().Pods(namespace).Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0))).To(Succeed())
 	}
 	for _, each := range types {
 		request(each)
 	}
-	for _, each := range at(config, "vm_extensions").([]any) {
+	for _, each := range lookup(config, "vm_extensions").([]any) {
 		request(types[0], each)
 	}
-	for _, each := range at(config, "disk_types").([]any) {
-		response, err := from.Call(ctx, "create_disk", at(each, "disk_size"), cloudProperties(each), nil)
+	for _, each := range lookup(config, "disk_types").([]any) {
+		response, err := boshDirector.Call(ctx, "create_disk", lookup(each, "disk_size"), cloudProperties(each), nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(BeNil(), "%v: %s", each, response.Stderr)
 	}
@@ -156,16 +156,16 @@ func cloudProperties(of ...any) map[string]any {
 // networksOf is the network as a director sends it for a machine, the n-th of the deployment.
 func networksOf(config map[string]any, subnet any, n int) map[string]any {
 	GinkgoHelper()
-	sent := map[string]any{"type": at(config, "networks", "default", "type"), "dns": at(subnet, "dns"), "default": []string{"dns", "gateway"},
+	sent := map[string]any{"type": lookup(config, "networks", "default", "type"), "dns": lookup(subnet, "dns"), "default": []string{"dns", "gateway"},
 		"cloud_properties": map[string]any{}, "prefix": "32"}
 	if sent["type"] == "manual" {
-		sent["ip"], sent["netmask"], sent["gateway"] = fmt.Sprintf("10.1.128.%d", 20+n), "255.255.128.0", at(subnet, "gateway")
+		sent["ip"], sent["netmask"], sent["gateway"] = fmt.Sprintf("10.1.128.%d", 20+n), "255.255.128.0", lookup(subnet, "gateway")
 	}
 	return map[string]any{"default": sent}
 }
 
-// expectMade checks what the cluster can see of the cloud_properties.
-func expectMade(pod *corev1.Pod, properties map[string]any) {
+// expectVMPod checks what the cluster can see of the cloud_properties.
+func expectVMPod(pod *corev1.Pod, properties map[string]any) {
 	GinkgoHelper()
 	if zone, ok := properties["zone"]; ok {
 		Expect(pod.Spec.NodeSelector).To(HaveKeyWithValue("topology.kubernetes.io/zone", zone))
@@ -175,21 +175,21 @@ func expectMade(pod *corev1.Pod, properties map[string]any) {
 	Expect(requests.StorageEphemeral().Value()).To(BeNumerically("==", properties["ephemeral_disk"].(float64)*(1<<20)))
 	services, _ := properties["services"].([]any)
 	for _, each := range services {
-		Expect(pod.Labels).To(HaveKeyWithValue("service.bosh.cloudfoundry.org/"+named(each), "true"))
+		Expect(pod.Labels).To(HaveKeyWithValue("service.bosh.cloudfoundry.org/"+nameOf(each), "true"))
 	}
 }
 
 var _ = Describe("A cpi-config", func() {
 	It("gives each cluster what the CPI needs of it", func(ctx context.Context) {
-		config := template{base: own("cpi-config.yml"),
+		config := template{base: manifestPath("cpi-config.yml"),
 			vars: []string{"east_kubeconfig", "east_namespace", "west_kubeconfig", "west_namespace"}}.interpolate(ctx)
 		names := namesOf(config, "cpis")
 		Expect(names).To(HaveLen(2))
 		for _, name := range names {
-			Expect(at(config, "cpis", name, "type")).To(Equal("kubernetes"), "its program is in the job kubernetes_cpi")
-			properties := at(config, "cpis", name, "properties").(map[string]any)
+			Expect(lookup(config, "cpis", name, "type")).To(Equal("kubernetes"), "its program is in the job kubernetes_cpi")
+			properties := lookup(config, "cpis", name, "properties").(map[string]any)
 			for _, leaf := range leaves("", properties) {
-				Expect(ofJob()).To(ContainElement(leaf))
+				Expect(jobProperties()).To(ContainElement(leaf))
 			}
 			properties["agent"] = map[string]any{"mbus": "nats://10.0.0.6:4222"}
 			Expect(mustRender(ctx, properties).config().Kubernetes.Namespace).To(HavePrefix("bosh"))
@@ -199,13 +199,13 @@ var _ = Describe("A cpi-config", func() {
 
 var _ = Describe("The ops file for BOSH DNS", func() {
 	It("lets both of its addons ask the cluster for the cluster's names", func(ctx context.Context) {
-		config := template{base: fixture("dns.yml"), ops: []string{own("bosh-dns.yml")},
+		config := template{base: fixturePath("dns.yml"), ops: []string{manifestPath("bosh-dns.yml")},
 			vars: []string{"cluster_dns", "cluster_domain"}}.interpolate(ctx)
 		for _, addon := range []string{"bosh-dns", "bosh-dns-systemd"} {
-			handlers := at(config, "addons", addon, "jobs", "bosh-dns", "properties", "handlers").([]any)
+			handlers := lookup(config, "addons", addon, "jobs", "bosh-dns", "properties", "handlers").([]any)
 			Expect(handlers).To(HaveLen(1))
-			Expect(at(handlers[0], "domain")).To(Equal("cluster.local."))
-			Expect(at(handlers[0], "source", "recursors")).To(Equal([]any{"10.246.0.10"}))
+			Expect(lookup(handlers[0], "domain")).To(Equal("cluster.local."))
+			Expect(lookup(handlers[0], "source", "recursors")).To(Equal([]any{"10.246.0.10"}))
 		}
 	})
 })
@@ -213,12 +213,12 @@ var _ = Describe("The ops file for BOSH DNS", func() {
 var _ = Describe("The Service for external.yml", func() {
 	It("has the director's machine behind it", func(ctx context.Context) {
 		DeferCleanup(emptyNamespace)
-		_, err := plane.Kubectl(ctx, "apply", "--namespace", namespace, "--filename", own("external-service.yaml"))
+		_, err := plane.Kubectl(ctx, "apply", "--namespace", namespace, "--filename", manifestPath("external-service.yaml"))
 		Expect(err).NotTo(HaveOccurred())
 		service, err := cluster.CoreV1().Services(namespace).Get(ctx, "bosh-director-external", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		manifest := director(ways[4]).interpolate(ctx)
-		labels := at(manifest, "resource_pools", "vms", "cloud_properties", "labels")
+		manifest := directorManifest(networkOptions[4]).interpolate(ctx)
+		labels := lookup(manifest, "resource_pools", "vms", "cloud_properties", "labels")
 		for key, value := range service.Spec.Selector {
 			Expect(labels).To(HaveKeyWithValue(key, value))
 		}
@@ -226,32 +226,32 @@ var _ = Describe("The Service for external.yml", func() {
 })
 
 var (
-	opening  = regexp.MustCompile(`\A(?:#.*\n)*`)
-	variable = regexp.MustCompile(`\(\(([a-z][a-z0-9_]*)\)\)`)
+	headerComment   = regexp.MustCompile(`\A(?:#.*\n)*`)
+	variablePattern = regexp.MustCompile(`\(\(([a-z][a-z0-9_]*)\)\)`)
 )
 
 var _ = Describe("A file in manifests/", func() {
-	entries, err := os.ReadDir(published)
+	entries, err := os.ReadDir(manifestsDir)
 	for _, entry := range entries {
 		if entry.IsDir() || strings.HasSuffix(entry.Name(), ".md") || strings.HasSuffix(entry.Name(), ".go") { // examples has a page of its own
 			continue
 		}
 		It("says what it is for, which variables it has, and the command: "+entry.Name(), func() {
-			raw, err := os.ReadFile(own(entry.Name()))
+			raw, err := os.ReadFile(manifestPath(entry.Name()))
 			Expect(err).NotTo(HaveOccurred())
-			comment := opening.FindString(string(raw))
+			comment := headerComment.FindString(string(raw))
 			Expect(comment).To(MatchRegexp(`(?m)^#   .*(bosh |kubectl |-o manifests/)`))
 			if strings.HasSuffix(entry.Name(), ".yaml") { // Kubernetes' own, which no BOSH interpolates
 				return
 			}
-			for _, found := range variable.FindAllStringSubmatch(string(raw)[len(comment):], -1) {
+			for _, found := range variablePattern.FindAllStringSubmatch(string(raw)[len(comment):], -1) {
 				if _, generated := credentials[found[1]]; !generated {
 					Expect(comment).To(MatchRegexp(`\b` + found[1] + `\b`))
 				}
 			}
 		})
 		It("is named in manifests/README.md: "+entry.Name(), func() {
-			raw, err := os.ReadFile(own("README.md"))
+			raw, err := os.ReadFile(manifestPath("README.md"))
 			Expect(err).NotTo(HaveOccurred())
 			Expect(string(raw)).To(ContainSubstring("(" + entry.Name() + ")"))
 		})

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	installPage     = root + "/docs/install.md"
-	cloudConfigPage = root + "/docs/cloud-config.md"
+	installPage     = repositoryRoot + "/docs/install.md"
+	cloudConfigPage = repositoryRoot + "/docs/cloud-config.md"
 )
 
-var block = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?\n)```$")
+var codeBlock = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?\n)```$")
 
-// blocksOf returns the page's blocks of this language below the heading, or all of them without one.
-func blocksOf(page, heading, language string) []string {
+// codeBlocks returns the page's blocks of this language below the heading, or all of them without one.
+func codeBlocks(page, heading, language string) []string {
 	GinkgoHelper()
 	raw, err := os.ReadFile(page)
 	Expect(err).NotTo(HaveOccurred())
@@ -32,7 +32,7 @@ func blocksOf(page, heading, language string) []string {
 		content, _, _ = strings.Cut(below, "\n## ")
 	}
 	var blocks []string
-	for _, found := range block.FindAllStringSubmatch(content, -1) {
+	for _, found := range codeBlock.FindAllStringSubmatch(content, -1) {
 		if found[1] == language {
 			blocks = append(blocks, found[2])
 		}
@@ -41,23 +41,23 @@ func blocksOf(page, heading, language string) []string {
 	return blocks
 }
 
-// reader is somebody who does what a page says: in a folder with this repository's docs and manifests, as the cluster's
+// docReader is somebody who does what a page says: in a folder with this repository's docs and manifests, as the cluster's
 // administrator.
-type reader struct{ folder string }
+type docReader struct{ folder string }
 
-func newReader() reader {
+func newDocReader() docReader {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
 	for _, each := range []string{"docs", "manifests"} {
-		target, err := filepath.Abs(filepath.Join(root, each))
+		target, err := filepath.Abs(filepath.Join(repositoryRoot, each))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(os.Symlink(target, filepath.Join(folder, each))).To(Succeed())
 	}
-	return reader{folder}
+	return docReader{folder}
 }
 
-// do runs the shell commands, after those of setup, which a page does not show.
-func (r reader) do(ctx context.Context, setup string, commands ...string) string {
+// run runs the shell commands, after those of setup, which a page does not show.
+func (r docReader) run(ctx context.Context, setup string, commands ...string) string {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, "bash", "-c", "set -euo pipefail\n"+setup+"\n"+strings.Join(commands, "\n"))
 	command.Dir = r.folder
@@ -67,8 +67,8 @@ func (r reader) do(ctx context.Context, setup string, commands ...string) string
 	return string(out)
 }
 
-// interpolating lets the commands that need a director check their arguments, and do nothing else.
-const interpolating = `
+// boshStub lets the commands that need a director check their arguments, and do nothing else.
+const boshStub = `
 bosh() {
   local arguments=()
   while (($#)); do
@@ -88,39 +88,39 @@ kubectl() { echo 10.96.0.10; } # the name server of a cluster that has one
 
 var _ = Describe("The page on installation", func() {
 	It("makes a director's manifest in each of its ways, and configs for it", func(ctx context.Context) {
-		r := newReader()
+		r := newDocReader()
 		Expect(os.WriteFile(filepath.Join(r.folder, "bosh-cpi.kubeconfig"), []byte(kubeconfig), 0o600)).To(Succeed())
 		Expect(os.MkdirAll(filepath.Join(r.folder, "bosh-deployment", "runtime-configs"), 0o755)).To(Succeed())
-		for fixed, name := range map[string]string{"bosh.yml": "bosh.yml", "dns.yml": "runtime-configs/dns.yml"} {
-			raw, err := os.ReadFile(fixture(fixed))
+		for source, name := range map[string]string{"bosh.yml": "bosh.yml", "dns.yml": "runtime-configs/dns.yml"} {
+			raw, err := os.ReadFile(fixturePath(source))
 			Expect(err).NotTo(HaveOccurred())
 			Expect(os.WriteFile(filepath.Join(r.folder, "bosh-deployment", name), raw, 0o600)).To(Succeed())
 		}
-		template{base: fixture("bosh.yml")}.storeCredentials(ctx, r.folder)
-		for _, each := range blocksOf(installPage, "5. create-env", "sh") {
-			Expect(r.do(ctx, interpolating, each)).To(ContainSubstring("cpi_job: kubernetes_cpi"))
+		template{base: fixturePath("bosh.yml")}.storeCredentials(ctx, r.folder)
+		for _, each := range codeBlocks(installPage, "5. create-env", "sh") {
+			Expect(r.run(ctx, boshStub, each)).To(ContainSubstring("cpi_job: kubernetes_cpi"))
 		}
-		Expect(r.do(ctx, interpolating, blocksOf(installPage, "7. Cloud config, DNS, stemcell", "sh")...)).To(And(
+		Expect(r.run(ctx, boshStub, codeBlocks(installPage, "7. Cloud config, DNS, stemcell", "sh")...)).To(And(
 			ContainSubstring("type: manual"), ContainSubstring("type: dynamic"), ContainSubstring("handlers:")))
 	})
 
 	It("tells the cluster's Service range", func(ctx context.Context) {
-		said := newReader().do(ctx, "", blocksOf(installPage, "4. How the director is to be reached", "sh")...)
-		Expect(said).To(ContainSubstring("10.246.0.0/16"))
+		output := newDocReader().run(ctx, "", codeBlocks(installPage, "4. How the director is to be reached", "sh")...)
+		Expect(output).To(ContainSubstring("10.246.0.0/16"))
 	})
 
 	It("takes away what outlives the director", func(ctx context.Context) {
 		DeferCleanup(emptyNamespace)
-		r := newReader()
-		r.do(ctx, "", "kubectl create service clusterip bosh-director --tcp=25555 --namespace bosh")
-		Expect(r.do(ctx, "", blocksOf(installPage, "Taking it away", "sh")...)).To(ContainSubstring(`"bosh-director" deleted`))
+		r := newDocReader()
+		r.run(ctx, "", "kubectl create service clusterip bosh-director --tcp=25555 --namespace bosh")
+		Expect(r.run(ctx, "", codeBlocks(installPage, "Taking it away", "sh")...)).To(ContainSubstring(`"bosh-director" deleted`))
 	})
 })
 
 var (
-	link    = regexp.MustCompile(`\]\(([^):]*)\)`)
-	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	marks   = regexp.MustCompile(`[^\pL\pN _-]`)
+	link        = regexp.MustCompile(`\]\(([^):]*)\)`)
+	heading     = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	punctuation = regexp.MustCompile(`[^\pL\pN _-]`)
 )
 
 // anchors are the page's headings as a link names them.
@@ -130,7 +130,7 @@ func anchors(page string) []string {
 	Expect(err).NotTo(HaveOccurred())
 	var found []string
 	for _, each := range heading.FindAllStringSubmatch(string(raw), -1) {
-		found = append(found, strings.ReplaceAll(marks.ReplaceAllString(strings.ToLower(each[1]), ""), " ", "-"))
+		found = append(found, strings.ReplaceAll(punctuation.ReplaceAllString(strings.ToLower(each[1]), ""), " ", "-"))
 	}
 	return found
 }
@@ -149,11 +149,11 @@ var _ = DescribeTable("A page's links lead somewhere", func(page string) {
 			Expect(anchors(target)).To(ContainElement(anchor), each[1])
 		}
 	}
-}, Entry("docs/install.md", installPage), Entry("docs/cloud-config.md", cloudConfigPage), Entry("manifests/README.md", own("README.md")))
+}, Entry("docs/install.md", installPage), Entry("docs/cloud-config.md", cloudConfigPage), Entry("manifests/README.md", manifestPath("README.md")))
 
 var _ = Describe("The page on cloud configs", func() {
 	It("has examples of what the CPI knows", func() {
-		for _, each := range blocksOf(cloudConfigPage, "", "yaml") {
+		for _, each := range codeBlocks(cloudConfigPage, "", "yaml") {
 			var config map[string][]map[string]any
 			Expect(yaml.Unmarshal([]byte(each), &config)).To(Succeed(), each)
 			for kind, schema := range map[string]string{"azs": "vm", "vm_types": "vm", "vm_extensions": "vm", "disk_types": "disk"} {

@@ -15,44 +15,44 @@ import (
 	"bosh-kubernetes-cpi/cpi"
 )
 
-// files are what the job's templates make of properties, by their paths in the job's folder.
-type files map[string]string
+// renderedFiles are what the job's templates make of properties, by their paths in the job's folder.
+type renderedFiles map[string]string
 
 // render makes the job's files of a manifest's properties.
-func render(ctx context.Context, properties any) (files, error) {
+func render(ctx context.Context, properties any) (renderedFiles, error) {
 	given, err := json.Marshal(properties)
 	if err != nil {
 		return nil, err
 	}
-	command := exec.CommandContext(ctx, "ruby", fixture("render.rb"), job)
+	command := exec.CommandContext(ctx, "ruby", fixturePath("render.rb"), jobDir)
 	command.Stdin = bytes.NewReader(given)
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, stderr.Bytes())
 	}
-	var made files
-	err = json.Unmarshal(stdout.Bytes(), &made)
-	return made, err
+	var rendered renderedFiles
+	err = json.Unmarshal(stdout.Bytes(), &rendered)
+	return rendered, err
 }
 
 // mustRender is render for properties that have to do.
-func mustRender(ctx context.Context, properties any) files {
+func mustRender(ctx context.Context, properties any) renderedFiles {
 	GinkgoHelper()
-	made, err := render(ctx, properties)
+	rendered, err := render(ctx, properties)
 	Expect(err).NotTo(HaveOccurred())
-	return made
+	return rendered
 }
 
 // config is the CPI's configuration, as the CPI itself reads it.
-func (f files) config() cpi.Config {
+func (f renderedFiles) config() cpi.Config {
 	GinkgoHelper()
 	config, err := cpi.LoadConfig(f.configFile())
 	Expect(err).NotTo(HaveOccurred())
 	return config
 }
 
-func (f files) configFile() string {
+func (f renderedFiles) configFile() string {
 	GinkgoHelper()
 	path := filepath.Join(GinkgoT().TempDir(), "cpi.json")
 	Expect(os.WriteFile(path, []byte(f["config/cpi.json"]), 0o600)).To(Succeed())
@@ -60,7 +60,7 @@ func (f files) configFile() string {
 }
 
 // expectScript checks that bin/cpi is a script that a shell can read.
-func (f files) expectScript(ctx context.Context) {
+func (f renderedFiles) expectScript(ctx context.Context) {
 	GinkgoHelper()
 	check := exec.CommandContext(ctx, "bash", "-n")
 	check.Stdin = bytes.NewReader([]byte(f["bin/cpi"]))

@@ -21,88 +21,88 @@ func expectProperties(properties any, kind string) {
 	if properties == nil {
 		return
 	}
-	raw, err := os.ReadFile(root + "/docs/cloud-properties.schema.json")
+	raw, err := os.ReadFile(repositoryRoot + "/docs/cloud-properties.schema.json")
 	Expect(err).NotTo(HaveOccurred())
 	var all schema
 	Expect(json.Unmarshal(raw, &all)).To(Succeed())
-	Expect(all.wrong("#/$defs/"+kind, "cloud_properties", properties)).To(BeEmpty())
+	Expect(all.violations("#/$defs/"+kind, "cloud_properties", properties)).To(BeEmpty())
 }
 
 // schema is as much of JSON Schema as docs/cloud-properties.schema.json uses.
 type schema struct {
-	Definitions map[string]rule `json:"$defs"`
+	Definitions map[string]schemaRule `json:"$defs"`
 }
 
-type rule struct {
-	Reference  string          `json:"$ref"`
-	AnyOf      []rule          `json:"anyOf"`
-	Enum       []any           `json:"enum"`
-	Type       any             `json:"type"`
-	Properties map[string]rule `json:"properties"`
-	Others     json.RawMessage `json:"additionalProperties"`
-	Items      *rule           `json:"items"`
+type schemaRule struct {
+	Reference            string                `json:"$ref"`
+	AnyOf                []schemaRule          `json:"anyOf"`
+	Enum                 []any                 `json:"enum"`
+	Type                 any                   `json:"type"`
+	Properties           map[string]schemaRule `json:"properties"`
+	AdditionalProperties json.RawMessage       `json:"additionalProperties"`
+	Items                *schemaRule           `json:"items"`
 }
 
-func (s schema) wrong(reference, where string, value any) []string {
+func (s schema) violations(reference, where string, value any) []string {
 	definition, ok := s.Definitions[strings.TrimPrefix(reference, "#/$defs/")]
 	if !ok {
 		return []string{reference + " is not defined"}
 	}
-	return definition.wrong(s, where, value)
+	return definition.violations(s, where, value)
 }
 
-// wrong returns what the rule does not allow of the value, each with its place.
-func (r rule) wrong(s schema, where string, value any) []string {
+// violations returns what the rule does not allow of the value, each with its place.
+func (r schemaRule) violations(s schema, where string, value any) []string {
 	switch {
 	case r.Reference != "":
-		return s.wrong(r.Reference, where, value)
+		return s.violations(r.Reference, where, value)
 	case r.AnyOf != nil:
-		var said []string
+		var messages []string
 		for _, each := range r.AnyOf {
-			found := each.wrong(s, where, value)
+			found := each.violations(s, where, value)
 			if len(found) == 0 {
 				return nil
 			}
-			said = append(said, found...)
+			messages = append(messages, found...)
 		}
-		return said
+		return messages
 	case r.Enum != nil && !slices.Contains(r.Enum, value):
 		return []string{fmt.Sprintf("%s: %v is none of %v", where, value, r.Enum)}
-	case r.Type != nil && !r.typed(value):
+	case r.Type != nil && !r.hasType(value):
 		return []string{fmt.Sprintf("%s: %v is no %v", where, value, r.Type)}
 	}
-	var said []string
+	var messages []string
 	if list, ok := value.([]any); ok && r.Items != nil {
 		for i, element := range list {
-			said = append(said, r.Items.wrong(s, fmt.Sprintf("%s[%d]", where, i), element)...)
+			messages = append(messages, r.Items.violations(s, fmt.Sprintf("%s[%d]", where, i), element)...)
 		}
 	}
 	if hash, ok := value.(map[string]any); ok {
 		for _, key := range slices.Sorted(maps.Keys(hash)) {
-			said = append(said, r.wrongKey(s, where+"."+key, key, hash[key])...)
+			messages = append(messages, r.keyViolations(s, where+"."+key, key, hash[key])...)
 		}
 	}
-	return said
+	return messages
 }
 
-func (r rule) wrongKey(s schema, where, key string, value any) []string {
+func (r schemaRule) keyViolations(s schema, where, key string, value any) []string {
 	if property, ok := r.Properties[key]; ok {
-		return property.wrong(s, where, value)
+		return property.violations(s, where, value)
 	}
-	var others rule
-	switch string(r.Others) {
+	var others schemaRule
+	switch string(r.AdditionalProperties) {
 	case "", "true":
 		return nil
 	case "false":
 		return []string{where + " is not known"}
 	}
-	if err := json.Unmarshal(r.Others, &others); err != nil {
+	if err := json.Unmarshal(r.AdditionalProperties, &others); err != nil {
 		return []string{where + ": " + err.Error()}
 	}
-	return others.wrong(s, where, value)
+	return others.violations(s, where, value)
 }
 
-func (r rule) typed(value any) bool {
+func (r schemaRule) hasType(value any) bool {
 	types, ok := r.Type.([]any)
 	if !ok {
 		types = []any{r.Type}
@@ -122,10 +122,10 @@ func (r rule) typed(value any) bool {
 	return false
 }
 
-// ofJob are the names of the job's properties.
-func ofJob() []string {
+// jobProperties are the names of the job's properties.
+func jobProperties() []string {
 	GinkgoHelper()
-	raw, err := os.ReadFile(job + "/spec")
+	raw, err := os.ReadFile(jobDir + "/spec")
 	Expect(err).NotTo(HaveOccurred())
 	var spec struct{ Properties map[string]any }
 	Expect(yaml.Unmarshal(raw, &spec)).To(Succeed())
@@ -163,9 +163,9 @@ func (o operation) properties() []string {
 
 var _ = Describe("An ops file", func() {
 	It("sets no property that the CPI's job does not have", func() {
-		paths, err := filepath.Glob(own("*.yml"))
+		paths, err := filepath.Glob(manifestPath("*.yml"))
 		Expect(err).NotTo(HaveOccurred())
-		known, set := ofJob(), 0
+		known, set := jobProperties(), 0
 		for _, path := range paths {
 			raw, err := os.ReadFile(path)
 			Expect(err).NotTo(HaveOccurred())

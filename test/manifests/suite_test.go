@@ -29,10 +29,10 @@ func TestManifests(t *testing.T) {
 
 // Where the files are that are tested.
 const (
-	root      = "../.."
-	published = root + "/manifests"
-	fixtures  = "testdata"
-	job       = root + "/jobs/kubernetes_cpi"
+	repositoryRoot = "../.."
+	manifestsDir   = repositoryRoot + "/manifests"
+	fixturesDir    = "testdata"
+	jobDir         = repositoryRoot + "/jobs/kubernetes_cpi"
 )
 
 // namespace is that of docs/rbac.yaml.
@@ -79,27 +79,27 @@ func startCluster(ctx context.Context) {
 	cluster, err = kubernetes.NewForConfig(config)
 	Expect(err).NotTo(HaveOccurred())
 
-	Expect(plane.Apply(ctx, nodes)).To(Succeed())
-	giveRights(ctx)
+	Expect(plane.Apply(ctx, nodeManifests)).To(Succeed())
+	applyRBAC(ctx)
 	Eventually(func() error { // the controller manager makes it; without it no Pod is admitted
 		_, err := cluster.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// giveRights does what docs/install.md says to an administrator.
-func giveRights(ctx context.Context) {
+// applyRBAC does what docs/install.md says to an administrator.
+func applyRBAC(ctx context.Context) {
 	GinkgoHelper()
-	r := newReader()
-	r.do(ctx, "", blocksOf(installPage, "1. A namespace and its rights", "sh")...)
-	said := r.do(ctx, "", blocksOf(installPage, "2. A kubeconfig with these rights", "sh")...)
-	Expect(said).To(HaveSuffix("yes\n"))
+	r := newDocReader()
+	r.run(ctx, "", codeBlocks(installPage, "1. A namespace and its rights", "sh")...)
+	output := r.run(ctx, "", codeBlocks(installPage, "2. A kubeconfig with these rights", "sh")...)
+	Expect(output).To(HaveSuffix("yes\n"))
 	content, err := os.ReadFile(filepath.Join(r.folder, "bosh-cpi.kubeconfig"))
 	Expect(err).NotTo(HaveOccurred())
 	kubeconfig = string(content)
 }
 
-const nodes = `
+const nodeManifests = `
 apiVersion: v1
 kind: Node
 metadata: {name: node-a, labels: {kubernetes.io/os: linux, topology.kubernetes.io/zone: zone-a}}

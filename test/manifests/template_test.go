@@ -23,9 +23,9 @@ var _ = Describe("The job's templates", func() {
 	}
 
 	It("need the message bus alone", func(ctx context.Context) {
-		made := mustRender(ctx, with(nil))
-		made.expectScript(ctx)
-		Expect(made.config().Agent).To(Equal(agentsettings.Options{Mbus: "nats://10.0.0.6:4222", NTP: []string{}}))
+		rendered := mustRender(ctx, with(nil))
+		rendered.expectScript(ctx)
+		Expect(rendered.config().Agent).To(Equal(agentsettings.Options{Mbus: "nats://10.0.0.6:4222", NTP: []string{}}))
 		_, err := render(ctx, map[string]any{})
 		Expect(err).To(MatchError(ContainSubstring("agent.mbus")))
 	})
@@ -55,11 +55,11 @@ var _ = Describe("The job's templates", func() {
 
 	DescribeTable("keep the director's account at a blobstore of a cloud from agents, which have their own by their env",
 		func(ctx context.Context, provider string) {
-			made := mustRender(ctx, with(map[string]any{"blobstore": map[string]any{
+			rendered := mustRender(ctx, with(map[string]any{"blobstore": map[string]any{
 				"provider": provider, "bucket_name": "director", "access_key_id": "director", "secret_access_key": "secret", "json_key": "secret",
 			}}))
-			Expect(made.config().Agent.Blobstore).To(Equal(agentsettings.Blobstore{}))
-			Expect(made["config/cpi.json"]).NotTo(ContainSubstring("secret"))
+			Expect(rendered.config().Agent.Blobstore).To(Equal(agentsettings.Blobstore{}))
+			Expect(rendered["config/cpi.json"]).NotTo(ContainSubstring("secret"))
 		},
 		Entry("s3", "s3"), Entry("gcs", "gcs"), Entry("azure-storage", "azure-storage"), Entry("alioss", "alioss"))
 
@@ -73,9 +73,9 @@ var _ = Describe("The job's templates", func() {
 	})
 
 	It("name proxies to the CPI, whatever characters are in them", func(ctx context.Context) {
-		made := mustRender(ctx, with(map[string]any{"env": map[string]any{"https_proxy": "http://u:it's@proxy:3128"}}))
-		made.expectScript(ctx)
-		Expect(made["bin/cpi"]).To(ContainSubstring(`export https_proxy='http://u:it'\''s@proxy:3128'`))
-		Expect(made["bin/cpi"]).NotTo(ContainSubstring("no_proxy"))
+		rendered := mustRender(ctx, with(map[string]any{"env": map[string]any{"https_proxy": "http://u:it's@proxy:3128"}}))
+		rendered.expectScript(ctx)
+		Expect(rendered["bin/cpi"]).To(ContainSubstring(`export https_proxy='http://u:it'\''s@proxy:3128'`))
+		Expect(rendered["bin/cpi"]).NotTo(ContainSubstring("no_proxy"))
 	})
 })

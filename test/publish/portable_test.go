@@ -11,13 +11,13 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// portable are the scripts that run on macOS too, with its bash 3.2 and tools that are not GNU's, and what they source and run.
-var portable = []string{
+// portableScripts are the scripts that run on macOS too, with its bash 3.2 and tools that are not GNU's, and what they source and run.
+var portableScripts = []string{
 	"release", "create-release", "publish", "build-kubectl-bosh", "build-stemcell", "build-cni-shim", "build-tools", "environment",
 }
 
-// foreign are what bash 3.2 or BSD's tools do not have.
-var foreign = map[string]*regexp.Regexp{
+// nonPortable are what bash 3.2 or BSD's tools do not have.
+var nonPortable = map[string]*regexp.Regexp{
 	"bash 4":             regexp.MustCompile(`\b(mapfile|readarray|coproc)\b|\b(declare|local|typeset) -[Agn]|\bwait -n|\$\{\w+(\[[^]]*\])?(,|\^|@)|\|&|&>>`),
 	"realpath, readlink": regexp.MustCompile(`\b(realpath|readlink -[fem])\b`),
 	"sed":                regexp.MustCompile(`\bsed (-\w+ )*(-i|-r|--)|\bsed .*\\[tn+?|]`),
@@ -28,13 +28,13 @@ var foreign = map[string]*regexp.Regexp{
 }
 
 var _ = Describe("A script that runs on macOS too", func() {
-	for _, name := range portable {
+	for _, name := range portableScripts {
 		It("has only what is there: "+name, func() {
 			text, err := os.ReadFile(filepath.Join(root, "scripts", name))
 			Expect(err).NotTo(HaveOccurred())
 			for line := range strings.Lines(string(text)) {
 				code, _, _ := strings.Cut(" "+line, " #")
-				for of, pattern := range foreign {
+				for of, pattern := range nonPortable {
 					Expect(code).NotTo(MatchRegexp(pattern.String()), "%s: what there is not of %s on macOS", name, of)
 				}
 			}
@@ -42,8 +42,8 @@ var _ = Describe("A script that runs on macOS too", func() {
 	}
 })
 
-// foreignTools is a folder for $PATH with busybox's tools in the place of GNU's, and nothing but what macOS has of the others.
-func foreignTools() string {
+// portableToolsDir is a folder for $PATH with busybox's tools in the place of GNU's, and nothing but what macOS has of the others.
+func portableToolsDir() string {
 	GinkgoHelper()
 	busybox, err := exec.LookPath("busybox")
 	Expect(err).NotTo(HaveOccurred(), "scripts/test brings it")

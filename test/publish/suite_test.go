@@ -23,8 +23,8 @@ const root = "../.."
 // checkout is a git checkout, and a home folder without a cache of the BOSH CLI.
 type checkout struct{ folder, home string }
 
-// checkedOut makes a checkout with what is tracked and what is to be, committed at a fixed time, so that each has the same commit.
-func checkedOut() checkout {
+// newCheckout makes a checkout with what is tracked and what is to be, committed at a fixed time, so that each has the same commit.
+func newCheckout() checkout {
 	GinkgoHelper()
 	c := checkout{folder: filepath.Join(GinkgoT().TempDir(), "checkout"), home: GinkgoT().TempDir()}
 	listed, err := exec.Command("git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
@@ -40,35 +40,35 @@ func checkedOut() checkout {
 		Expect(os.MkdirAll(filepath.Join(c.folder, filepath.Dir(path)), 0o750)).To(Succeed())
 		Expect(os.WriteFile(filepath.Join(c.folder, path), content, info.Mode().Perm())).To(Succeed())
 	}
-	c.succeed("git", "init", "--quiet")
+	c.mustRun("git", "init", "--quiet")
 	c.commit()
-	c.addToolchain()
+	c.addFakeToolchain()
 	return c
 }
 
-// cloned is a clone of the checkout.
-func (c checkout) cloned() checkout {
+// clone is a clone of the checkout.
+func (c checkout) clone() checkout {
 	GinkgoHelper()
 	clone := checkout{folder: filepath.Join(GinkgoT().TempDir(), "a", "clone"), home: GinkgoT().TempDir()}
-	c.succeed("git", "clone", "--quiet", c.folder, clone.folder)
-	clone.addToolchain()
+	c.mustRun("git", "clone", "--quiet", c.folder, clone.folder)
+	clone.addFakeToolchain()
 	return clone
 }
 
 func (c checkout) commit() {
 	GinkgoHelper()
-	c.succeed("git", "add", "--all")
-	c.succeed("git", "-c", "user.name=someone", "-c", "user.email=someone@example.com", "commit", "--quiet", "--message", "a commit")
+	c.mustRun("git", "add", "--all")
+	c.mustRun("git", "-c", "user.name=someone", "-c", "user.email=someone@example.com", "commit", "--quiet", "--message", "a commit")
 }
 
-// addToolchain puts a small file where the Go toolchain is, which is not looked into here.
-func (c checkout) addToolchain() {
+// addFakeToolchain puts a small file where the Go toolchain is, which is not looked into here.
+func (c checkout) addFakeToolchain() {
 	GinkgoHelper()
 	version, err := exec.Command("go", "env", "GOVERSION").Output()
 	Expect(err).NotTo(HaveOccurred())
-	golang := filepath.Join(c.folder, "src", "toolchains")
-	Expect(os.MkdirAll(golang, 0o750)).To(Succeed())
-	Expect(os.WriteFile(filepath.Join(golang, strings.TrimSpace(string(version))+".linux-amd64.tar.gz"), []byte("Go"), 0o600)).To(Succeed())
+	dir := filepath.Join(c.folder, "src", "toolchains")
+	Expect(os.MkdirAll(dir, 0o750)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(dir, strings.TrimSpace(string(version))+".linux-amd64.tar.gz"), []byte("Go"), 0o600)).To(Succeed())
 }
 
 // run runs a command in the checkout with these variables, and returns all that it says.
@@ -78,27 +78,27 @@ func (c checkout) run(variables []string, program string, arguments ...string) (
 	command.Dir = c.folder
 	cache, err := exec.Command("go", "env", "GOPATH", "GOCACHE", "GOMODCACHE").Output()
 	Expect(err).NotTo(HaveOccurred())
-	places := strings.Fields(string(cache))
-	command.Env = append(append(os.Environ(), "HOME="+c.home, "GOPATH="+places[0], "GOCACHE="+places[1], "GOMODCACHE="+places[2],
+	paths := strings.Fields(string(cache))
+	command.Env = append(append(os.Environ(), "HOME="+c.home, "GOPATH="+paths[0], "GOCACHE="+paths[1], "GOMODCACHE="+paths[2],
 		"GO_PLATFORMS=linux-amd64", "VERSION=", "FINAL=", "FORCE=",
 		"GIT_AUTHOR_DATE=2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE=2026-01-01T00:00:00Z"), variables...)
-	said, err := command.CombinedOutput()
-	return string(said), err
+	output, err := command.CombinedOutput()
+	return string(output), err
 }
 
-func (c checkout) succeed(program string, arguments ...string) string {
+func (c checkout) mustRun(program string, arguments ...string) string {
 	GinkgoHelper()
-	said, err := c.run(nil, program, arguments...)
-	Expect(err).NotTo(HaveOccurred(), said)
-	return said
+	output, err := c.run(nil, program, arguments...)
+	Expect(err).NotTo(HaveOccurred(), output)
+	return output
 }
 
 // release makes a release's tarball and returns its path.
 func (c checkout) release(variables ...string) string {
 	GinkgoHelper()
 	tarball := filepath.Join(GinkgoT().TempDir(), "release.tgz")
-	said, err := c.run(variables, "scripts/create-release", tarball)
-	Expect(err).NotTo(HaveOccurred(), said)
+	output, err := c.run(variables, "scripts/create-release", tarball)
+	Expect(err).NotTo(HaveOccurred(), output)
 	return tarball
 }
 

@@ -32,16 +32,16 @@ const (
 	debianAccount  = "bosh:$2b$05$abcdefghijklmnopqrstuuKcS.CYWVYVaLiiCKrrc0A5s3mGesJ9O\n"
 )
 
-// Debian is Debian's registry with TLS and basic authentication, a process on loopback.
-type Debian struct {
+// DebianRegistry is Debian's registry with TLS and basic authentication, a process on loopback.
+type DebianRegistry struct {
 	host, ca string
 	program  *exec.Cmd
 	log      *gbytes.Buffer
 }
 
-// StartDebian starts the registry with its files in the folder, and waits until it answers. The caller
+// StartDebianRegistry starts the registry with its files in the folder, and waits until it answers. The caller
 // closes it.
-func StartDebian(ctx context.Context, folder string, deletes bool) (*Debian, error) {
+func StartDebianRegistry(ctx context.Context, folder string, deletes bool) (*DebianRegistry, error) {
 	certificate, key, err := SelfSigned()
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func StartDebian(ctx context.Context, folder string, deletes bool) (*Debian, err
 	if err != nil {
 		return nil, err
 	}
-	registry := &Debian{host: host, ca: certificate, log: gbytes.NewBuffer()}
+	registry := &DebianRegistry{host: host, ca: certificate, log: gbytes.NewBuffer()}
 	for name, content := range map[string]string{
 		"crt.pem": certificate, "key.pem": key, "htpasswd": debianAccount,
 		"config.yml": fmt.Sprintf(debianConfig, folder, deletes, host),
@@ -64,7 +64,7 @@ func StartDebian(ctx context.Context, folder string, deletes bool) (*Debian, err
 	if err := registry.program.Start(); err != nil {
 		return nil, err
 	}
-	if err := registry.await(ctx); err != nil {
+	if err := registry.waitReady(ctx); err != nil {
 		registry.Close()
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func freeAddress() (string, error) {
 	return listener.Addr().String(), listener.Close()
 }
 
-func (d *Debian) await(ctx context.Context) error {
+func (d *DebianRegistry) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	roots := x509.NewCertPool()
@@ -114,22 +114,22 @@ func (d *Debian) await(ctx context.Context) error {
 }
 
 // Close ends the process.
-func (d *Debian) Close() {
+func (d *DebianRegistry) Close() {
 	_ = d.program.Process.Kill()
 	_ = d.program.Wait()
 }
 
 // Host is the registry's address as it begins an image's name.
-func (d *Debian) Host() string { return d.host }
+func (d *DebianRegistry) Host() string { return d.host }
 
 // CA is the registry's certificate, as PEM.
-func (d *Debian) CA() string { return d.ca }
+func (d *DebianRegistry) CA() string { return d.ca }
 
 var accessLine = regexp.MustCompile(`"(GET|HEAD|POST|PATCH|PUT|DELETE) (/v2/[^ ?"]*)[^"]* HTTP/`)
 
 // Requests are the methods and paths of all requests so far, as Registry's are. The registry notes a
 // request when it has answered it, so that the last may come a moment later.
-func (d *Debian) Requests() []string {
+func (d *DebianRegistry) Requests() []string {
 	var all []string
 	for _, found := range accessLine.FindAllStringSubmatch(string(d.log.Contents()), -1) {
 		all = append(all, found[1]+" "+found[2])

@@ -35,8 +35,8 @@ type Registry struct {
 // Fault answers a request in the registry's place and returns true, or returns false.
 type Fault func(http.ResponseWriter, *http.Request) bool
 
-// New starts a registry. The caller closes it.
-func New(withTLS bool) *Registry {
+// NewRegistry starts a registry. The caller closes it.
+func NewRegistry(withTLS bool) *Registry {
 	r := &Registry{
 		inner:   registry.New(registry.Logger(log.New(io.Discard, "", 0))),
 		uploads: map[string]int{},
@@ -51,8 +51,8 @@ func New(withTLS bool) *Registry {
 	return r
 }
 
-// FailWith lets the fault see every request from now on; nil ends that.
-func (r *Registry) FailWith(fault Fault) {
+// SetFault lets the fault see every request from now on; nil ends that.
+func (r *Registry) SetFault(fault Fault) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	r.fault = fault
@@ -79,8 +79,8 @@ func (r *Registry) Requests() []string {
 	return append([]string{}, r.requests...)
 }
 
-// Uploads tells how often each blob was uploaded and completed, by its digest.
-func (r *Registry) Uploads() map[string]int {
+// UploadCounts tells how often each blob was uploaded and completed, by its digest.
+func (r *Registry) UploadCounts() map[string]int {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	all := map[string]int{}
@@ -88,8 +88,8 @@ func (r *Registry) Uploads() map[string]int {
 	return all
 }
 
-// Manifests counts the requests that put a manifest.
-func (r *Registry) Manifests() int {
+// CountManifests counts the requests that put a manifest.
+func (r *Registry) CountManifests() int {
 	n := 0
 	for _, request := range r.Requests() {
 		if strings.HasPrefix(request, "PUT ") && strings.Contains(request, "/manifests/") {
@@ -105,10 +105,10 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	fault := r.fault
 	r.mutex.Unlock()
 	if request.URL.Path == "/token" {
-		r.giveToken(w, request)
+		r.serveToken(w, request)
 		return
 	}
-	if !r.admitted(w, request) {
+	if !r.authenticate(w, request) {
 		return
 	}
 	if fault != nil && fault(w, request) {
@@ -122,7 +122,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.inner.ServeHTTP(w, request)
 }
 
-func (r *Registry) admitted(w http.ResponseWriter, request *http.Request) bool {
+func (r *Registry) authenticate(w http.ResponseWriter, request *http.Request) bool {
 	if r.Username == "" {
 		return true
 	}
@@ -132,43 +132,43 @@ func (r *Registry) admitted(w http.ResponseWriter, request *http.Request) bool {
 		}
 		w.Header().Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q,service=%q", r.server.URL+"/token", r.Host()))
 	} else {
-		if r.known(request) {
+		if r.validBasicAuth(request) {
 			return true
 		}
 		w.Header().Set("WWW-Authenticate", `Basic realm="stemcells"`)
 	}
-	Refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
+	WriteError(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
 	return false
 }
 
-func (r *Registry) known(request *http.Request) bool {
+func (r *Registry) validBasicAuth(request *http.Request) bool {
 	username, password, ok := request.BasicAuth()
 	return ok && username == r.Username && password == r.Password
 }
 
-func (r *Registry) giveToken(w http.ResponseWriter, request *http.Request) {
-	if !r.known(request) {
-		Refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
+func (r *Registry) serveToken(w http.ResponseWriter, request *http.Request) {
+	if !r.validBasicAuth(request) {
+		WriteError(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
 		return
 	}
 	_ = json.NewEncoder(w).Encode(map[string]string{"token": r.Token})
 }
 
-// Refuse answers an error as registries do.
-func Refuse(w http.ResponseWriter, status int, code, message string) {
+// WriteError answers an error as registries do.
+func WriteError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 }
 
-// RefuseAll is a Fault that answers the requests of a method with a status.
-func RefuseAll(method string, status int, code string) Fault {
+// RejectMethod is a Fault that answers the requests of a method with a status.
+func RejectMethod(method string, status int, code string) Fault {
 	return func(w http.ResponseWriter, request *http.Request) bool {
 		if request.Method != method {
 			return false
 		}
 		_, _ = io.Copy(io.Discard, request.Body)
-		Refuse(w, status, code, http.StatusText(status))
+		WriteError(w, status, code, http.StatusText(status))
 		return true
 	}
 }

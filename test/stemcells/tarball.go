@@ -17,14 +17,14 @@ import (
 type Rootfs struct {
 	AgentConfig string // content of agent.json; none of it when empty
 	Init        string // path of the init program, without its leading slash
-	Machine     byte   // e_machine of the agent's ELF header; 62 is x86-64, 183 is AArch64
+	ELFMachine  byte   // e_machine of the agent's ELF header; 62 is x86-64, 183 is AArch64
 	Filler      int    // bytes that do not compress
 }
 
 // Jammy is a stemcell of the kind that runit starts, Noble one of the kind that systemd starts.
 var (
-	Jammy = Rootfs{AgentConfig: WardenAgentConfig, Init: "usr/sbin/runsvdir-start", Machine: 62, Filler: 1 << 20}
-	Noble = Rootfs{AgentConfig: WardenAgentConfig, Init: "usr/sbin/init", Machine: 62, Filler: 1 << 20}
+	Jammy = Rootfs{AgentConfig: WardenAgentConfig, Init: "usr/sbin/runsvdir-start", ELFMachine: 62, Filler: 1 << 20}
+	Noble = Rootfs{AgentConfig: WardenAgentConfig, Init: "usr/sbin/init", ELFMachine: 62, Filler: 1 << 20}
 )
 
 // WardenAgentConfig is the agent.json of a warden stemcell.
@@ -52,9 +52,9 @@ func (r Rootfs) Tar() []byte {
 	if r.AgentConfig != "" {
 		add(tar.Header{Name: "./var/vcap/bosh/agent.json", Typeflag: tar.TypeReg, Mode: 0o640}, []byte(r.AgentConfig))
 	}
-	if r.Machine != 0 {
+	if r.ELFMachine != 0 {
 		elf := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 57)...)
-		elf[18] = r.Machine
+		elf[18] = r.ELFMachine
 		add(tar.Header{Name: "./var/vcap/bosh/bin/bosh-agent", Typeflag: tar.TypeReg, Mode: 0o755}, elf)
 	}
 	filler := make([]byte, r.Filler)
@@ -67,7 +67,7 @@ func (r Rootfs) Tar() []byte {
 }
 
 // Image is the filesystem as the image of a stemcell: gzipped.
-func (r Rootfs) Image() []byte { return zip(r.Tar()) }
+func (r Rootfs) Image() []byte { return gzipped(r.Tar()) }
 
 // Tarball writes a stemcell tarball, as `bosh upload-stemcell` takes it, with this image; the manifest's
 // fields are changed by changes (an empty value leaves the field out).
@@ -103,14 +103,14 @@ func Tarball(path string, image []byte, changes map[string]string) {
 	must(file.Close())
 }
 
-// Marked is the image (a gzipped root filesystem) with one file more in it, so that it is another image
+// AddFile is the image (a gzipped root filesystem) with one file more in it, so that it is another image
 // than any before. A gzipped archive may consist of parts: https://www.rfc-editor.org/rfc/rfc1952#section-2.2
-func Marked(image []byte, name, content string) []byte {
-	return append(zip(File(name, content)), image...)
+func AddFile(image []byte, name, content string) []byte {
+	return append(gzipped(TarFile(name, content)), image...)
 }
 
-// File is an archive of one file, without an archive's end.
-func File(name, content string) []byte {
+// TarFile is an archive of one file, without an archive's end.
+func TarFile(name, content string) []byte {
 	var archive bytes.Buffer
 	writer := tar.NewWriter(&archive)
 	must(writer.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content))}))
@@ -120,7 +120,7 @@ func File(name, content string) []byte {
 	return archive.Bytes()
 }
 
-func zip(content []byte) []byte {
+func gzipped(content []byte) []byte {
 	var zipped bytes.Buffer
 	writer, err := gzip.NewWriterLevel(&zipped, gzip.BestSpeed)
 	must(err)

@@ -22,7 +22,7 @@ import (
 
 // Found is what a cluster is like. What could not be found out is empty, and Facts say why.
 type Found struct {
-	Server       kube.Server
+	Server       kube.ServerInfo
 	Namespace    Namespace
 	StorageClass string // the default one
 	Plugin       Plugin
@@ -72,7 +72,7 @@ func Open(client *kube.Client, config *rest.Config, kubeContext string) (*Cluste
 func (c *Cluster) Look(ctx context.Context) (*Found, error) {
 	f := &Found{}
 	var err error
-	if f.Server, err = c.Client.Server(ctx); err != nil {
+	if f.Server, err = c.Client.GetServerInfo(ctx); err != nil {
 		return nil, err
 	}
 	f.say("API server", Identity{Server: f.Server.URL, Context: c.context}.String()+", "+f.Server.Version)

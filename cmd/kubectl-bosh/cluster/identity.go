@@ -27,7 +27,7 @@ type Identity struct {
 // Identify returns the cluster's identity.
 func (c *Cluster) Identify(ctx context.Context) (Identity, error) {
 	// Its errors name credentials that expired.
-	server, err := c.Client.Server(ctx)
+	server, err := c.Client.GetServerInfo(ctx)
 	if err != nil {
 		return Identity{}, err
 	}

@@ -148,7 +148,7 @@ func (c *Cluster) left(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	claims, err := c.Client.Claims.List(ctx, kube.Selection{})
+	claims, err := c.Client.PVCs.List(ctx, kube.Selection{})
 	if err != nil {
 		return "", err
 	}

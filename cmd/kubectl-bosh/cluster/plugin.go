@@ -106,7 +106,7 @@ func (c *Cluster) ofNodes(ctx context.Context) (Plugin, error) {
 	if err != nil {
 		return Plugin{}, err
 	}
-	name, annotation := preflight.NetworkPlugin(nodes.Items)
+	name, annotation := preflight.DiscoverNetworkPlugin(nodes.Items)
 	return Plugin{name, annotation, "what it writes on nodes"}, nil
 }
 

@@ -32,12 +32,12 @@ var (
 		{Resource: "pods/portforward", Verb: "create"},
 	}
 	neededToMake = []kube.Right{
-		{Resource: "namespaces", Verb: "create", Cluster: true},
+		{Resource: "namespaces", Verb: "create", ClusterScoped: true},
 		{Resource: "serviceaccounts", Verb: "create"},
 		{Group: "rbac.authorization.k8s.io", Resource: "roles", Verb: "create"},
 		{Group: "rbac.authorization.k8s.io", Resource: "rolebindings", Verb: "create"},
-		{Group: "rbac.authorization.k8s.io", Resource: "clusterroles", Verb: "create", Cluster: true},
-		{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings", Verb: "create", Cluster: true},
+		{Group: "rbac.authorization.k8s.io", Resource: "clusterroles", Verb: "create", ClusterScoped: true},
+		{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings", Verb: "create", ClusterScoped: true},
 	}
 )
 
@@ -51,7 +51,7 @@ func (c *Cluster) lookAtRights(ctx context.Context, f *Found) (string, error) {
 		rights = slices.Concat(neededToMake, needed)
 	}
 	for _, right := range rights {
-		may, err := reviewer.May(ctx, right)
+		may, err := reviewer.IsAllowed(ctx, right)
 		if err != nil {
 			return "", err
 		}

@@ -60,7 +60,7 @@ func (f *Found) addRanges(cidrs []string) {
 // where that does not exist yet, or does not take a Service at all.
 func (c *Cluster) tryService(ctx context.Context, address string) error {
 	try := func(client *kube.Client) error {
-		_, err := client.Services.Try(ctx, &corev1.Service{
+		_, err := client.Services.DryRunCreate(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: "bosh-director-probe"},
 			Spec:       corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Port: 25555}}},
 		})
@@ -135,7 +135,7 @@ func (c *Cluster) FreePodAddress(ctx context.Context, of Range, first int) (stri
 		if !of.Contains(address) {
 			break
 		}
-		_, taken, err := c.Client.AllPods().Find(ctx, kube.Selection{Fields: "status.podIP=" + address.String()},
+		_, taken, err := c.Client.PodsInAllNamespaces().Find(ctx, kube.Selection{Fields: "status.podIP=" + address.String()},
 			func(*corev1.Pod) bool { return true })
 		if errors.Is(err, kube.ErrRefused) || err == nil && !taken {
 			return address.String(), nil // who may not see all Pods is told by create_vm

@@ -52,7 +52,7 @@ func (d *Details) gatherDisks(ctx context.Context, client *kube.Client) error {
 			d.Helpers = append(d.Helpers, pod)
 		}
 	}
-	claims, err := client.Claims.List(ctx, ours)
+	claims, err := client.PVCs.List(ctx, ours)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (d *Details) gatherServices(ctx context.Context, client *kube.Client) error
 }
 
 func (d *Details) gatherBudgets(ctx context.Context, client *kube.Client) error {
-	among, err := client.Budgets()
+	among, err := client.PodDisruptionBudgets()
 	if err != nil {
 		return err
 	}

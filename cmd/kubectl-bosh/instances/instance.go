@@ -122,7 +122,7 @@ func state(pod *corev1.Pod) string {
 			return status.State.Waiting.Reason
 		}
 	}
-	if kube.Unschedulable(pod) != "" {
+	if kube.UnschedulableReason(pod) != "" {
 		return "Unschedulable"
 	}
 	if pod.Status.Phase == corev1.PodRunning && !kube.Ready(pod) {

@@ -36,7 +36,7 @@ func List(ctx context.Context, client *kube.Client, filter Filter) ([]Instance, 
 	if err != nil {
 		return nil, err
 	}
-	claims, err := client.Claims.List(ctx, ours)
+	claims, err := client.PVCs.List(ctx, ours)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func machines(ctx context.Context, client *kube.Client, filter Filter) (machineL
 		return machineList{}, err
 	}
 	all := machineList{pods: pods.Items}
-	for _, pod := range kube.Labeled(pods.Items, manifest.LabelRole, manifest.RoleVM) {
+	for _, pod := range kube.PodsWithLabel(pods.Items, manifest.LabelRole, manifest.RoleVM) {
 		if instance := newInstance(pod); filter.takes(instance) {
 			all.instances = append(all.instances, instance)
 		}
@@ -137,7 +137,7 @@ func attached(attachment *corev1.Pod) string {
 	switch {
 	case attachment.DeletionTimestamp != nil:
 		return "Detaching"
-	case kube.Ready(attachment) && kube.Runs(attachment):
+	case kube.Ready(attachment) && kube.IsActive(attachment):
 		return "Attached"
 	}
 	return "Attaching"

@@ -64,7 +64,7 @@ func (f *Finder) Find(ctx context.Context, host string, port int32, passedOver m
 	defer cancel()
 	var found Target
 	var why error
-	err := f.Client.Pods.Await(ctx, machines, nil, func(pods []*corev1.Pod) (bool, error) {
+	err := f.Client.Pods.Wait(ctx, machines, nil, func(pods []*corev1.Pod) (bool, error) {
 		found, why = f.choose(ctx, host, port, without(pods, passedOver))
 		if errors.Is(why, ErrAway) || errors.Is(why, ErrNobody) && f.known(host) {
 			return false, nil

@@ -22,7 +22,7 @@ func holder(host string, pods []*corev1.Pod) (*corev1.Pod, error) {
 	var have, asked []*corev1.Pod
 	for _, pod := range pods {
 		has := slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return isAddress(ip.IP, address) })
-		switch asks := manifest.AsksFor(pod.Labels[manifest.LabelAddress], address.Unmap().String()); {
+		switch asks := manifest.RequestsAddress(pod.Labels[manifest.LabelRequestedAddresses], address.Unmap().String()); {
 		case !has && !asks:
 		case !up(pod):
 			away = pod
@@ -49,7 +49,7 @@ func isAddress(text string, address netip.Addr) bool {
 }
 
 // up reports whether connections can be forwarded to the Pod: it runs, and is not to end.
-func up(pod *corev1.Pod) bool { return kube.Runs(pod) && pod.Status.Phase == corev1.PodRunning }
+func up(pod *corev1.Pod) bool { return kube.IsActive(pod) && pod.Status.Phase == corev1.PodRunning }
 
 func state(pod *corev1.Pod) string {
 	if pod.DeletionTimestamp != nil {

@@ -12,15 +12,15 @@ import (
 )
 
 var _ = Describe("The agent", func() {
-	var w world
+	var w fakeRoot
 	BeforeEach(func() {
-		w = newWorld()
-		w.process(7, 1, "monit")
+		w = newFakeRoot()
+		w.addProcess(7, 1, "monit")
 		Expect(os.Symlink("/usr/bin/monit", w.path("proc/7/exe"))).To(Succeed())
 	})
 	agent := func(sockets ...string) {
 		GinkgoHelper()
-		w.process(8, 1, "bosh-agent")
+		w.addProcess(8, 1, "bosh-agent")
 		Expect(os.Symlink("/var/vcap/bosh/bin/bosh-agent", w.path("proc/8/exe"))).To(Succeed())
 		for i, socket := range sockets {
 			Expect(os.Symlink(socket, w.path(fmt.Sprintf("proc/8/fd/%d", i)))).To(Succeed())
@@ -37,18 +37,18 @@ var _ = Describe("The agent", func() {
 	}
 
 	It("runs when a process is it", func() {
-		status, _ := w.run(node.AgentRuns())
+		status, _ := w.run(node.AgentRunning())
 		Expect(status).To(Equal(1))
 		agent()
-		Expect(w.run(node.AgentRuns())).To(BeZero())
+		Expect(w.run(node.AgentRunning())).To(BeZero())
 	})
 
 	DescribeTable("has reached its message bus", func(status int, sockets ...string) {
 		agent(append([]string{"/dev/null"}, sockets...)...)
-		got, said := w.run(node.AgentHeard())
-		Expect(got).To(Equal(status), said)
+		got, output := w.run(node.AgentConnected())
+		Expect(got).To(Equal(status), output)
 		if status != 0 {
-			Expect(said).To(Equal("the agent has not reached its message bus\n"))
+			Expect(output).To(Equal("the agent has not reached its message bus\n"))
 		}
 	},
 		Entry("with a connection to elsewhere", 0, "socket:[11]", "socket:[12]"),

@@ -17,32 +17,32 @@ var _ = Describe("An attachment as a directory", func() {
 	// The volume is a folder of a filesystem, as many provisioners make it.
 	const volume = "/claims/one"
 
-	var w world
+	var w fakeRoot
 	// machine pretends that this one runs, and sees these mounts of the filesystem, as ROOT PLACE.
-	machine := func(number int, folder string, mounts ...string) {
+	addVMProcess := func(number int, folder string, mounts ...string) {
 		GinkgoHelper()
 		lines := []string{folder}
 		for i, mount := range mounts {
 			lines = append(lines, fmt.Sprintf("%d 1 0:50 %s rw", 500+i, mount))
 		}
-		w.process(number, 1, "runsvdir", lines...)
+		w.addProcess(number, 1, "runsvdir", lines...)
 	}
 	// mounted says that the volume is mounted at these places of the attachment.
-	mounted := func(places ...string) {
+	addVolumeMounts := func(places ...string) {
 		GinkgoHelper()
 		for i, place := range places {
 			w.write("proc/self/mountinfo", w.read("proc/self/mountinfo")+fmt.Sprintf("%d 1 0:50 %s %s rw\n", 80+i, volume, w.path(place)))
 		}
 	}
 	BeforeEach(func() {
-		w = newWorld()
-		mounted("volume")
+		w = newFakeRoot()
+		addVolumeMounts("volume")
 		w.write("volume/file", "content")
 	})
-	hold := func() *running {
+	startAttachment := func() *startedProgram {
 		GinkgoHelper()
-		r := w.start(node.HoldDirectory(), attachment...)
-		r.until(w.holds)
+		r := w.start(node.AttachDirectory(), attachment...)
+		r.waitUntil(w.isLocked)
 		return r
 	}
 	places := func() []string {
@@ -54,86 +54,86 @@ var _ = Describe("An attachment as a directory", func() {
 	}
 
 	It("mounts the volume in the machine's folder, before it says that it has", func() {
-		machine(200, inMachineA, volume+" /dev/bosh/disk-1")
-		hold()
+		addVMProcess(200, inVMA, volume+" /dev/bosh/disk-1")
+		startAttachment()
 		Expect(w.calls()).To(Equal([]string{"mount --bind /volume /devices/disk-1"}))
 		Expect(w.read("devices/disk-1/file")).To(Equal("content"))
 	})
 
 	It("does so for a machine that does not run", func() {
-		hold()
+		startAttachment()
 		Expect(places()).To(Equal([]string{"/volume", "/devices/disk-1"}))
 	})
 
 	It("adopts the mount that a killed one has left", func() {
-		killed := hold()
-		killed.die()
-		hold()
+		killed := startAttachment()
+		killed.kill()
+		startAttachment()
 		Expect(w.calls()).To(HaveLen(1))
 	})
 
 	It("takes away a mount that is not the volume's before it makes its own", func() {
-		w.folder("devices/disk-1")
+		w.mkdir("devices/disk-1")
 		w.write("proc/self/mountinfo", w.read("proc/self/mountinfo")+"85 1 0:50 /claims/another "+w.path("devices/disk-1")+" rw\n")
-		w.know("mounts", w.path("devices/disk-1")+" - -\n")
-		hold()
+		w.setState("mounts", w.path("devices/disk-1")+" - -\n")
+		startAttachment()
 		Expect(w.calls()).To(Equal([]string{"umount /devices/disk-1", "mount --bind /volume /devices/disk-1"}))
 	})
 
 	It("fails when the mount does not arrive in the machine, and leaves none", func() {
-		machine(200, inMachineA)
-		status, said := w.run(node.HoldDirectory(), attachment...)
+		addVMProcess(200, inVMA)
+		status, output := w.run(node.AttachDirectory(), attachment...)
 		Expect(status).To(Equal(1))
-		Expect(said).To(ContainSubstring("disk disk-1 does not appear in VM bosh/agent-a: the node's bosh/agent-a folder does not propagate mounts into it"))
+		Expect(output).To(ContainSubstring("disk disk-1 does not appear in VM bosh/agent-a: the node's bosh/agent-a folder does not propagate mounts into it"))
 		Expect(places()).To(Equal([]string{"/volume"}))
 	})
 
 	// lockFails has the attachment fail once it has mounted the volume.
-	lockFails := func() (int, string) {
+	runWithFailingLock := func() (int, string) {
 		GinkgoHelper()
 		Expect(os.WriteFile(filepath.Join(w.bin, "flock"), []byte("#!/bin/bash\nexit 5\n"), 0o600)).To(Succeed())
 		Expect(os.Chmod(filepath.Join(w.bin, "flock"), 0o700)).To(Succeed())
-		return w.run(node.HoldDirectory(), attachment...)
+		return w.run(node.AttachDirectory(), attachment...)
 	}
 
 	It("leaves no mount when it fails, and says which program did", func() {
-		status, said := lockFails()
+		status, output := runWithFailingLock()
 		Expect(status).To(Equal(1))
-		Expect(said).To(Equal("disk disk-1: status 5 of flock 9\n"))
+		Expect(output).To(Equal("disk disk-1: status 5 of flock 9\n"))
 		Expect(places()).To(Equal([]string{"/volume"}))
 	})
 
 	It("leaves the mount when it fails while the VM uses the directory", func() {
-		machine(200, inMachineA, volume+" /dev/bosh/disk-1", volume+" /var/vcap/store")
-		status, _ := lockFails()
+		addVMProcess(200, inVMA, volume+" /dev/bosh/disk-1", volume+" /var/vcap/store")
+		status, _ := runWithFailingLock()
 		Expect(status).To(Equal(1))
 		Expect(places()).To(ContainElement("/devices/disk-1"))
 	})
 
 	It("fails when another machine has the volume mounted, with nothing done", func() {
-		machine(200, inMachineA)
-		machine(300, inMachineB, volume+" /var/vcap/store")
-		status, said := w.run(node.HoldDirectory(), attachment...)
+		addVMProcess(200, inVMA)
+		addVMProcess(300, inVMB, volume+" /var/vcap/store")
+		status, output := w.run(node.AttachDirectory(), attachment...)
 		Expect(status).To(Equal(1))
-		Expect(said).To(Equal("disk disk-1 is still in use outside of VM bosh/agent-a: process 300 (runsvdir) has it mounted at /var/vcap/store\n"))
+		Expect(output).To(Equal("disk disk-1 is still in use outside of VM bosh/agent-a: process 300 (runsvdir) has it mounted at /var/vcap/store\n"))
 		Expect(places()).To(Equal([]string{"/volume"}))
 	})
 
 	It("does not take another claim of the same filesystem for its own", func() {
-		machine(300, inMachineB, volume+"-more /var/vcap/store", "/claims/another /var/vcap/data")
-		hold()
+		addVMProcess(300, inVMB, volume+"-more /var/vcap/store", "/claims/another /var/vcap/data")
+		startAttachment()
 	})
 
 	DescribeTable("goes when it is told to, once nothing in the machine uses it", func(signal syscall.Signal) {
-		machine(200, inMachineA, volume+" /dev/bosh/disk-1", volume+"/below /var/vcap/store")
-		r := hold()
-		r.tell(signal)
-		r.until(func() bool { return strings.Contains(r.out.String(), "stays") })
+		addVMProcess(200, inVMA, volume+" /dev/bosh/disk-1", volume+"/below /var/vcap/store")
+		r := startAttachment()
+		r.signal(signal)
+		r.waitUntil(func() bool { return strings.Contains(r.out.String(), "stays") })
 		Expect(r.out.String()).To(Equal("disk disk-1 stays until it is free: process 200 (runsvdir) has it mounted at /var/vcap/store\n"))
 		Expect(places()).To(ContainElement("/devices/disk-1"))
-		Expect(w.holds()).To(BeTrue())
-		machine200 := "proc/200/mountinfo"
-		w.write(machine200, inMachineA+"\n")
+		Expect(w.isLocked()).To(BeTrue())
+		mountinfo := "proc/200/mountinfo"
+		w.write(mountinfo, inVMA+"\n")
 		Expect(r.wait()).To(BeZero())
 		Expect(places()).To(Equal([]string{"/volume"}))
 		Expect(os.ReadDir(w.path("devices"))).To(BeEmpty())
@@ -143,11 +143,11 @@ var _ = Describe("An attachment as a directory", func() {
 	)
 
 	It("stays as long as the kernel does not take it away", func() {
-		r := hold()
-		w.know("exit/umount", "32") // umount(8): in use
-		r.tell(syscall.SIGTERM)
-		r.until(func() bool { return count(w.calls(), "umount /devices/disk-1") > 1 })
-		w.forget("exit/umount")
+		r := startAttachment()
+		w.setState("exit/umount", "32") // umount(8): in use
+		r.signal(syscall.SIGTERM)
+		r.waitUntil(func() bool { return count(w.calls(), "umount /devices/disk-1") > 1 })
+		w.clearState("exit/umount")
 		Expect(r.wait()).To(BeZero())
 	})
 
@@ -157,67 +157,67 @@ var _ = Describe("An attachment as a directory", func() {
 			return w.run(node.ReleaseDirectory(), attachment...)
 		}
 		// held has the machine see the directory where an attachment that lives has put it.
-		held := func(more ...string) *running {
+		startVisible := func(more ...string) *startedProgram {
 			GinkgoHelper()
-			machine(200, inMachineA, append([]string{volume + " /dev/bosh/disk-1"}, more...)...)
-			return hold()
+			addVMProcess(200, inVMA, append([]string{volume + " /dev/bosh/disk-1"}, more...)...)
+			return startAttachment()
 		}
 
 		It("when nothing in the machine uses it", func() {
-			r := held()
-			w.write("proc/200/mountinfo", inMachineA+"\n") // what the kernel makes of the unmounting
+			r := startVisible()
+			w.write("proc/200/mountinfo", inVMA+"\n") // what the kernel makes of the unmounting
 			Expect(release()).To(BeZero())
 			Expect(places()).To(Equal([]string{"/volume"}))
-			r.tell(syscall.SIGTERM)
+			r.signal(syscall.SIGTERM)
 			Expect(r.wait()).To(BeZero())
 		})
 
 		It("though an earlier try has taken it away", func() {
-			held()
-			w.write("proc/200/mountinfo", inMachineA+"\n")
+			startVisible()
+			w.write("proc/200/mountinfo", inVMA+"\n")
 			Expect(release()).To(BeZero())
-			before := len(w.calls())
+			callsBefore := len(w.calls())
 			Expect(release()).To(BeZero())
-			Expect(w.calls()).To(HaveLen(before))
+			Expect(w.calls()).To(HaveLen(callsBefore))
 		})
 
 		It("not when there is none, and no attachment that holds the disk", func() {
-			status, said := release()
-			Expect(status).To(Equal(node.Unheld))
-			Expect(said).To(Equal("disk disk-1 is not held by its attachment\n"))
+			status, output := release()
+			Expect(status).To(Equal(node.ExitNotPublished))
+			Expect(output).To(Equal("disk disk-1 is not held by its attachment\n"))
 		})
 
 		It("not while the machine, or a container in it, has it mounted elsewhere too", func() {
-			held()
-			w.process(201, 200, "container", "510 1 0:50 "+volume+" /data rw")
-			status, said := release()
+			startVisible()
+			w.addProcess(201, 200, "container", "510 1 0:50 "+volume+" /data rw")
+			status, output := release()
 			Expect(status).To(Equal(1))
-			Expect(said).To(Equal("process 201 (container) has it mounted at /data\n"))
+			Expect(output).To(Equal("process 201 (container) has it mounted at /data\n"))
 			Expect(places()).To(ContainElement("/devices/disk-1"))
 		})
 
 		It("not while the kernel does not unmount it, which names who works there", func() {
-			held()
-			w.know("exit/umount", "32")
-			status, said := release()
+			startVisible()
+			w.setState("exit/umount", "32")
+			status, output := release()
 			Expect(status).To(Equal(1))
-			Expect(said).To(Equal("process 200 (runsvdir) has it mounted at /dev/bosh/disk-1\n"))
+			Expect(output).To(Equal("process 200 (runsvdir) has it mounted at /dev/bosh/disk-1\n"))
 		})
 
 		It("not while a process works in it by a mount that is gone", func() {
-			held()
-			w.write("proc/200/mountinfo", inMachineA+"\n")
+			startVisible()
+			w.write("proc/200/mountinfo", inVMA+"\n")
 			Expect(os.Symlink(w.path("volume"), w.path("proc/200/cwd"))).To(Succeed())
-			status, said := release()
+			status, output := release()
 			Expect(status).To(Equal(1))
-			Expect(said).To(Equal("process 200 (runsvdir) uses " + w.path("volume") + "\n"))
+			Expect(output).To(Equal("process 200 (runsvdir) uses " + w.path("volume") + "\n"))
 			Expect(places()).To(Equal([]string{"/volume", "/devices/disk-1"}))
 		})
 
 		It("not while a process has begun to work in it in the last moment, and is put back", func() {
-			held()
-			w.write("proc/200/mountinfo", inMachineA+"\n")
-			r := w.at(len(w.calls())+1, node.ReleaseDirectory(), attachment, func(*running) {
+			startVisible()
+			w.write("proc/200/mountinfo", inVMA+"\n")
+			r := w.startPausedAt(len(w.calls())+1, node.ReleaseDirectory(), attachment, func(*startedProgram) {
 				Expect(os.Symlink(w.path("volume"), w.path("proc/200/cwd"))).To(Succeed())
 			})
 			Expect(r.wait()).To(Equal(1))
@@ -227,16 +227,16 @@ var _ = Describe("An attachment as a directory", func() {
 		})
 
 		It("though a process works in the same filesystem by a mount that is not the volume's", func() {
-			held()
-			w.process(200, 1, "runsvdir", inMachineA, fmt.Sprintf("%s 1 0:50 /claims/another /var/vcap/data rw", mountOf(w.path("tmp"))))
+			startVisible()
+			w.addProcess(200, 1, "runsvdir", inVMA, fmt.Sprintf("%s 1 0:50 /claims/another /var/vcap/data rw", mountID(w.path("tmp"))))
 			Expect(os.Symlink(w.path("tmp"), w.path("proc/200/cwd"))).To(Succeed())
 			Expect(release()).To(BeZero())
 		})
 	})
 })
 
-// mountOf returns the number of the mount on which the folder lies, see fdinfo in proc(5).
-func mountOf(folder string) string {
+// mountID returns the number of the mount on which the folder lies, see fdinfo in proc(5).
+func mountID(folder string) string {
 	GinkgoHelper()
 	file, err := os.Open(folder)
 	Expect(err).NotTo(HaveOccurred())

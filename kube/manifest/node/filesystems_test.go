@@ -29,18 +29,18 @@ var filesystems = map[string][]string{
 }
 
 // newVolume makes the volume of a VM of the stemcell, with a filesystem of this size.
-func newVolume(stemcell world, filesystem string, bytes int64, options ...string) volume {
+func newVolume(stemcell fakeRoot, filesystem string, bytes int64, options ...string) volume {
 	GinkgoHelper()
 	v := volume{folder: filepath.Dir(stemcell.root), env: []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}}
 	stemcell.remove("proc")
 	for _, folder := range []string{"proc", "sys/fs/cgroup", "dev/shm"} {
-		stemcell.folder(folder)
+		stemcell.mkdir(folder)
 	}
 	for i := range 40 {
 		stemcell.write(fmt.Sprintf("var/vcap/bosh/bin/program-%d", i), random(100_000))
 	}
 	Expect(os.Rename(stemcell.root, filepath.Join(v.folder, "image"))).To(Succeed())
-	Expect(os.WriteFile(filepath.Join(v.folder, "program"), []byte(node.MachineStart()[2]), 0o600)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(v.folder, "program"), []byte(node.VMStart()[2]), 0o600)).To(Succeed())
 
 	image := filepath.Join(v.folder, "volume.img")
 	Expect(os.WriteFile(image, nil, 0o600)).To(Succeed())
@@ -64,7 +64,7 @@ func random(bytes int) string {
 }
 
 // run runs a program of testdata/boot, and returns what it says.
-func (v volume) run(program string, arguments ...string) (said string, err error) {
+func (v volume) run(program string, arguments ...string) (output string, err error) {
 	GinkgoHelper()
 	cmd := exec.Command(testdata("boot/"+program), append([]string{v.folder}, arguments...)...)
 	cmd.Env = v.env
@@ -74,21 +74,21 @@ func (v volume) run(program string, arguments ...string) (said string, err error
 
 var _ = Describe("A VM's start, on a real filesystem", Label("filesystems"), func() {
 	// withSystemd makes of the stemcell one with systemd.
-	withSystemd := func(w world) world {
-		w.folder("etc/systemd")
+	withSystemd := func(w fakeRoot) fakeRoot {
+		w.mkdir("etc/systemd")
 		w.remove("usr/sbin")
 		return w
 	}
-	withResolvconf := func(w world) world {
+	withResolvconf := func(w fakeRoot) fakeRoot {
 		w.write("etc/resolvconf/resolv.conf.d/tail", "")
 		return w
 	}
 
-	DescribeTable("is as it was after a power cut at any moment of its first start and of the next", func(filesystem string, of func(world) world) {
-		said, err := newVolume(of(stemcell()), filesystem, 320<<20).run("power-cuts")
-		Expect(err).NotTo(HaveOccurred(), said)
+	DescribeTable("is as it was after a power cut at any moment of its first start and of the next", func(filesystem string, setUp func(fakeRoot) fakeRoot) {
+		output, err := newVolume(setUp(newStemcellRoot()), filesystem, 320<<20).run("power-cuts")
+		Expect(err).NotTo(HaveOccurred(), output)
 		var cuts int
-		_, err = fmt.Sscanf(said[strings.LastIndex(said, "power cuts:"):], "power cuts: %d", &cuts)
+		_, err = fmt.Sscanf(output[strings.LastIndex(output, "power cuts:"):], "power cuts: %d", &cuts)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(cuts).To(BeNumerically(">=", 40))
 	},
@@ -97,8 +97,8 @@ var _ = Describe("A VM's start, on a real filesystem", Label("filesystems"), fun
 	)
 
 	DescribeTable("succeeds on a full disk, and on one that is filled again", func(filesystem, what string, options ...string) {
-		said, err := newVolume(stemcell(), filesystem, 320<<20, options...).run("full-disk", what)
-		Expect(err).NotTo(HaveOccurred(), said)
+		output, err := newVolume(newStemcellRoot(), filesystem, 320<<20, options...).run("full-disk", what)
+		Expect(err).NotTo(HaveOccurred(), output)
 	},
 		Entry("of ext4, without space", "ext4", "space"),
 		Entry("of ext4, without inodes", "ext4", "inodes", "-N", "1024"),

@@ -12,68 +12,68 @@ import (
 	"bosh-kubernetes-cpi/agentsettings"
 )
 
-// linux is the agent's own view of its options for the platform: see Config in agentsettings.
-type linux map[string]any
+// linuxOptions is the agent's own view of its options for the platform: see Config in agentsettings.
+type linuxOptions map[string]any
 
-// wanted are the options that every agent gets, and these.
-func wanted(kept linux) linux {
-	options := linux{
+// wantedOptions are the options that every agent gets, and these.
+func wantedOptions(extra linuxOptions) linuxOptions {
+	options := linuxOptions{
 		"UsePreformattedPersistentDisk": true, "BindMountPersistentDisk": false, "SkipDiskSetup": true, "UseDefaultTmpDir": true,
 		"DevicePathResolutionType": "",
 	}
-	maps.Copy(options, kept)
+	maps.Copy(options, extra)
 	return options
 }
 
 var _ = Describe("An agent's configuration", func() {
-	var w world
-	BeforeEach(func() { w = newWorld() })
+	var w fakeRoot
+	BeforeEach(func() { w = newFakeRoot() })
 
 	// changed is what configure_agent makes of an agent.json.
-	changed := func(original []byte) string {
+	mergePatch := func(original []byte) string {
 		GinkgoHelper()
 		w.write("agent.json", string(original))
-		w.write("patch.json", agentsettings.Config)
-		status, said := w.call("json", `json merge "$root/agent.json" "$root/patch.json"`)
-		Expect(status).To(BeZero(), said)
-		return said
+		w.write("patch.json", agentsettings.ConfigPatch)
+		status, output := w.callFunction("json", `json merge "$root/agent.json" "$root/patch.json"`)
+		Expect(status).To(BeZero(), output)
+		return output
 	}
 
-	DescribeTable("is for this CPI's machines, and its stemcell's otherwise", func(stemcell string, kept linux, settings map[string]any) {
+	DescribeTable("is for this CPI's machines, and its stemcell's otherwise", func(stemcell string, extra linuxOptions, settings map[string]any) {
 		original, err := os.ReadFile(filepath.Join("testdata/agents", stemcell+".json"))
 		Expect(err).NotTo(HaveOccurred())
 		if settings == nil {
 			settings = map[string]any{}
 		}
 		settings["Sources"] = []any{map[string]any{"Type": "File", "SettingsPath": "/var/vcap/bosh/warden-cpi-agent-env.json"}}
-		want, err := json.Marshal(map[string]any{"Platform": map[string]any{"Linux": wanted(kept)}, "Infrastructure": map[string]any{"Settings": settings}})
+		want, err := json.Marshal(map[string]any{"Platform": map[string]any{"Linux": wantedOptions(extra)}, "Infrastructure": map[string]any{"Settings": settings}})
 		Expect(err).NotTo(HaveOccurred())
-		once := changed(original)
-		Expect(once).To(MatchJSON(want))
-		Expect(changed([]byte(once))).To(MatchJSON(want), "by the next start too")
+		merged := mergePatch(original)
+		Expect(merged).To(MatchJSON(want))
+		Expect(mergePatch([]byte(merged))).To(MatchJSON(want), "by the next start too")
 	},
-		Entry(nil, "warden-jammy", linux{"UseMonitIptablesFirewall": true}, nil),
+		Entry(nil, "warden-jammy", linuxOptions{"UseMonitIptablesFirewall": true}, nil),
 		Entry(nil, "warden-jammy-2022", nil, nil),
-		Entry(nil, "warden-noble", linux{"ServiceManager": "systemd"}, nil),
-		Entry(nil, "warden-trusty", linux{"UseDirectoryAsEphemeralDisk": true}, nil),
+		Entry(nil, "warden-noble", linuxOptions{"ServiceManager": "systemd"}, nil),
+		Entry(nil, "warden-trusty", linuxOptions{"UseDirectoryAsEphemeralDisk": true}, nil),
 		Entry(nil, "kubernetes-2016", nil, nil),
 		Entry(nil, "kubernetes-2018", nil, nil),
-		Entry(nil, "openstack", linux{"PartitionerType": "parted", "CreatePartitionIfNoEphemeralDisk": true, "UseMonitIptablesFirewall": true}, map[string]any{"UseServerName": true}),
-		Entry(nil, "vsphere", linux{"PartitionerType": "parted", "UseMonitIptablesFirewall": true}, nil),
-		Entry(nil, "aws", linux{
+		Entry(nil, "openstack", linuxOptions{"PartitionerType": "parted", "CreatePartitionIfNoEphemeralDisk": true, "UseMonitIptablesFirewall": true}, map[string]any{"UseServerName": true}),
+		Entry(nil, "vsphere", linuxOptions{"PartitionerType": "parted", "UseMonitIptablesFirewall": true}, nil),
+		Entry(nil, "aws", linuxOptions{
 			"PartitionerType": "parted", "CreatePartitionIfNoEphemeralDisk": true, "ServiceManager": "systemd",
 			"DiskIDTransformPattern": "^vol-(.+)$", "DiskIDTransformReplacement": "nvme-Amazon_Elastic_Block_Store_vol${1}",
 		}, nil),
 	)
 
 	DescribeTable("is made of whatever a hash may hold", func(original string) {
-		once := changed([]byte(original))
+		merged := mergePatch([]byte(original))
 		var config struct {
-			Platform       struct{ Linux linux }
+			Platform       struct{ Linux linuxOptions }
 			Infrastructure struct{ Settings struct{ Sources []any } }
 		}
-		Expect(json.Unmarshal([]byte(once), &config)).To(Succeed(), once)
-		Expect(config.Platform.Linux).To(Equal(wanted(nil)))
+		Expect(json.Unmarshal([]byte(merged), &config)).To(Succeed(), merged)
+		Expect(config.Platform.Linux).To(Equal(wantedOptions(nil)))
 		Expect(config.Infrastructure.Settings.Sources).To(HaveLen(1))
 	},
 		Entry("nothing", `{}`),
@@ -87,15 +87,15 @@ var _ = Describe("An agent's configuration", func() {
 
 	It("keeps every other value as it is written", func() {
 		const others = `"a": [1, -2.5e+3, "\"}\\", [], {}, {"b": [null, true, false]}], "ünï": "\u00e9\ud83d\ude00"`
-		Expect(changed([]byte("\n{" + others + ",\t\"Platform\": {}}\n"))).To(ContainSubstring(others))
+		Expect(mergePatch([]byte("\n{" + others + ",\t\"Platform\": {}}\n"))).To(ContainSubstring(others))
 	})
 
 	DescribeTable("fails to be made of what is no hash", func(original string) {
 		w.write("agent.json", original)
-		w.write("patch.json", agentsettings.Config)
-		status, said := w.call("json", `json merge "$root/agent.json" "$root/patch.json"`)
+		w.write("patch.json", agentsettings.ConfigPatch)
+		status, output := w.callFunction("json", `json merge "$root/agent.json" "$root/patch.json"`)
 		Expect(status).NotTo(BeZero())
-		Expect(said).To(MatchRegexp(`^.*agent\.json is not JSON at byte \d+\n$`))
+		Expect(output).To(MatchRegexp(`^.*agent\.json is not JSON at byte \d+\n$`))
 	},
 		Entry("an empty file", ""),
 		Entry("a list", `[]`),
@@ -108,18 +108,18 @@ var _ = Describe("An agent's configuration", func() {
 	)
 
 	It("says which file is not there", func() {
-		_, said := w.call("json", `json merge "$root/agent.json" "$root/patch.json"`)
-		Expect(said).To(HaveSuffix("agent.json cannot be read: No such file or directory\n"))
+		_, output := w.callFunction("json", `json merge "$root/agent.json" "$root/patch.json"`)
+		Expect(output).To(HaveSuffix("agent.json cannot be read: No such file or directory\n"))
 	})
 })
 
 var _ = Describe("The disks that the agent knows", func() {
 	DescribeTable("are the names in its file, and nothing within", func(hints, disks string) {
-		w := newWorld()
+		w := newFakeRoot()
 		w.write("persistent_disk_hints.json", hints)
-		status, said := w.call("json store", "known_disks", "bosh="+w.root)
+		status, output := w.callFunction("json store", "known_disks", "bosh="+w.root)
 		Expect(status).To(BeZero())
-		Expect(said).To(Equal(disks))
+		Expect(output).To(Equal(disks))
 	},
 		Entry("none", `{}`, ""),
 		Entry("one", `{"disk-1":{"ID":"disk-1","DeviceID":"","VolumeID":"/dev/bosh/disk-1","Path":"/dev/bosh/disk-1"}}`, "disk-1\n"),
@@ -130,14 +130,14 @@ var _ = Describe("The disks that the agent knows", func() {
 		Entry("with other values", `{"disk-1": null, "disk-2": [{"disk-3": {}}], "disk-4": 5}`, "disk-1\ndisk-2\ndisk-4\n"),
 	)
 
-	DescribeTable("are not known", func(write func(world)) {
-		w := newWorld()
+	DescribeTable("are not known", func(write func(fakeRoot)) {
+		w := newFakeRoot()
 		write(w)
-		status, _ := w.call("json store", "known_disks", "bosh="+w.root)
+		status, _ := w.callFunction("json store", "known_disks", "bosh="+w.root)
 		Expect(status).NotTo(BeZero())
 	},
-		Entry("without the file", func(world) {}),
-		Entry("with an empty one", func(w world) { w.write("persistent_disk_hints.json", "") }),
-		Entry("with one that was cut short", func(w world) { w.write("persistent_disk_hints.json", `{"disk-1": {"ID"`) }),
+		Entry("without the file", func(fakeRoot) {}),
+		Entry("with an empty one", func(w fakeRoot) { w.write("persistent_disk_hints.json", "") }),
+		Entry("with one that was cut short", func(w fakeRoot) { w.write("persistent_disk_hints.json", `{"disk-1": {"ID"`) }),
 	)
 })

@@ -17,27 +17,27 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-// stemcell makes a world that is a machine's container from a stemcell's image, at its start, with the Secret
+// newStemcellRoot makes a world that is a machine's container from a stemcell's image, at its start, with the Secret
 // of a machine that was asked for nothing special.
-func stemcell() world {
+func newStemcellRoot() fakeRoot {
 	GinkgoHelper()
-	w := newWorld()
+	w := newFakeRoot()
 	root, err := user.LookupId("0")
 	Expect(err).NotTo(HaveOccurred())
 	for _, folder := range []string{root.HomeDir, "run", "dev/bosh", "bosh/machine", "var/vcap/store", "var/vcap/data/sys/run/monit", "bin"} {
-		w.folder(folder)
+		w.mkdir(folder)
 	}
 	for name, content := range map[string]string{
 		"resolv.conf": "nameserver 10.96.0.10\nsearch bosh.svc cluster.local\n", "hosts": "10.0.0.1 agent-a\n", "hostname": "agent-a\n",
 	} {
 		w.write("etc/"+name, content)
-		w.mounted("etc/" + name)
+		w.addMount("etc/" + name)
 	}
-	w.mounted("dev/bosh")
+	w.addMount("dev/bosh")
 	w.write("var/vcap/bosh/agent.json", `{"Platform": {"Linux": {"ServiceManager": "systemd"}}}`)
 	w.write("usr/sbin/runsvdir-start", "#!/bin/bash\necho \"init in $container\" >>\"$STAND_INS/log\"\n")
 	w.write("usr/local/share/ca-certificates/own.crt", "own")
-	files, err := agentsettings.Options{Mbus: "nats://nats:pw@10.0.0.6:4222"}.Files(agentsettings.Machine{AgentID: "a"})
+	files, err := agentsettings.Options{Mbus: "nats://nats:pw@10.0.0.6:4222"}.Files(agentsettings.VM{AgentID: "a"})
 	Expect(err).NotTo(HaveOccurred())
 	for name, content := range files {
 		w.write("bosh/settings/"+name, string(content))
@@ -45,103 +45,103 @@ func stemcell() world {
 	return w
 }
 
-// seeded are the calls by which a first start gives the volume its copy of a folder of the image.
-func seeded(folder, name string) []string {
+// seedCalls are the calls by which a first start gives the volume its copy of a folder of the image.
+func seedCalls(folder, name string) []string {
 	return []string{"cp -a " + folder + " /bosh/machine/" + name + ".new", "sync --file-system /bosh/machine/" + name + ".new", "sync /bosh/machine"}
 }
 
-// updated are the calls by which a file gets another content.
-func updated(file string) []string {
+// updateCalls are the calls by which a file gets another content.
+func updateCalls(file string) []string {
 	return []string{"cmp --silent - " + file, "sync " + file + ".new", "sync " + filepath.Dir(file)}
 }
 
 const makeReserve = "fallocate --length 8MiB /bosh/machine/reserve.new/space"
 
-// layers is how many calls it takes to lay changes over the directories that a stemcell of these tests has.
-const layers = 3 * 3
+// overlayCalls is how many calls it takes to lay changes over the directories that a stemcell of these tests has.
+const overlayCalls = 3 * 3
 
-// becomes is the call with which a machine gets cgroups of its own.
-const becomes = "unshare --cgroup /bin/bash -euo pipefail -c "
+// enterCgroupNamespace is the call with which a machine gets cgroups of its own.
+const enterCgroupNamespace = "unshare --cgroup /bin/bash -euo pipefail -c "
 
-// mounted says that something is mounted there.
-func (w world) mounted(place string) {
+// addMount says that something is mounted there.
+func (w fakeRoot) addMount(place string) {
 	GinkgoHelper()
-	mounts, err := os.ReadFile(filepath.Join(w.known, "mounts"))
+	mounts, err := os.ReadFile(filepath.Join(w.state, "mounts"))
 	Expect(err).NotTo(HaveOccurred())
-	w.know("mounts", string(mounts)+w.path(place)+" - -\n")
+	w.setState("mounts", string(mounts)+w.path(place)+" - -\n")
 }
 
-// boot runs the start script until it is the init program. What it says of open files depends on where the tests run.
-func (w world) boot(init ...string) (status int, said string) {
+// runVMStart runs the start script until it is the init program. What it says of open files depends on where the tests run.
+func (w fakeRoot) runVMStart(init ...string) (status int, output string) {
 	GinkgoHelper()
-	status, said = w.run(append(node.MachineStart(), init...), "TMPDIR="+w.path("tmp"))
-	return status, ofLimits.ReplaceAllString(said, "")
+	status, output = w.run(append(node.VMStart(), init...), "TMPDIR="+w.path("tmp"))
+	return status, openFilesWarning.ReplaceAllString(output, "")
 }
 
-var ofLimits = regexp.MustCompile(`machine-start: a program can have .* open files .*\n`)
+var openFilesWarning = regexp.MustCompile(`machine-start: a program can have .* open files .*\n`)
 
-// boots is boot of a machine that has nothing to complain of.
-func (w world) boots(init ...string) {
+// expectBoot is boot of a machine that has nothing to complain of.
+func (w fakeRoot) expectBoot(init ...string) {
 	GinkgoHelper()
-	status, said := w.boot(init...)
-	Expect(status).To(BeZero(), said)
+	status, output := w.runVMStart(init...)
+	Expect(status).To(BeZero(), output)
 }
 
-// restarted is another container of the same image with the volume of the first, once that has ended with its mounts.
-func restarted(w world) world {
+// restartContainer is another container of the same image with the volume of the first, once that has ended with its mounts.
+func restartContainer(w fakeRoot) fakeRoot {
 	GinkgoHelper()
 	const trusted = "bosh/machine/changes/usr/local/upper/share/ca-certificates"
 	w.remove(trusted)
 	Expect(os.Rename(w.path(trusted+".hidden"), w.path(trusted))).To(Succeed())
-	again := stemcell()
-	Expect(os.Remove(again.path("bosh/machine"))).To(Succeed())
-	Expect(os.Rename(w.path("bosh/machine"), again.path("bosh/machine"))).To(Succeed())
-	return again
+	next := newStemcellRoot()
+	Expect(os.Remove(next.path("bosh/machine"))).To(Succeed())
+	Expect(os.Rename(w.path("bosh/machine"), next.path("bosh/machine"))).To(Succeed())
+	return next
 }
 
-// isUp fails unless the last thing that happened is the start of the init program.
-func (w world) isUp() {
+// expectInitStarted fails unless the last thing that happened is the start of the init program.
+func (w fakeRoot) expectInitStarted() {
 	GinkgoHelper()
 	calls := w.calls()
 	Expect(calls[len(calls)-1]).To(Equal("init in kubernetes"))
 }
 
 var _ = Describe("A machine's start", func() {
-	var w world
-	BeforeEach(func() { w = stemcell() })
+	var w fakeRoot
+	BeforeEach(func() { w = newStemcellRoot() })
 
 	It("keeps files in shared memory for their owners, as on a machine, also when it is a volume of the Pod", func() {
-		w := stemcell()
-		w.folder("dev/shm")
+		w := newStemcellRoot()
+		w.mkdir("dev/shm")
 		Expect(os.Chmod(w.path("dev/shm"), 0o777)).To(Succeed())
-		w.boots()
+		w.expectBoot()
 		info, err := os.Stat(w.path("dev/shm"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(info.Mode() & (os.ModeSticky | os.ModePerm)).To(Equal(os.ModeSticky | 0o777))
 	})
 
 	It("brings what is the machine's own, in this order, and becomes the init program", func() {
-		status, said := w.boot()
-		Expect(status).To(BeZero(), said)
-		Expect(said).To(Equal("machine-start: first start: copying /var/vcap from the stemcell\n"))
+		status, output := w.runVMStart()
+		Expect(status).To(BeZero(), output)
+		Expect(output).To(Equal("machine-start: first start: copying /var/vcap from the stemcell\n"))
 		calls := w.calls()
 		Expect(calls[:3]).To(Equal([]string{"umount /etc/resolv.conf", "umount /etc/hosts", "umount /etc/hostname"}))
-		Expect(calls[3+layers:]).To(Equal(slices.Concat(
-			seeded("/var/vcap", "vcap"),
+		Expect(calls[3+overlayCalls:]).To(Equal(slices.Concat(
+			seedCalls("/var/vcap", "vcap"),
 			[]string{"mount --bind /bosh/machine/vcap /var/vcap"},
-			seeded("/usr/local/share/ca-certificates", "ca-certificates"),
+			seedCalls("/usr/local/share/ca-certificates", "ca-certificates"),
 			[]string{"mount --bind /bosh/machine/ca-certificates /usr/local/share/ca-certificates"},
-			updated("/var/vcap/bosh/agent.json"),
-			updated("/var/vcap/bosh/warden-cpi-agent-env.json"),
-			updated("/usr/local/sbin/mount"),
-			[]string{"mount -o remount,bind,dev,rw /dev/bosh", makeReserve, "unshare --cgroup true", becomes, "init in kubernetes"},
+			updateCalls("/var/vcap/bosh/agent.json"),
+			updateCalls("/var/vcap/bosh/warden-cpi-agent-env.json"),
+			updateCalls("/usr/local/sbin/mount"),
+			[]string{"mount -o remount,bind,dev,rw /dev/bosh", makeReserve, "unshare --cgroup true", enterCgroupNamespace, "init in kubernetes"},
 		)))
 	})
 
 	It("lays over directories what is changed in them, beneath the Pod's own mounts", func() {
 		w.write("etc/podinfo/labels", "of the Pod")
 		w.write("proc/self/mountinfo", "40 1 0:60 / "+w.path("etc/podinfo/labels")+" ro\n")
-		w.boots()
+		w.expectBoot()
 		Expect(w.calls()[3:9]).To(HaveExactElements(
 			MatchRegexp(`^mount -t overlay -o lowerdir=/etc,upperdir=/bosh/machine/changes/etc/upper,workdir=/bosh/machine/changes/etc/work,index=off overlay /tmp/tmp\.\w+$`),
 			MatchRegexp(`^mount --bind /etc/podinfo/labels /tmp/tmp\.\w+/podinfo/labels$`),
@@ -154,42 +154,42 @@ var _ = Describe("A machine's start", func() {
 
 	It("has the changes belong to whom the directory belongs", func() {
 		Expect(os.Chmod(w.path("usr/local"), 0o750)).To(Succeed())
-		w.boots()
+		w.expectBoot()
 		info, err := os.Stat(w.path("bosh/machine/changes/usr/local/upper"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(info.Mode().Perm()).To(BeEquivalentTo(0o750))
 	})
 
 	It("goes on where it may not mount an overlay, and says what that means, once", func() {
-		status, said := w.call("mounts reserve state", `
+		status, output := w.callFunction("mounts reserve state", `
 			say() { printf '%s\n' "$*"; }
 			mount() { echo "permission denied"; return 1; }
 			mkdir -p "$root/opt"
 			volume=$root/bosh/machine keep_changes`)
-		Expect(status).To(BeZero(), said)
-		Expect(said).To(Equal("a restart undoes what is changed outside of /var/vcap: permission denied\n"))
+		Expect(status).To(BeZero(), output)
+		Expect(output).To(Equal("a restart undoes what is changed outside of /var/vcap: permission denied\n"))
 		Expect(os.ReadDir(w.path("tmp"))).To(BeEmpty())
 	})
 
 	It("keeps what the kubelet wrote into files in /etc, and leaves those that it did not mount", func() {
-		w.boots()
+		w.expectBoot()
 		Expect(w.read("etc/hosts")).To(Equal("10.0.0.1 agent-a\n"))
 		Expect(w.read("etc/resolv.conf")).To(Equal("nameserver 10.96.0.10\nsearch bosh.svc cluster.local\n"))
 
-		w = stemcell()
-		w.know("mounts", w.path("dev/bosh")+" - -\n")
+		w = newStemcellRoot()
+		w.setState("mounts", w.path("dev/bosh")+" - -\n")
 		w.write("etc/hosts", "of the stemcell, no newline")
-		w.boots()
+		w.expectBoot()
 		Expect(w.read("etc/hosts")).To(Equal("of the stemcell, no newline"))
 	})
 
 	It("gives the agent its settings and its configuration, on the machine's volume", func() {
-		w.boots()
+		w.expectBoot()
 		const bosh = "bosh/machine/vcap/bosh/"
 		Expect(w.read(bosh + "agent.json")).To(And(ContainSubstring(`"ServiceManager": "systemd"`), ContainSubstring(`"SkipDiskSetup": true`)))
 		Expect(w.exists(bosh + "agent.json.new")).To(BeFalse())
 		// Where the agent looks is where they are.
-		Expect(agentsettings.Config).To(ContainSubstring(`"/var/vcap/bosh/warden-cpi-agent-env.json"`))
+		Expect(agentsettings.ConfigPatch).To(ContainSubstring(`"/var/vcap/bosh/warden-cpi-agent-env.json"`))
 		Expect(w.read("var/vcap/bosh/warden-cpi-agent-env.json")).To(Equal(w.read("bosh/settings/settings.json")))
 		info, err := os.Stat(w.path("var/vcap/bosh/warden-cpi-agent-env.json"))
 		Expect(err).NotTo(HaveOccurred())
@@ -198,51 +198,51 @@ var _ = Describe("A machine's start", func() {
 
 	It("does not go on with an agent.json that it cannot read", func() {
 		w.write("var/vcap/bosh/agent.json", "{")
-		status, said := w.boot()
+		status, output := w.runVMStart()
 		Expect(status).NotTo(BeZero())
-		Expect(said).To(ContainSubstring("agent.json is not JSON"))
+		Expect(output).To(ContainSubstring("agent.json is not JSON"))
 		Expect(w.read("var/vcap/bosh/agent.json")).To(Equal("{"))
 		Expect(w.calls()).NotTo(ContainElement(HavePrefix("init")))
 	})
 
 	It("finds the machine as it was, but for what a boot empties", func() {
-		w.boots()
+		w.expectBoot()
 		w.write("bosh/machine/vcap/jobs", "deployed")
 		w.write("bosh/machine/vcap/data/sys/run/monit/pid", "17")
 		w.write("bosh/machine/ca-certificates/trusted.crt", "trusted")
 		w.write("etc/passwd", "jumpbox")
 		w.write("etc/ssh/host_key", "its own")
 
-		again := restarted(w)
-		status, said := again.boot()
+		next := restartContainer(w)
+		status, output := next.runVMStart()
 		Expect(status).To(BeZero())
-		Expect(said).To(BeEmpty())
-		Expect(again.calls()[3+layers:][:3]).To(Equal([]string{
+		Expect(output).To(BeEmpty())
+		Expect(next.calls()[3+overlayCalls:][:3]).To(Equal([]string{
 			"mount --bind /bosh/machine/vcap /var/vcap",
 			"mount --bind /bosh/machine/ca-certificates /usr/local/share/ca-certificates",
 			"update-ca-certificates ",
 		}))
-		Expect(again.read("var/vcap/jobs")).To(Equal("deployed"))
-		Expect(again.read("etc/passwd")).To(Equal("jumpbox"))
-		Expect(again.read("etc/ssh/host_key")).To(Equal("its own"))
-		Expect(again.exists("var/vcap/data/sys/run")).To(BeFalse())
-		Expect(again.exists("var/vcap/data")).To(BeTrue())
-		Expect(again.read("usr/local/share/ca-certificates/trusted.crt")).To(Equal("trusted"))
+		Expect(next.read("var/vcap/jobs")).To(Equal("deployed"))
+		Expect(next.read("etc/passwd")).To(Equal("jumpbox"))
+		Expect(next.read("etc/ssh/host_key")).To(Equal("its own"))
+		Expect(next.exists("var/vcap/data/sys/run")).To(BeFalse())
+		Expect(next.exists("var/vcap/data")).To(BeTrue())
+		Expect(next.read("usr/local/share/ca-certificates/trusted.crt")).To(Equal("trusted"))
 	})
 
 	It("writes and syncs nothing that it finds as it has to be", func() {
-		w.boots()
-		again := restarted(w)
-		again.boots()
-		Expect(again.calls()).NotTo(ContainElement(HavePrefix("sync")))
-		Expect(again.calls()).NotTo(ContainElement(HavePrefix("fallocate")))
+		w.expectBoot()
+		next := restartContainer(w)
+		next.expectBoot()
+		Expect(next.calls()).NotTo(ContainElement(HavePrefix("sync")))
+		Expect(next.calls()).NotTo(ContainElement(HavePrefix("fallocate")))
 	})
 
 	DescribeTable("restores an agent.json that a power cut has damaged from the image", func(damaged string) {
 		w.write("bosh/machine/vcap/bosh/agent.json", damaged)
-		status, said := w.boot()
-		Expect(status).To(BeZero(), said)
-		Expect(said).To(ContainSubstring("agent.json is damaged, as after a power cut: restoring it from the stemcell"))
+		status, output := w.runVMStart()
+		Expect(status).To(BeZero(), output)
+		Expect(output).To(ContainSubstring("agent.json is damaged, as after a power cut: restoring it from the stemcell"))
 		Expect(w.read("var/vcap/bosh/agent.json")).To(And(ContainSubstring(`"ServiceManager": "systemd"`), ContainSubstring(`"SkipDiskSetup": true`)))
 	},
 		Entry("so that it is empty", ""),
@@ -254,16 +254,16 @@ var _ = Describe("A machine's start", func() {
 		// space has the volume's filesystem have that many free blocks of 1 MiB, and inodes, and free inodes.
 		space := func(blocks, inodes, free int) {
 			GinkgoHelper()
-			w.know("space", fmt.Sprintf("%d %d %d %d\n", blocks, mib, inodes, free))
+			w.setState("space", fmt.Sprintf("%d %d %d %d\n", blocks, mib, inodes, free))
 		}
 
 		DescribeTable("gives up its reserve", func(blocks, inodes, free int, full bool) {
 			w.write("bosh/machine/reserve/space", "")
 			space(blocks, inodes, free)
-			status, said := w.boot()
-			Expect(status).To(BeZero(), said)
+			status, output := w.runVMStart()
+			Expect(status).To(BeZero(), output)
 			Expect(w.exists("bosh/machine/reserve")).To(Equal(!full))
-			Expect(strings.Contains(said, "the VM's ephemeral disk is full")).To(Equal(full), said)
+			Expect(strings.Contains(output, "the VM's ephemeral disk is full")).To(Equal(full), output)
 		},
 			Entry("without space", 7, 1000, 1000, true),
 			Entry("without inodes", 8, 1000, 127, true),
@@ -273,7 +273,7 @@ var _ = Describe("A machine's start", func() {
 
 		DescribeTable("keeps a reserve for the next start", func(blocks, inodes, free int, keeps bool) {
 			space(blocks, inodes, free)
-			w.boots()
+			w.expectBoot()
 			Expect(w.exists("bosh/machine/reserve/space")).To(Equal(keeps))
 			if keeps {
 				Expect(os.ReadDir(w.path("bosh/machine/reserve"))).To(HaveLen(129))
@@ -285,8 +285,8 @@ var _ = Describe("A machine's start", func() {
 		)
 
 		It("keeps no reserve where the filesystem does not allocate space", func() {
-			w.know("exit/fallocate", "1")
-			w.boots()
+			w.setState("exit/fallocate", "1")
+			w.expectBoot()
 			Expect(w.exists("bosh/machine/reserve")).To(BeFalse())
 			Expect(w.exists("bosh/machine/reserve.new")).To(BeFalse())
 		})
@@ -296,7 +296,7 @@ var _ = Describe("A machine's start", func() {
 		for _, name := range []string{"vcap.new", "ca-certificates.new", "reserve.new"} {
 			w.write("bosh/machine/"+name+"/half", "")
 		}
-		w.boots()
+		w.expectBoot()
 		for _, name := range []string{"vcap.new", "ca-certificates.new", "reserve.new"} {
 			Expect(w.exists("bosh/machine/"+name)).To(BeFalse(), name)
 		}
@@ -306,15 +306,15 @@ var _ = Describe("A machine's start", func() {
 
 	It("gives the agent on the volume what a start that was cut short has not", func() {
 		w.write("bosh/machine/vcap/bosh/agent.json", "{}")
-		w.boots()
+		w.expectBoot()
 		Expect(w.read("bosh/machine/vcap/bosh/agent.json")).To(ContainSubstring(`"SkipDiskSetup": true`))
 		Expect(w.exists("bosh/machine/vcap/bosh/warden-cpi-agent-env.json")).To(BeTrue())
 	})
 
-	DescribeTable("has one process end, and not the machine, when its memory is used up", func(its, group string) {
-		w.write("proc/self/cgroup", "0::"+its+"\n")
+	DescribeTable("has one process end, and not the machine, when its memory is used up", func(cgroup, group string) {
+		w.write("proc/self/cgroup", "0::"+cgroup+"\n")
 		w.write(group, "1\n")
-		w.boots()
+		w.expectBoot()
 		Expect(w.read(group)).To(Equal("0\n"))
 	},
 		Entry("where it sees all of the node's cgroups", "/kubepods/c0ffee", "sys/fs/cgroup/kubepods/c0ffee/memory.oom.group"),
@@ -324,28 +324,28 @@ var _ = Describe("A machine's start", func() {
 	It("says that it will restart when its memory is used up, where it cannot have it otherwise", func() {
 		w.write("proc/self/cgroup", "0::/\n")
 		w.write("sys/fs/cgroup/memory.oom.group", "1\n")
-		status, said := w.call("memory", `
+		status, output := w.callFunction("memory", `
 			say() { printf '%s\n' "$*"; }
 			echo() { return 1; } # as when the kernel refuses it
 			let_one_end`)
-		Expect(status).To(BeZero(), said)
-		Expect(said).To(Equal("its cgroup cannot be written: when its memory is used up, the whole machine restarts (memory.oom.group)\n"))
+		Expect(status).To(BeZero(), output)
+		Expect(output).To(Equal("its cgroup cannot be written: when its memory is used up, the whole machine restarts (memory.oom.group)\n"))
 	})
 
-	DescribeTable("has programs open as many files as on a VM", func(has, allowed, asked, said string) {
+	DescribeTable("has programs open as many files as on a VM", func(current, setResult, requested, message string) {
 		w.write("raised", "")
-		status, out := w.call("limits", `
+		status, out := w.callFunction("limits", `
 			say() { printf '%s\n' "$*"; }
 			ulimit() {
 				case $* in
-					-Hn) echo `+has+` ;;
-					"-Hn "*) echo "$2" >>"$root/raised"; `+allowed+` ;;
+					-Hn) echo `+current+` ;;
+					"-Hn "*) echo "$2" >>"$root/raised"; `+setResult+` ;;
 				esac
 			}
 			raise_limits`)
 		Expect(status).To(BeZero(), out)
-		Expect(w.read("raised")).To(Equal(asked))
-		Expect(out).To(ContainSubstring(said))
+		Expect(w.read("raised")).To(Equal(requested))
+		Expect(out).To(ContainSubstring(message))
 	},
 		Entry("where the runtime gives fewer", "20000", "true", "524288\n", ""),
 		Entry("and leaves it at more", "1048576", "true", "", ""),
@@ -354,7 +354,7 @@ var _ = Describe("A machine's start", func() {
 	)
 
 	It("keeps monit's record of what was stopped", func() {
-		w.boots()
+		w.expectBoot()
 		root, err := user.LookupId("0")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(os.Readlink(w.path(filepath.Join(root.HomeDir, ".monit.state")))).To(Equal(w.path("bosh/machine/monit.state")))
@@ -368,14 +368,14 @@ var _ = Describe("A machine's start", func() {
 		})
 
 		It("keeps the Pod's name servers where networks name none", func() {
-			w.boots()
+			w.expectBoot()
 			Expect(w.read(tail)).To(Equal(w.read("etc/resolv.conf")))
 			Expect(w.exists("run/resolvconf/interface/eth0")).To(BeFalse())
 		})
 
 		It("leaves it to the agent where they do", func() {
 			w.write("bosh/settings/name-servers", "10.0.0.2")
-			w.boots()
+			w.expectBoot()
 			Expect(w.exists(tail)).To(BeFalse())
 			Expect(w.exists("run/resolvconf/interface/eth0")).To(BeFalse())
 		})
@@ -384,8 +384,8 @@ var _ = Describe("A machine's start", func() {
 	Describe("finds the init program", func() {
 		find := func(arguments string) string {
 			GinkgoHelper()
-			_, said := w.call("init", "find_init "+arguments)
-			return strings.TrimSuffix(strings.TrimPrefix(said, w.root), "\n")
+			_, output := w.callFunction("init", "find_init "+arguments)
+			return strings.TrimSuffix(strings.TrimPrefix(output, w.root), "\n")
 		}
 
 		It("that was asked for, runit's, or any", func() {
@@ -397,40 +397,40 @@ var _ = Describe("A machine's start", func() {
 
 		It("and runs the one that was asked for", func() {
 			w.write("my/init", "#!/bin/bash\necho my init >>\"$STAND_INS/log\"\n")
-			w.boots(w.path("my/init"))
+			w.expectBoot(w.path("my/init"))
 			Expect(w.calls()).To(ContainElement("my init"))
 		})
 	})
 
 	It("says what is missing of a stemcell, before it does anything", func() {
-		status, said := w.boot("/my/init")
+		status, output := w.runVMStart("/my/init")
 		Expect(status).To(Equal(1))
-		Expect(said).To(Equal("machine-start: the stemcell has no init program /my/init; set cloud_properties.init\n"))
+		Expect(output).To(Equal("machine-start: the stemcell has no init program /my/init; set cloud_properties.init\n"))
 		Expect(os.Remove(w.path("var/vcap/bosh/agent.json"))).To(Succeed())
-		status, said = w.boot()
+		status, output = w.runVMStart()
 		Expect(status).To(Equal(1))
-		Expect(said).To(ContainSubstring("machine-start: the image is no BOSH stemcell: it has no "))
+		Expect(output).To(ContainSubstring("machine-start: the image is no BOSH stemcell: it has no "))
 		Expect(w.calls()).To(HaveExactElements(""))
 	})
 })
 
 var _ = Describe("A machine's start with systemd", func() {
-	var w world
+	var w fakeRoot
 	BeforeEach(func() {
-		w = stemcell()
+		w = newStemcellRoot()
 		Expect(os.Rename(w.path("usr/sbin"), w.path("usr/lib"))).To(Succeed())
 		Expect(os.Rename(w.path("usr/lib/runsvdir-start"), w.path("usr/lib/systemd"))).To(Succeed())
-		w.folder("sbin")
+		w.mkdir("sbin")
 		Expect(os.Symlink("../usr/lib/systemd", w.path("sbin/init"))).To(Succeed())
-		w.folder("sys/fs/cgroup")
+		w.mkdir("sys/fs/cgroup")
 		w.write("run/left-by-the-image", "")
-		w.folder("run/secrets/token")
+		w.mkdir("run/secrets/token")
 		w.write("proc/self/mountinfo", "40 1 0:60 / "+w.path("run/secrets/token")+" ro\n41 1 0:61 / "+w.path("running")+" ro\n")
 	})
 
 	It("gives it an empty /run but for the Pod's mounts, and shared mounts", func() {
-		status, said := w.boot()
-		Expect(status).To(BeZero(), said)
+		status, output := w.runVMStart()
+		Expect(status).To(BeZero(), output)
 		calls := w.calls()
 		Expect(calls[slices.Index(calls, makeReserve)+1:]).To(HaveExactElements(
 			MatchRegexp(`^mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs /tmp/tmp\.\w+$`),
@@ -439,7 +439,7 @@ var _ = Describe("A machine's start with systemd", func() {
 			MatchRegexp(`^umount --lazy /tmp/tmp\.\w+$`),
 			Equal("mount --make-rshared /"),
 			Equal("unshare --cgroup true"),
-			Equal(becomes),
+			Equal(enterCgroupNamespace),
 			Equal("init in kubernetes"),
 		))
 		Expect(w.exists("run/left-by-the-image")).To(BeFalse())
@@ -451,36 +451,36 @@ var _ = Describe("A machine's start with systemd", func() {
 		Expect(os.Rename(w.path("etc/resolv.conf"), w.path("etc/stub-resolv.conf"))).To(Succeed())
 		w.write("systemd/resolve/stub-resolv.conf", w.read("etc/stub-resolv.conf"))
 		Expect(os.Symlink(w.path("systemd/resolve/stub-resolv.conf"), w.path("etc/resolv.conf"))).To(Succeed())
-		w.boots()
+		w.expectBoot()
 		Expect(w.read("run/systemd/resolved.conf.d/kubernetes.conf")).To(Equal("[Resolve]\nFallbackDNS=10.96.0.10 \nDomains= bosh.svc cluster.local\n"))
 	})
 })
 
 var _ = Describe("A disk that is a directory", func() {
-	var w world
+	var w fakeRoot
 	BeforeEach(func() {
-		w = stemcell()
+		w = newStemcellRoot()
 		for _, program := range []string{"mount", "umount"} {
 			w.write("bin/"+program, "#!/bin/bash\necho \"real $0 $*\" | sed \"s#$BOSH_NODE_ROOT##g\" >>\"$STAND_INS/log\"\n")
 		}
-		w.boots()
-		w.know("log", "")
+		w.expectBoot()
+		w.setState("log", "")
 	})
 	// run runs what the agent finds as mount or umount, and returns the real one's call.
 	run := func(program string, arguments ...string) []string {
 		GinkgoHelper()
-		status, said := w.run(append([]string{w.path("usr/local/sbin/" + program)}, arguments...))
-		Expect(status).To(BeZero(), said)
+		status, output := w.run(append([]string{w.path("usr/local/sbin/" + program)}, arguments...))
+		Expect(status).To(BeZero(), output)
 		return w.calls()
 	}
 
 	It("is mounted by binding it", func() {
-		w.mounted("dev/bosh/disk-1")
+		w.addMount("dev/bosh/disk-1")
 		Expect(run("mount", w.path("dev/bosh/disk-1"), "/var/vcap/store")).To(Equal([]string{"real /bin/mount --bind /dev/bosh/disk-1 /var/vcap/store"}))
 	})
 
 	It("is unmounted where it is bound, the last place first, and not where it has appeared", func() {
-		w.mounted("dev/bosh/disk-1")
+		w.addMount("dev/bosh/disk-1")
 		w.write("proc/self/mountinfo", strings.Join([]string{
 			"50 1 0:50 /one " + w.path("dev/bosh/disk-1") + " rw",
 			"51 1 0:50 /one /var/vcap/store rw",
@@ -492,7 +492,7 @@ var _ = Describe("A disk that is a directory", func() {
 	})
 
 	It("is left where it is when it is bound nowhere", func() {
-		w.mounted("dev/bosh/disk-1")
+		w.addMount("dev/bosh/disk-1")
 		w.write("proc/self/mountinfo", "50 1 0:50 /one "+w.path("dev/bosh/disk-1")+" rw\n")
 		Expect(run("umount", w.path("dev/bosh/disk-1"))).To(HaveExactElements(""))
 	})
@@ -510,7 +510,7 @@ var _ = Describe("A disk that is a directory", func() {
 
 	It("alone is treated so", func() {
 		Expect(run("mount", w.path("dev/bosh/disk-2"), "/var/vcap/store")).To(Equal([]string{"real /bin/mount /dev/bosh/disk-2 /var/vcap/store"}))
-		w.know("log", "")
+		w.setState("log", "")
 		Expect(run("umount", "/var/vcap/store")).To(Equal([]string{"real /bin/umount /var/vcap/store"}))
 		_, err := exec.LookPath(w.path("usr/local/sbin/mount"))
 		Expect(err).NotTo(HaveOccurred())

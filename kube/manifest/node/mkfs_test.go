@@ -14,7 +14,7 @@ import (
 
 var _ = Describe("A mkfs on a Block volume, with the real program,", Label("filesystems"), func() {
 	// block runs a function of the libraries on a Block volume that a file stands for.
-	block := func(filesystem, file, function string) (said string, err error) {
+	block := func(filesystem, file, function string) (output string, err error) {
 		GinkgoHelper()
 		script := ". lib/shell.sh\n"
 		for _, library := range []string{"pause", "device", "loop", "filesystem", "files", "volume"} {
@@ -46,14 +46,14 @@ var _ = Describe("A mkfs on a Block volume, with the real program,", Label("file
 `
 
 	DescribeTable("leaves its mark in place until it has ended", func(filesystem string, bytes int64) {
-		said, err := block(filesystem, newFile(bytes), onLoop+`
+		output, err := block(filesystem, newFile(bytes), onLoop+`
 			mkfs.`+filesystem+`() {
 				command mkfs.`+filesystem+` "$@"
 				marked "$loop" "$DISK" || fail "the mark is gone"
 			}
 			format "$loop"
 			! marked "$loop" "$DISK"`)
-		Expect(err).NotTo(HaveOccurred(), said)
+		Expect(err).NotTo(HaveOccurred(), output)
 	},
 		Entry("of ext4", "ext4", int64(16)<<20),
 		Entry("of ext4, larger", "ext4", int64(10)<<30),
@@ -67,20 +67,20 @@ var _ = Describe("A mkfs on a Block volume, with the real program,", Label("file
 		var killed int
 		for write := 1; ; write += (write + 3) / 4 {
 			file := newFile(bytes)
-			said, err := block(filesystem, file, fmt.Sprintf(onLoop+`
+			output, err := block(filesystem, file, fmt.Sprintf(onLoop+`
 				mkfs.%[1]s() { strace -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:signal=KILL:when=%[2]d mkfs.%[1]s "$@"; }
 				format "$loop"`, filesystem, write))
 			if err == nil {
 				break
 			}
 			killed++
-			Expect(err).To(HaveField("ExitCode()", 128+9), said)
-			said, err = block(filesystem, file, onLoop+`
+			Expect(err).To(HaveField("ExitCode()", 128+9), output)
+			output, err = block(filesystem, file, onLoop+`
 				find_device
 				! marked "$loop" "$DISK"
 				[[ $(filesystem "$loop") == "$FILESYSTEM" ]]
 				unshare --mount bash -c 'mount "$0" "$1" && touch "$1/file"' "$loop" "$root/mnt"`)
-			Expect(err).NotTo(HaveOccurred(), "killed at write %d: %s", write, said)
+			Expect(err).NotTo(HaveOccurred(), "killed at write %d: %s", write, output)
 		}
 		Expect(killed).To(BeNumerically(">", 10))
 	},

@@ -22,14 +22,14 @@ func command(name string) []string {
 
 // program returns the program's text, with the libraries that it sources in their places.
 func program(name string) string {
-	var whole strings.Builder
+	var text strings.Builder
 	for line := range strings.Lines(read(name + ".sh")) {
 		if library, sourced := strings.CutPrefix(line, ". lib/"); sourced {
 			line = read("lib/" + strings.TrimSpace(library))
 		}
-		whole.WriteString(line)
+		text.WriteString(line)
 	}
-	return whole.String()
+	return text.String()
 }
 
 // read returns a file that is part of this program. That it is there is for the tests to show.
@@ -41,43 +41,43 @@ func read(name string) string {
 	return string(content)
 }
 
-// MachineStart returns the command of a machine's container, whose argument is the path of the init program,
+// VMStart returns the command of a machine's container, whose argument is the path of the init program,
 // if that is known. It makes the container's start look like a machine's boot, and becomes the init program.
-func MachineStart() []string { return command("machine-start") }
+func VMStart() []string { return command("machine-start") }
 
-// MachineStop returns the command that shuts a machine down, from inside, before its container is told to end. An argument is
+// VMStop returns the command that shuts a machine down, from inside, before its container is told to end. An argument is
 // for how many seconds it serves before that.
-func MachineStop() []string { return command("machine-stop") }
+func VMStop() []string { return command("machine-stop") }
 
-// AgentRuns returns the command that succeeds once a machine's agent runs.
-func AgentRuns() []string { return command("agent-runs") }
+// AgentRunning returns the command that succeeds once a machine's agent runs.
+func AgentRunning() []string { return command("agent-runs") }
 
-// AgentHeard returns the command that succeeds once a machine's agent has reached its message bus.
-func AgentHeard() []string { return command("agent-heard") }
+// AgentConnected returns the command that succeeds once a machine's agent has reached its message bus.
+func AgentConnected() []string { return command("agent-heard") }
 
-// Hold returns the command of an attachment: it makes a disk appear as a device in a machine, and lets go of
+// Attach returns the command of an attachment: it makes a disk appear as a device in a machine, and lets go of
 // it, when it is told to end, once the device is free.
-func Hold() []string { return command("hold") }
+func Attach() []string { return command("hold") }
 
-// HoldDirectory returns that of an attachment whose disk appears as a directory.
-func HoldDirectory() []string { return command("hold-directory") }
+// AttachDirectory returns that of an attachment whose disk appears as a directory.
+func AttachDirectory() []string { return command("hold-directory") }
 
-// Prepare returns that of an attachment whose disk is to become a volume of the machine's own Pod.
-func Prepare() []string { return command("prepare") }
+// PrepareVolume returns that of an attachment whose disk is to become a volume of the machine's own Pod.
+func PrepareVolume() []string { return command("prepare") }
 
-// Keep returns that of an attachment whose disk is a volume of the machine's own Pod.
-func Keep() []string { return command("keep") }
+// Idle returns that of an attachment whose disk is a volume of the machine's own Pod.
+func Idle() []string { return command("keep") }
 
-// Await returns the command that ends when the attachment, in whose container it runs, has its disk ready.
-func Await() []string { return command("await") }
+// WaitAttached returns the command that ends when the attachment, in whose container it runs, has its disk ready.
+func WaitAttached() []string { return command("await") }
 
 // Release returns the command that proves that nothing uses an attachment's device, and takes its node away
 // in the same moment. It fails while the device is in use, and names the users.
 func Release() []string { return command("release") }
 
-// Unheld is the status with which Release ends when there is no node, and its attachment does not hold the disk: the VM may get it
+// ExitNotPublished is the status with which Release ends when there is no node, and its attachment does not hold the disk: the VM may get it
 // in the next moment, so that this says nothing.
-const Unheld = 3
+const ExitNotPublished = 3
 
 // ReleaseDirectory returns that for a disk that appears as a directory.
 func ReleaseDirectory() []string { return command("release-directory") }
@@ -86,17 +86,17 @@ func ReleaseDirectory() []string { return command("release-directory") }
 // data does not fit.
 func Copy() []string { return command("copy") }
 
-// NoRoom is the status with which Copy ends when the data does not fit: ENOSPC.
-const NoRoom = 28
+// ExitNoSpace is the status with which Copy ends when the data does not fit: ENOSPC.
+const ExitNoSpace = 28
 
 // Reboot returns the command that shuts a machine down from its node, so that its container starts again.
 func Reboot() []string { return command("reboot") }
 
-// Helpers returns the programs that run in Pods which help machines, with what is theirs on the node, by their names.
-func Helpers() map[string]string {
+// HelperPrograms returns the programs that run in Pods which help machines, with what is theirs on the node, by their names.
+func HelperPrograms() map[string]string {
 	programs := map[string]string{}
 	for _, command := range [][]string{
-		Hold(), HoldDirectory(), Prepare(), Keep(), Await(), Release(), ReleaseDirectory(), Copy(), Reboot(),
+		Attach(), AttachDirectory(), PrepareVolume(), Idle(), WaitAttached(), Release(), ReleaseDirectory(), Copy(), Reboot(),
 	} {
 		programs[command[3]] = command[2]
 	}

@@ -15,14 +15,14 @@ var _ = DescribeTable("The program of a container's command has nothing that Kub
 			Expect(argument).NotTo(MatchRegexp(`\$\([A-Z_]+\)`), "Kubernetes replaces it by an environment variable")
 		}
 	},
-	Entry("machine-start", node.MachineStart()),
-	Entry("hold", node.Hold()),
-	Entry("hold-directory", node.HoldDirectory()),
-	Entry("keep", node.Keep()),
+	Entry("machine-start", node.VMStart()),
+	Entry("hold", node.Attach()),
+	Entry("hold-directory", node.AttachDirectory()),
+	Entry("keep", node.Idle()),
 	Entry("release", node.Release()),
 	Entry("release-directory", node.ReleaseDirectory()),
 	Entry("copy", node.Copy()),
 	Entry("reboot", node.Reboot()),
-	Entry("prepare", node.Prepare()),
+	Entry("prepare", node.PrepareVolume()),
 	Entry("probe", node.Probe()),
 )

@@ -21,9 +21,9 @@ var _ = Describe("Every program", func() {
 		programs, err := filepath.Glob("*.sh")
 		Expect(err).NotTo(HaveOccurred())
 		commands := map[string][]string{
-			"agent-heard.sh": node.AgentHeard(), "agent-runs.sh": node.AgentRuns(), "await.sh": node.Await(), "copy.sh": node.Copy(),
-			"hold.sh": node.Hold(), "hold-directory.sh": node.HoldDirectory(), "keep.sh": node.Keep(), "machine-start.sh": node.MachineStart(),
-			"machine-stop.sh": node.MachineStop(), "prepare.sh": node.Prepare(), "probe.sh": node.Probe(), "reboot.sh": node.Reboot(), "release.sh": node.Release(), "release-directory.sh": node.ReleaseDirectory(),
+			"agent-heard.sh": node.AgentConnected(), "agent-runs.sh": node.AgentRunning(), "await.sh": node.WaitAttached(), "copy.sh": node.Copy(),
+			"hold.sh": node.Attach(), "hold-directory.sh": node.AttachDirectory(), "keep.sh": node.Idle(), "machine-start.sh": node.VMStart(),
+			"machine-stop.sh": node.VMStop(), "prepare.sh": node.PrepareVolume(), "probe.sh": node.Probe(), "reboot.sh": node.Reboot(), "release.sh": node.Release(), "release-directory.sh": node.ReleaseDirectory(),
 		}
 		Expect(programs).To(HaveLen(len(commands)))
 		for _, program := range programs {

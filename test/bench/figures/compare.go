@@ -8,19 +8,19 @@ const Noise = 1.25
 // Regressions are what the new results have worse than the old ones, beyond noise: more requests of a method, or more CPU
 // time. Wall time is not compared, for it tells of what else the machine does. CPU time is compared in units of curl's in the same
 // run, since the two may have been taken on different machines.
-func Regressions(before, now *Results) []string {
+func Regressions(baseline, current *Results) []string {
 	var found []string
-	unit := unitOf(before, now)
-	for _, each := range now.Calls {
-		if each.Name == Curl || each.Name == Kubectl { // they are not ours
+	ratio := cpuRatio(baseline, current)
+	for _, call := range current.Calls {
+		if call.Name == Curl || call.Name == Kubectl { // they are not ours
 			continue
 		}
-		found = append(found, slower(each.Name, before.call(each.Name).CPU, each.CPU, unit)...)
+		found = append(found, cpuRegression(call.Name, baseline.costOf(call.Name).CPU, call.CPU, ratio)...)
 	}
-	for _, sizes := range [][2][]Size{{before.Scale, now.Scale}, {before.Shared, now.Shared}} {
+	for _, sizes := range [][2][]ScaleResult{{baseline.Scale, current.Scale}, {baseline.Shared, current.Shared}} {
 		for _, size := range sizes[1] {
 			for _, method := range size.Methods {
-				earlier, ok := methodIn(sizes[0], size, method.Name)
+				earlier, ok := findMethod(sizes[0], size, method.Name)
 				if !ok {
 					continue
 				}
@@ -28,38 +28,38 @@ func Regressions(before, now *Results) []string {
 				if len(method.Requests) > len(earlier.Requests) {
 					found = append(found, fmt.Sprintf("%s sends %d requests, %d before: %v", name, len(method.Requests), len(earlier.Requests), method.Requests))
 				}
-				found = append(found, slower(name, earlier.CPU, method.CPU, unit)...)
+				found = append(found, cpuRegression(name, earlier.CPU, method.CPU, ratio)...)
 			}
 		}
 	}
 	return found
 }
 
-// unitOf is how much more CPU time everything takes now because of the machine alone.
-func unitOf(before, now *Results) float64 {
-	was, is := before.call(Curl).CPU.Median(), now.call(Curl).CPU.Median()
+// cpuRatio is how much more CPU time everything takes now because of the machine alone.
+func cpuRatio(baseline, current *Results) float64 {
+	was, is := baseline.costOf(Curl).CPU.Median(), current.costOf(Curl).CPU.Median()
 	if was == 0 || is == 0 {
 		return 1
 	}
 	return is / was
 }
 
-// slower names what takes more than noise: its median by far, and a quarter of its values at the lower end more than three
+// cpuRegression names what takes more than noise: its median by far, and a quarter of its values at the lower end more than three
 // quarters did.
-func slower(name string, before, now Distribution, unit float64) []string {
-	if len(before) == 0 || len(now) == 0 {
+func cpuRegression(name string, baseline, current Distribution, ratio float64) []string {
+	if len(baseline) == 0 || len(current) == 0 {
 		return nil
 	}
-	_, upper := before.Quartiles()
-	lower, _ := now.Quartiles()
-	was, is := before.Median()*unit, now.Median()
-	if is <= was*Noise || lower <= upper*unit {
+	_, upper := baseline.Quartiles()
+	lower, _ := current.Quartiles()
+	was, is := baseline.Median()*ratio, current.Median()
+	if is <= was*Noise || lower <= upper*ratio {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s takes %.1f ms of CPU time, %.1f before", name, is, was)}
 }
 
-func methodIn(sizes []Size, like Size, name string) (Method, bool) {
+func findMethod(sizes []ScaleResult, like ScaleResult, name string) (Method, bool) {
 	for _, size := range sizes {
 		if size.Name != like.Name || size.Machines != like.Machines {
 			continue

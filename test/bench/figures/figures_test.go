@@ -29,39 +29,39 @@ var _ = Describe("A distribution", func() {
 	})
 })
 
-// taking are results in which one method takes this CPU time and these requests, and curl that.
-func taking(cpu, curl Distribution, requests ...string) *Results {
+// resultsWith are results in which one method takes this CPU time and these requests, and curl that.
+func resultsWith(cpu, curl Distribution, requests ...string) *Results {
 	method := Method{Name: "has_vm", Requests: requests, Cost: Cost{CPU: cpu}}
 	return &Results{
-		Calls: []Call{{Name: Curl, Cost: Cost{CPU: curl}}},
-		Scale: []Size{{Name: "a crowd", Machines: 10, Methods: []Method{method}}},
+		Calls: []ProgramCost{{Name: Curl, Cost: Cost{CPU: curl}}},
+		Scale: []ScaleResult{{Name: "a crowd", Machines: 10, Methods: []Method{method}}},
 	}
 }
 
 var _ = Describe("A comparison", func() {
-	before := taking(Distribution{10, 11, 12}, Distribution{20, 20, 20}, "get pods")
+	baseline := resultsWith(Distribution{10, 11, 12}, Distribution{20, 20, 20}, "get pods")
 
 	It("finds nothing in the same, in less, and in noise", func() {
-		Expect(Regressions(before, before)).To(BeEmpty())
-		Expect(Regressions(before, taking(Distribution{5, 5, 5}, Distribution{20}))).To(BeEmpty())
-		Expect(Regressions(before, taking(Distribution{12, 12.5, 13}, Distribution{20}, "get pods"))).To(BeEmpty())
-		Expect(Regressions(before, taking(Distribution{9, 10, 20, 30, 31}, Distribution{20}, "get pods"))).To(BeEmpty(), "scattered over what was")
+		Expect(Regressions(baseline, baseline)).To(BeEmpty())
+		Expect(Regressions(baseline, resultsWith(Distribution{5, 5, 5}, Distribution{20}))).To(BeEmpty())
+		Expect(Regressions(baseline, resultsWith(Distribution{12, 12.5, 13}, Distribution{20}, "get pods"))).To(BeEmpty())
+		Expect(Regressions(baseline, resultsWith(Distribution{9, 10, 20, 30, 31}, Distribution{20}, "get pods"))).To(BeEmpty(), "scattered over what was")
 	})
 
 	It("finds more CPU time, and more requests", func() {
-		Expect(Regressions(before, taking(Distribution{20, 21, 22}, Distribution{20}, "get pods"))).To(
+		Expect(Regressions(baseline, resultsWith(Distribution{20, 21, 22}, Distribution{20}, "get pods"))).To(
 			ConsistOf("has_vm (a crowd, 10 machines) takes 21.0 ms of CPU time, 11.0 before"))
-		Expect(Regressions(before, taking(Distribution{10, 11, 12}, Distribution{20}, "get pods", "list pods"))).To(
+		Expect(Regressions(baseline, resultsWith(Distribution{10, 11, 12}, Distribution{20}, "get pods", "list pods"))).To(
 			ConsistOf(ContainSubstring("sends 2 requests, 1 before")))
 	})
 
 	It("takes a slower machine into account, by what curl takes on it", func() {
-		Expect(Regressions(before, taking(Distribution{20, 21, 22}, Distribution{40}, "get pods"))).To(BeEmpty())
+		Expect(Regressions(baseline, resultsWith(Distribution{20, 21, 22}, Distribution{40}, "get pods"))).To(BeEmpty())
 	})
 
 	It("leaves alone what only one of them has", func() {
-		Expect(Regressions(&Results{}, before)).To(BeEmpty())
-		Expect(Regressions(before, &Results{})).To(BeEmpty())
+		Expect(Regressions(&Results{}, baseline)).To(BeEmpty())
+		Expect(Regressions(baseline, &Results{})).To(BeEmpty())
 	})
 })
 
@@ -69,7 +69,7 @@ var _ = Describe("Results", func() {
 	It("are read as they were written, and are none where there is no file", func() {
 		path := filepath.Join(GinkgoT().TempDir(), "results.json")
 		Expect(Read(path)).To(BeNil())
-		written := taking(Distribution{1.5, 2}, Distribution{3}, "get pods")
+		written := resultsWith(Distribution{1.5, 2}, Distribution{3}, "get pods")
 		Expect(written.Write(path)).To(Succeed())
 		Expect(Read(path)).To(Equal(written))
 	})
@@ -79,17 +79,17 @@ var _ = Describe("Results", func() {
 			return Cost{Distribution{wall}, Distribution{cpu}, Distribution{peak}}
 		}
 		results := &Results{
-			Binary: 11, Calls: []Call{{Info, cost(4, 6, 9)}, {HasVM, cost(8, 8, 13)}, {Curl, cost(10, 10, 9)}},
+			Binary: 11, Calls: []ProgramCost{{Info, cost(4, 6, 9)}, {HasVM, cost(8, 8, 13)}, {Curl, cost(10, 10, 9)}},
 			Deploys: []Deploy{{Machines: 20, Seconds: 5, Bare: 4}, {Machines: 100, Seconds: 6, Bare: 4}},
 			Node: &Node{
 				BareStart: Distribution{100}, BareEnd: Distribution{200}, Create: Distribution{120}, Attach: Distribution{80}, Detach: Distribution{201},
 			},
 		}
-		held := map[string]bool{}
+		met := map[string]bool{}
 		for _, goal := range results.Goals() {
-			held[goal.Name] = goal.Held()
+			met[goal.Name] = goal.Held()
 		}
-		Expect(held).To(Equal(map[string]bool{
+		Expect(met).To(Equal(map[string]bool{
 			"info/curl_wall": true, "info/curl_cpu": false, "has_vm/curl_wall": true, "has_vm/curl_cpu": true, "has_vm_peak_mib": false, "binary_mib": true,
 			"deploy_20/client_wall": true, "deploy_100/client_wall": false,
 			"create_vm/bare_start": false, "attach_disk/bare_start": true, "detach_disk/bare_end": false,

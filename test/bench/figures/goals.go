@@ -31,11 +31,11 @@ const (
 // Goals are what calls are to cost. Time is compared with that of another program, or of a bare Pod, in the same run, so that it
 // depends little on the machine.
 func (r *Results) Goals() []Goal {
-	return append(r.goalsOfCalls(), append(r.goalsOfDeploys(), r.Node.goals()...)...)
+	return append(r.callGoals(), append(r.deployGoals(), r.Node.goals()...)...)
 }
 
-func (r *Results) goalsOfCalls() []Goal {
-	info, has, curl := r.call(Info), r.call(HasVM), r.call(Curl)
+func (r *Results) callGoals() []Goal {
+	info, has, curl := r.costOf(Info), r.costOf(HasVM), r.costOf(Curl)
 	if len(curl.Wall) == 0 {
 		return nil
 	}
@@ -49,8 +49,8 @@ func (r *Results) goalsOfCalls() []Goal {
 	}
 }
 
-// goalsOfDeploys have the CPI send at least 0.8 times as many requests in the same time as a minimal client.
-func (r *Results) goalsOfDeploys() (all []Goal) {
+// deployGoals have the CPI send at least 0.8 times as many requests in the same time as a minimal client.
+func (r *Results) deployGoals() (all []Goal) {
 	for _, deploy := range r.Deploys {
 		all = append(all, Goal{fmt.Sprintf("deploy_%d/client_wall", deploy.Machines), deploy.Seconds / deploy.Bare, 1 / 0.8})
 	}

@@ -11,22 +11,22 @@ import (
 // Results are those of the benchmarks' parts. Parts that were not run are empty.
 type Results struct {
 	// Quick tells the small form.
-	Quick   bool    `json:"quick"`
-	Machine Machine `json:"machine"`
+	Quick   bool `json:"quick"`
+	Machine Host `json:"machine"`
 	// Runs tell when each part was measured, by its name.
 	Runs map[string]Run `json:"runs"`
 	// Binary is the size of the CPI's program, in MiB.
-	Binary  float64  `json:"binary_mib"`
-	Calls   []Call   `json:"calls"`
-	Scale   []Size   `json:"scale"`
-	Shared  []Size   `json:"shared"`
-	Objects []Object `json:"objects"`
-	Deploys []Deploy `json:"deploys"`
-	Node    *Node    `json:"node,omitempty"`
+	Binary  float64       `json:"binary_mib"`
+	Calls   []ProgramCost `json:"calls"`
+	Scale   []ScaleResult `json:"scale"`
+	Shared  []ScaleResult `json:"shared"`
+	Objects []Object      `json:"objects"`
+	Deploys []Deploy      `json:"deploys"`
+	Node    *Node         `json:"node,omitempty"`
 }
 
-// Machine is what the figures were taken on.
-type Machine struct {
+// Host is what the figures were taken on.
+type Host struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
 	Memory int    `json:"memory_gib"`
@@ -43,14 +43,14 @@ type Run struct {
 	Load float64 `json:"load"`
 }
 
-// Call is one program that is run for one request.
-type Call struct {
+// ProgramCost is one program that is run for one request.
+type ProgramCost struct {
 	Name string `json:"name"`
 	Cost
 }
 
-// Size is a crowd of machines, and what calls cost in it.
-type Size struct {
+// ScaleResult is a crowd of machines, and what calls cost in it.
+type ScaleResult struct {
 	Name     string   `json:"name"`
 	Machines int      `json:"machines"`
 	Disks    int      `json:"disks"`
@@ -130,8 +130,8 @@ func (r *Results) Write(path string) error {
 	return os.WriteFile(path, append(compact(raw), '\n'), 0o644)
 }
 
-// call returns the program's figures, or none.
-func (r *Results) call(name string) Cost {
+// costOf returns the program's figures, or none.
+func (r *Results) costOf(name string) Cost {
 	for _, each := range r.Calls {
 		if each.Name == name {
 			return each.Cost
@@ -141,11 +141,11 @@ func (r *Results) call(name string) Cost {
 }
 
 var (
-	numbers = regexp.MustCompile(`\[\s+-?[\d.][\d.,\s-]*\]`)
-	space   = regexp.MustCompile(`\s+`)
+	numberListPattern = regexp.MustCompile(`\[\s+-?[\d.][\d.,\s-]*\]`)
+	spacePattern      = regexp.MustCompile(`\s+`)
 )
 
 // compact puts lists of numbers on one line, which is how a reader compares them.
 func compact(raw []byte) []byte {
-	return numbers.ReplaceAllFunc(raw, func(list []byte) []byte { return space.ReplaceAll(list, nil) })
+	return numberListPattern.ReplaceAllFunc(raw, func(list []byte) []byte { return spacePattern.ReplaceAll(list, nil) })
 }

@@ -20,8 +20,8 @@ func main() {
 	began := time.Now()
 	err := command.Run()
 	took := time.Since(began)
-	var ended *exec.ExitError
-	if err != nil && !errors.As(err, &ended) {
+	var exitErr *exec.ExitError
+	if err != nil && !errors.As(err, &exitErr) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

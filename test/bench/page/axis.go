@@ -13,16 +13,16 @@ type axis struct {
 	from, to  float64
 }
 
-// linear is an axis from 0 to a little more than the value.
-func linear(high, from, to float64) axis {
+// linearAxis is an axis from 0 to a little more than the value.
+func linearAxis(high, from, to float64) axis {
 	if high <= 0 {
 		high = 1
 	}
 	return axis{0, high * 1.05, false, from, to}
 }
 
-// logarithmic is an axis from below the lower to above the higher value.
-func logarithmic(low, high, from, to float64) axis {
+// logarithmicAxis is an axis from below the lower to above the higher value.
+func logarithmicAxis(low, high, from, to float64) axis {
 	if low <= 0 {
 		low = 0.1
 	}
@@ -51,7 +51,7 @@ func (a axis) ticks() []tick {
 		for power := math.Pow(10, math.Floor(math.Log10(a.low))); power <= a.high; power *= 10 {
 			for _, times := range []float64{1, 2, 5} {
 				if value := power * times; value >= a.low && value <= a.high {
-					all = append(all, tick{a.At(value), value, number(value)})
+					all = append(all, tick{a.At(value), value, formatNumber(value)})
 				}
 			}
 		}
@@ -65,13 +65,13 @@ func (a axis) ticks() []tick {
 		}
 	}
 	for value := 0.0; value <= a.high; value += step {
-		all = append(all, tick{a.At(value), value, number(value)})
+		all = append(all, tick{a.At(value), value, formatNumber(value)})
 	}
 	return all
 }
 
-// number writes a value with as many digits as tell something.
-func number(value float64) string {
+// formatNumber writes a value with as many digits as tell something.
+func formatNumber(value float64) string {
 	switch {
 	case value == 0:
 		return "0"
@@ -83,21 +83,21 @@ func number(value float64) string {
 	return strconv.FormatFloat(math.Round(value*100)/100, 'f', -1, 64)
 }
 
-// duration writes milliseconds.
-func duration(ms float64) string {
+// formatDuration writes milliseconds.
+func formatDuration(ms float64) string {
 	if ms >= 1000 {
-		return number(ms/1000) + " s"
+		return formatNumber(ms/1000) + " s"
 	}
-	return number(ms) + " ms"
+	return formatNumber(ms) + " ms"
 }
 
-// amount writes a number of bytes.
-func amount(bytes int64) string {
+// formatBytes writes a number of bytes.
+func formatBytes(bytes int64) string {
 	switch {
 	case bytes >= 1<<20:
-		return number(float64(bytes)/(1<<20)) + " MiB"
+		return formatNumber(float64(bytes)/(1<<20)) + " MiB"
 	case bytes >= 10<<10:
-		return number(float64(bytes)/(1<<10)) + " KiB"
+		return formatNumber(float64(bytes)/(1<<10)) + " KiB"
 	}
 	return fmt.Sprint(bytes, " B")
 }

@@ -7,9 +7,9 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// lines shows how what a method takes changes with the number of machines: a line each for wall and CPU time, with a bar
+// lineChart shows how what a method takes changes with the number of machines: a line each for wall and CPU time, with a bar
 // from quartile to quartile at each point.
-type lines struct {
+type lineChart struct {
 	Title  string
 	Ticks  []tick // of time
 	Sizes  []tick // of machines
@@ -30,12 +30,12 @@ const (
 	linesBottom = 116.0
 )
 
-// newLines is a picture for each method that all sizes have.
-func newLines(sizes []figures.Size) []lines {
+// newLineCharts is a picture for each method that all sizes have.
+func newLineCharts(sizes []figures.ScaleResult) []lineChart {
 	if len(sizes) == 0 {
 		return nil
 	}
-	var pictures []lines
+	var pictures []lineChart
 	for _, method := range sizes[0].Methods {
 		var costs []figures.Cost
 		for _, size := range sizes {
@@ -46,23 +46,23 @@ func newLines(sizes []figures.Size) []lines {
 			}
 		}
 		if len(costs) == len(sizes) && len(method.Wall) > 0 {
-			pictures = append(pictures, lineOf(method.Name, sizes, costs))
+			pictures = append(pictures, newLineChart(method.Name, sizes, costs))
 		}
 	}
 	return pictures
 }
 
-func lineOf(name string, sizes []figures.Size, costs []figures.Cost) lines {
+func newLineChart(name string, sizes []figures.ScaleResult, costs []figures.Cost) lineChart {
 	high := 0.0
 	for _, cost := range costs {
 		_, upper := cost.Wall.Quartiles()
 		high = max(high, upper)
 	}
-	y := linear(high, linesBottom, linesTop)
+	y := linearAxis(high, linesBottom, linesTop)
 	x := axis{0, float64(max(1, len(sizes)-1)), false, 48, width - 62}
-	picture := lines{Title: name, Ticks: y.ticks()}
+	picture := lineChart{Title: name, Ticks: y.ticks()}
 	for i, t := range picture.Ticks {
-		picture.Ticks[i].Text = strings.TrimSuffix(duration(t.Value), " ms")
+		picture.Ticks[i].Text = strings.TrimSuffix(formatDuration(t.Value), " ms")
 	}
 	wall, cpu := series{Class: "wall"}, series{Class: "cpu"}
 	for i, cost := range costs {
@@ -83,5 +83,5 @@ func (s *series) add(x float64, y axis, values figures.Distribution) {
 	m := mark{x, y.At(values.Median()), y.At(upper), y.At(lower)}
 	s.Marks = append(s.Marks, m)
 	s.Points = strings.TrimSpace(fmt.Sprintf("%s %g,%g", s.Points, m.X, m.Y))
-	s.Last = tick{At: m.Y, Text: duration(values.Median())}
+	s.Last = tick{At: m.Y, Text: formatDuration(values.Median())}
 }

@@ -12,18 +12,18 @@ import (
 )
 
 //go:embed page.html
-var source string
+var pageTemplate string
 
 // Render returns the page.
 func Render(results *figures.Results) ([]byte, error) {
 	parsed, err := template.New("page").Funcs(template.FuncMap{
-		"number": number, "amount": amount, "list": listed, "join": strings.Join,
-	}).Parse(source)
+		"number": formatNumber, "amount": formatBytes, "list": formatRequests, "join": strings.Join,
+	}).Parse(pageTemplate)
 	if err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
-	err = parsed.Execute(&out, contentOf(results))
+	err = parsed.Execute(&out, newContent(results))
 	return out.Bytes(), err
 }
 
@@ -31,18 +31,18 @@ func Render(results *figures.Results) ([]byte, error) {
 type content struct {
 	*figures.Results
 	Goals   []figures.Goal
-	Calls   []strips
-	Scale   []lines
-	Largest *figures.Size
-	Shared  []sharing
-	Deploys []bars
-	Objects bars
-	Node    *strips
+	Calls   []dotChart
+	Scale   []lineChart
+	Largest *figures.ScaleResult
+	Shared  []sharedCost
+	Deploys []barChart
+	Objects barChart
+	Node    *dotChart
 	Line    *timeline
 }
 
-// sharing is what a call costs alone, and with many that share something.
-type sharing struct {
+// sharedCost is what a call costs alone, and with many that share something.
+type sharedCost struct {
 	What, Method string
 	Sizes        []sharedSize
 }
@@ -52,23 +52,23 @@ type sharedSize struct {
 	figures.Method
 }
 
-func contentOf(r *figures.Results) content {
-	c := content{Results: r, Goals: r.Goals(), Scale: newLines(r.Scale), Shared: sharings(r.Shared), Objects: objectBars(r.Objects)}
+func newContent(r *figures.Results) content {
+	c := content{Results: r, Goals: r.Goals(), Scale: newLineCharts(r.Scale), Shared: sharedCosts(r.Shared), Objects: newObjectChart(r.Objects)}
 	if len(r.Calls) > 0 {
-		c.Calls = callStrips(r.Calls)
+		c.Calls = newCallCharts(r.Calls)
 	}
 	if len(r.Scale) > 0 {
 		c.Largest = &r.Scale[len(r.Scale)-1]
 	}
 	for _, d := range r.Deploys {
-		c.Deploys = append(c.Deploys, newBars(fmt.Sprintf("%d machines, %d processes at once", d.Machines, d.Workers), []measure{
-			{"the CPI, until every disk is attached", "wall", number(d.Seconds) + " s", d.Seconds, 0},
-			{"the same objects by a minimal client", "cpu", number(d.Bare) + " s", d.Bare, 0},
-			{fmt.Sprintf("CPU time of all %d calls", d.Calls), "wall", number(d.CPU) + " s", d.CPU, 0},
+		c.Deploys = append(c.Deploys, newBarChart(fmt.Sprintf("%d machines, %d processes at once", d.Machines, d.Workers), []measurement{
+			{"the CPI, until every disk is attached", "wall", formatNumber(d.Seconds) + " s", d.Seconds, 0},
+			{"the same objects by a minimal client", "cpu", formatNumber(d.Bare) + " s", d.Bare, 0},
+			{fmt.Sprintf("CPU time of all %d calls", d.Calls), "wall", formatNumber(d.CPU) + " s", d.CPU, 0},
 		}))
 	}
 	if n := r.Node; n != nil {
-		picture := newStrips("Calls on a real node", "ms", []row{
+		picture := newDotChart("Calls on a real node", "ms", []row{
 			{"bare Pod, until it is ready", n.BareStart}, {"create_vm, until the agent runs", n.Create},
 			{"create_vm, and the image is pulled", n.Pull}, {"attach_disk", n.Attach},
 			{"bare Pod, until it is gone", n.BareEnd}, {"detach_disk", n.Detach}, {"delete_vm", n.Delete},
@@ -79,19 +79,19 @@ func contentOf(r *figures.Results) content {
 	return c
 }
 
-func callStrips(calls []figures.Call) []strips {
+func newCallCharts(calls []figures.ProgramCost) []dotChart {
 	var wall, cpu, peak []row
 	for _, call := range calls {
 		wall = append(wall, row{call.Name, call.Wall})
 		cpu = append(cpu, row{call.Name, call.CPU})
 		peak = append(peak, row{call.Name, call.Peak})
 	}
-	return []strips{newStrips("Wall time", "ms", wall), newStrips("CPU time", "ms", cpu), newStrips("Peak memory", "MiB", peak)}
+	return []dotChart{newDotChart("Wall time", "ms", wall), newDotChart("CPU time", "ms", cpu), newDotChart("Peak memory", "MiB", peak)}
 }
 
-// sharings puts what one method costs at each size beside each other.
-func sharings(sizes []figures.Size) []sharing {
-	var all []sharing
+// sharedCosts puts what one method costs at each size beside each other.
+func sharedCosts(sizes []figures.ScaleResult) []sharedCost {
+	var all []sharedCost
 	for _, size := range sizes {
 		for _, method := range size.Methods {
 			at := -1
@@ -101,7 +101,7 @@ func sharings(sizes []figures.Size) []sharing {
 				}
 			}
 			if at < 0 {
-				all = append(all, sharing{What: size.Name, Method: method.Name})
+				all = append(all, sharedCost{What: size.Name, Method: method.Name})
 				at = len(all) - 1
 			}
 			all[at].Sizes = append(all[at].Sizes, sharedSize{size.Machines, method})
@@ -110,15 +110,15 @@ func sharings(sizes []figures.Size) []sharing {
 	return all
 }
 
-// listed is a list of requests, with how often each comes.
-func listed(requests []string) string {
+// formatRequests is a list of requests, with how often each comes.
+func formatRequests(requests []string) string {
 	var names []string
 	times := map[string]int{}
-	for _, each := range requests {
-		if times[each] == 0 {
-			names = append(names, each)
+	for _, request := range requests {
+		if times[request] == 0 {
+			names = append(names, request)
 		}
-		times[each]++
+		times[request]++
 	}
 	for i, name := range names {
 		if times[name] > 1 {

@@ -15,24 +15,24 @@ func TestPage(t *testing.T) {
 	RunSpecs(t, "page")
 }
 
-var some = figures.Distribution{10, 12, 30}
+var sampleValues = figures.Distribution{10, 12, 30}
 
-func whole() *figures.Results {
-	cost := figures.Cost{Wall: some, CPU: some, Peak: some}
+func completeResults() *figures.Results {
+	cost := figures.Cost{Wall: sampleValues, CPU: sampleValues, Peak: sampleValues}
 	methods := []figures.Method{{Name: "get_disks", Requests: []string{"list pods", "list pods", "get pods"}, Bytes: 20480, Cost: cost}}
 	return &figures.Results{
-		Calls:   []figures.Call{{Name: figures.Info, Cost: cost}, {Name: figures.HasVM, Cost: cost}, {Name: figures.Curl, Cost: cost}},
-		Scale:   []figures.Size{{Name: "a crowd", Machines: 10, Disks: 20, Methods: methods}, {Name: "a crowd", Machines: 5000, Disks: 10000, Methods: methods}},
-		Shared:  []figures.Size{{Name: "a Service", Machines: 500, Methods: methods}},
-		Deploys: []figures.Deploy{{Machines: 100, Workers: 50, Seconds: 20, Bare: 15, Create: some, Attach: some}},
+		Calls:   []figures.ProgramCost{{Name: figures.Info, Cost: cost}, {Name: figures.HasVM, Cost: cost}, {Name: figures.Curl, Cost: cost}},
+		Scale:   []figures.ScaleResult{{Name: "a crowd", Machines: 10, Disks: 20, Methods: methods}, {Name: "a crowd", Machines: 5000, Disks: 10000, Methods: methods}},
+		Shared:  []figures.ScaleResult{{Name: "a Service", Machines: 500, Methods: methods}},
+		Deploys: []figures.Deploy{{Machines: 100, Workers: 50, Seconds: 20, Bare: 15, Create: sampleValues, Attach: sampleValues}},
 		Objects: []figures.Object{{Name: "a machine's Pod", Bytes: 30000, Scripts: 9000}},
-		Node:    &figures.Node{BareStart: some, BareEnd: some, Create: some, Pull: some, Attach: some, Detach: some, Timeline: []figures.Moment{{What: "scheduled", At: 30}, {What: "the agent runs", At: 2300}}},
+		Node:    &figures.Node{BareStart: sampleValues, BareEnd: sampleValues, Create: sampleValues, Pull: sampleValues, Attach: sampleValues, Detach: sampleValues, Timeline: []figures.Moment{{What: "scheduled", At: 30}, {What: "the agent runs", At: 2300}}},
 	}
 }
 
 var _ = Describe("The page", func() {
 	It("shows every part", func() {
-		html, err := Render(whole())
+		html, err := Render(completeResults())
 		Expect(err).NotTo(HaveOccurred())
 		for _, part := range []string{"Goals", "One call", "Among many machines", "5000 machines and 10000 disks", "What is shared", "A whole deploy",
 			"On a real node", "the agent runs", "in etcd", "list pods ×2, get pods", "20 KiB"} {
@@ -48,7 +48,7 @@ var _ = Describe("The page", func() {
 	})
 
 	It("opens without a network", func() {
-		html, err := Render(whole())
+		html, err := Render(completeResults())
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(html)).NotTo(MatchRegexp(`https?://|src=|@import|<link|<script`))
 	})
@@ -57,14 +57,14 @@ var _ = Describe("The page", func() {
 var _ = Describe("An axis", func() {
 	It("has round ticks in even steps", func() {
 		var texts []string
-		for _, each := range linear(47, 0, 100).ticks() {
+		for _, each := range linearAxis(47, 0, 100).ticks() {
 			texts = append(texts, each.Text)
 		}
 		Expect(texts).To(Equal([]string{"0", "10", "20", "30", "40"}))
 	})
 
 	It("that is logarithmic has room for all its values", func() {
-		a := logarithmic(8, 260, 0, 340)
+		a := logarithmicAxis(8, 260, 0, 340)
 		Expect(a.At(8)).To(BeNumerically(">", 0))
 		Expect(a.At(260)).To(BeNumerically("<", 340))
 		var texts []string

@@ -8,16 +8,16 @@ const (
 	margin = 14.0
 )
 
-// strips shows distributions below each other: a dot for each value, a bar from quartile to quartile, a line at the median.
-type strips struct {
+// dotChart shows distributions below each other: a dot for each value, a bar from quartile to quartile, a line at the median.
+type dotChart struct {
 	Title, Unit string
 	Height      float64
 	Floor       float64 // where the axis is
 	Ticks       []tick
-	Rows        []strip
+	Rows        []dotRow
 }
 
-type strip struct {
+type dotRow struct {
 	Name, Median       string
 	Text, Y            float64
 	Dots               []float64
@@ -31,9 +31,9 @@ type row struct {
 	values figures.Distribution
 }
 
-func newStrips(title, unit string, rows []row) strips {
-	const each, top = 40.0, 8.0
-	picture := strips{Title: title, Unit: unit, Floor: top + each*float64(len(rows))}
+func newDotChart(title, unit string, rows []row) dotChart {
+	const rowHeight, top = 40.0, 8.0
+	picture := dotChart{Title: title, Unit: unit, Floor: top + rowHeight*float64(len(rows))}
 	picture.Height = picture.Floor + 22
 	low, high := 0.0, 0.0
 	for _, r := range rows {
@@ -42,11 +42,11 @@ func newStrips(title, unit string, rows []row) strips {
 		}
 		high = max(high, r.values.Max())
 	}
-	x := logarithmic(low, high, margin, width-margin)
+	x := logarithmicAxis(low, high, margin, width-margin)
 	picture.Ticks = x.ticks()
 	for i, r := range rows {
-		y := top + each*float64(i)
-		s := strip{Name: r.name, Text: y + 10, Y: y + 24, Median: number(r.values.Median()) + " " + unit, Mark: x.At(r.values.Median())}
+		y := top + rowHeight*float64(i)
+		s := dotRow{Name: r.name, Text: y + 10, Y: y + 24, Median: formatNumber(r.values.Median()) + " " + unit, Mark: x.At(r.values.Median())}
 		lower, upper := r.values.Quartiles()
 		s.Lower, s.Upper = x.At(lower), x.At(upper)
 		s.Bar = max(1, s.Upper-s.Lower)

@@ -41,7 +41,7 @@ func NewDirector(programs Programs, dir, name, kubeconfig, namespace string) (Di
 
 // Call makes the call, decodes its result into what is not nil, and returns what it took. An error that the CPI answers is one.
 func (d Director) Call(ctx context.Context, result any, method string, arguments ...any) (figures.Usage, error) {
-	request, err := Request(method, arguments...)
+	request, err := EncodeRequest(method, arguments...)
 	if err != nil {
 		return figures.Usage{}, err
 	}
@@ -62,8 +62,8 @@ func (d Director) Call(ctx context.Context, result any, method string, arguments
 	return usage, json.Unmarshal(response.Result, result)
 }
 
-// Request is a call as the director writes it.
-func Request(method string, arguments ...any) ([]byte, error) {
+// EncodeRequest is a call as the director writes it.
+func EncodeRequest(method string, arguments ...any) ([]byte, error) {
 	if arguments == nil {
 		arguments = []any{}
 	}

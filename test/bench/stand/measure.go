@@ -16,22 +16,22 @@ import (
 // wrote to stdout.
 func Measure(ctx context.Context, launcher string, input []byte, program string, args ...string) (figures.Usage, []byte, error) {
 	var usage figures.Usage
-	read, write, err := os.Pipe()
+	reader, writer, err := os.Pipe()
 	if err != nil {
 		return usage, nil, err
 	}
-	defer read.Close()
+	defer reader.Close()
 	command := exec.CommandContext(ctx, launcher, append([]string{program}, args...)...)
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
 	command.Stdin = bytes.NewReader(input)
-	command.ExtraFiles = []*os.File{write}
+	command.ExtraFiles = []*os.File{writer}
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	err = command.Run()
-	write.Close() // or reading would wait for more
+	writer.Close() // or reading would wait for more
 	if err != nil {
 		return usage, stdout.Bytes(), fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(stderr.String()))
 	}
-	err = json.NewDecoder(read).Decode(&usage)
+	err = json.NewDecoder(reader).Decode(&usage)
 	return usage, stdout.Bytes(), err
 }

@@ -20,11 +20,11 @@ import (
 	"bosh-kubernetes-cpi/test/simulated"
 )
 
-// nodes is how many there are: enough to spread over, and few enough to cost nothing.
-const nodes = 10
+// nodeCount is how many there are: enough to spread over, and few enough to cost nothing.
+const nodeCount = 10
 
-// Stand is a control plane with simulated nodes.
-type Stand struct {
+// Env is a control plane with simulated nodes.
+type Env struct {
 	Dir    string
 	Plane  *embedded.ControlPlane
 	Config *rest.Config
@@ -40,24 +40,24 @@ type Programs struct{ CPI, Launcher string }
 
 // Build builds the CPI as `make build` does, and the launcher.
 func Build(ctx context.Context, dir string) (Programs, error) {
-	built := Programs{CPI: filepath.Join(dir, "cpi"), Launcher: filepath.Join(dir, "launch")}
-	for path, source := range map[string]string{built.CPI: "./cmd/cpi", built.Launcher: "./test/bench/launch"} {
+	programs := Programs{CPI: filepath.Join(dir, "cpi"), Launcher: filepath.Join(dir, "launch")}
+	for path, source := range map[string]string{programs.CPI: "./cmd/cpi", programs.Launcher: "./test/bench/launch"} {
 		command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, source)
 		command.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := command.CombinedOutput(); err != nil {
-			return built, fmt.Errorf("go build %s: %w: %s", source, err, out)
+			return programs, fmt.Errorf("go build %s: %w: %s", source, err, out)
 		}
 	}
-	return built, nil
+	return programs, nil
 }
 
 // Start starts the control plane in the folder, with its nodes and their storage.
-func Start(ctx context.Context, dir string, programs Programs) (*Stand, error) {
+func Start(ctx context.Context, dir string, programs Programs) (*Env, error) {
 	plane, err := embedded.NewTestControlPlane(filepath.Join(dir, "control-plane"))
 	if err != nil {
 		return nil, err
 	}
-	s := &Stand{Dir: dir, Plane: plane, Programs: programs, stop: func() {}}
+	s := &Env{Dir: dir, Plane: plane, Programs: programs, stop: func() {}}
 	if err := s.start(ctx); err != nil {
 		s.Close()
 		return nil, err
@@ -65,7 +65,7 @@ func Start(ctx context.Context, dir string, programs Programs) (*Stand, error) {
 	return s, nil
 }
 
-func (s *Stand) start(ctx context.Context) (err error) {
+func (s *Env) start(ctx context.Context) (err error) {
 	if err := s.Plane.Start(ctx); err != nil {
 		return err
 	}
@@ -73,9 +73,9 @@ func (s *Stand) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.Config.QPS = -1
-	fast := rest.CopyConfig(s.Config)
-	fast.ContentType, fast.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"
-	if s.Client, err = kubernetes.NewForConfig(fast); err != nil {
+	protobufConfig := rest.CopyConfig(s.Config)
+	protobufConfig.ContentType, protobufConfig.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"
+	if s.Client, err = kubernetes.NewForConfig(protobufConfig); err != nil {
 		return err
 	}
 	extensions, err := dynamic.NewForConfig(s.Config)
@@ -91,18 +91,18 @@ func (s *Stand) start(ctx context.Context) (err error) {
 	if _, err := s.Plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"); err != nil {
 		return err
 	}
-	serving, stop := context.WithCancel(ctx)
+	serveCtx, stop := context.WithCancel(ctx)
 	s.stop = stop
 	// What fails there shows as a call that waits for ever, and ends with its own timeout.
-	go func() { _ = simulated.ServeStorage(serving, s.Client, extensions) }()
-	go func() { _ = simulated.EndPods(serving, s.Client) }()
+	go func() { _ = simulated.ServeStorage(serveCtx, s.Client, extensions) }()
+	go func() { _ = simulated.EndPods(serveCtx, s.Client) }()
 	_, err = s.Plane.Kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=60s", "node", "--all")
 	return err
 }
 
 func nodeManifests() string {
 	var manifests strings.Builder
-	for n := range nodes {
+	for n := range nodeCount {
 		fmt.Fprintf(&manifests, "apiVersion: v1\nkind: Node\nmetadata: {name: %[1]s, labels: {kubernetes.io/hostname: %[1]s, "+
 			"kubernetes.io/os: linux, kubernetes.io/arch: amd64, topology.kubernetes.io/zone: z%[2]d, test/name: %[1]s}}\n---\n", NodeName(n), n%3)
 	}
@@ -110,10 +110,10 @@ func nodeManifests() string {
 }
 
 // NodeName is the name of one of the nodes; numbers go on from the first.
-func NodeName(n int) string { return fmt.Sprintf("node-%d", n%nodes) }
+func NodeName(n int) string { return fmt.Sprintf("node-%d", n%nodeCount) }
 
-// Namespace makes a namespace in which Pods can be made.
-func Namespace(ctx context.Context, client kubernetes.Interface, name string) error {
+// CreateNamespace makes a namespace in which Pods can be made.
+func CreateNamespace(ctx context.Context, client kubernetes.Interface, name string) error {
 	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
 		return err
@@ -124,9 +124,9 @@ func Namespace(ctx context.Context, client kubernetes.Interface, name string) er
 	})
 }
 
-// Still does something while neither the controllers nor the nodes look: they would act on what is half made, and at their own
+// WithoutControllers does something while neither the controllers nor the nodes look: they would act on what is half made, and at their own
 // pace.
-func (s *Stand) Still(ctx context.Context, do func() error) error {
+func (s *Env) WithoutControllers(ctx context.Context, do func() error) error {
 	controllers := s.Plane.Process("kube-controller-manager")
 	for _, process := range []embedded.Process{controllers, s.kwok} {
 		if err := process.Stop(); err != nil {
@@ -143,7 +143,7 @@ func (s *Stand) Still(ctx context.Context, do func() error) error {
 }
 
 // Close ends everything.
-func (s *Stand) Close() {
+func (s *Env) Close() {
 	s.stop()
 	if s.kwok.Dir != "" {
 		_ = s.kwok.Stop()

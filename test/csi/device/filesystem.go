@@ -15,8 +15,8 @@ import (
 // Filesystems are those that Format can make, the first by default.
 var Filesystems = []string{"ext4", "xfs"}
 
-// ErrOther is the error for a device that holds something else than what was asked for.
-var ErrOther = errors.New("holds something else")
+// ErrOtherContent is the error for a device that holds something else than what was asked for.
+var ErrOtherContent = errors.New("holds something else")
 
 // Format makes a filesystem on a blank device and leaves it alone when it has that filesystem.
 func Format(ctx context.Context, device, filesystem string) error {
@@ -29,7 +29,7 @@ func Format(ctx context.Context, device, filesystem string) error {
 		return nil
 	case "":
 	default:
-		return fmt.Errorf("%s %w: %s, not %s", device, ErrOther, content, filesystem)
+		return fmt.Errorf("%s %w: %s, not %s", device, ErrOtherContent, content, filesystem)
 	}
 	switch filesystem {
 	case "ext4":
@@ -62,7 +62,7 @@ func GrowUnmounted(ctx context.Context, device, filesystem string) error {
 	if filesystem != "ext4" {
 		return nil
 	}
-	smaller, err := smaller(ctx, device)
+	smaller, err := hasUnusedSpace(ctx, device)
 	if err != nil || !smaller {
 		return err
 	}
@@ -76,8 +76,8 @@ func GrowUnmounted(ctx context.Context, device, filesystem string) error {
 	return err
 }
 
-// smaller says whether an ext4 filesystem leaves a block or more of its device unused.
-func smaller(ctx context.Context, device string) (bool, error) {
+// hasUnusedSpace says whether an ext4 filesystem leaves a block or more of its device unused.
+func hasUnusedSpace(ctx context.Context, device string) (bool, error) {
 	out, err := run(ctx, "dumpe2fs", "-h", device)
 	if err != nil {
 		return false, err
@@ -107,7 +107,7 @@ func mayResize() (bool, error) {
 }
 
 func growExt4(ctx context.Context, device string) error {
-	smaller, err := smaller(ctx, device)
+	smaller, err := hasUnusedSpace(ctx, device)
 	if err != nil || !smaller {
 		return err
 	}
@@ -123,7 +123,7 @@ func growExt4(ctx context.Context, device string) error {
 }
 
 // Grow makes the mounted filesystem as large as its device.
-func Grow(ctx context.Context, device string, mounted Mounted) error {
+func Grow(ctx context.Context, device string, mounted MountEntry) error {
 	var err error
 	switch mounted.Type {
 	case "ext4":

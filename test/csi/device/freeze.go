@@ -21,10 +21,10 @@ const (
 // are mounted: each superblock has to be frozen once only, by way of any mount of it. The function that it
 // returns lets writes go on again. A filesystem that was frozen already stays so.
 func Freeze(device string) (thaw func() error, err error) {
-	var held []*os.File
+	var frozen []*os.File
 	thaw = func() error {
 		var failures []error
-		for _, file := range held {
+		for _, file := range frozen {
 			if err := unix.IoctlSetInt(int(file.Fd()), fiThaw, 0); err != nil {
 				failures = append(failures, fmt.Errorf("thaw %s: %w", file.Name(), err))
 			}
@@ -35,7 +35,7 @@ func Freeze(device string) (thaw func() error, err error) {
 	err = eachFilesystem(device, func(file *os.File) error {
 		err := unix.IoctlSetInt(int(file.Fd()), fiFreeze, 0)
 		if err == nil {
-			held = append(held, file)
+			frozen = append(frozen, file)
 			return nil
 		}
 		_ = file.Close()
@@ -64,7 +64,7 @@ func Thaw(device string) error {
 
 // eachFilesystem opens a mount of each filesystem that is mounted from the device.
 func eachFilesystem(device string, do func(*os.File) error) error {
-	numbers, err := numbers(device)
+	numbers, err := deviceNumbers(device)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func eachFilesystem(device string, do func(*os.File) error) error {
 	}
 	for _, number := range numbers {
 		for process, table := range tables {
-			at := slices.IndexFunc(table, func(m Mounted) bool { return m.Number == number })
+			at := slices.IndexFunc(table, func(m MountEntry) bool { return m.Number == number })
 			if at < 0 {
 				continue
 			}
@@ -92,8 +92,8 @@ func eachFilesystem(device string, do func(*os.File) error) error {
 	return nil
 }
 
-// numbers returns the numbers of the device and of its partitions.
-func numbers(device string) ([]string, error) {
+// deviceNumbers returns the numbers of the device and of its partitions.
+func deviceNumbers(device string) ([]string, error) {
 	name := filepath.Base(device)
 	files, err := filepath.Glob(filepath.Join("/sys/block", name, name+"*", "dev"))
 	if err != nil {
@@ -111,12 +111,12 @@ func numbers(device string) ([]string, error) {
 }
 
 // mountTables returns the mounts of every mount namespace, by one process of each.
-func mountTables() (map[string][]Mounted, error) {
+func mountTables() (map[string][]MountEntry, error) {
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return nil, err
 	}
-	tables, seen := map[string][]Mounted{}, map[string]bool{}
+	tables, seen := map[string][]MountEntry{}, map[string]bool{}
 	for _, process := range processes {
 		namespace, err := os.Readlink(filepath.Join(process, "ns/mnt"))
 		if err != nil || seen[namespace] {

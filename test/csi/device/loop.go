@@ -24,8 +24,8 @@ func Attach(ctx context.Context, file string, readOnly bool) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// Loops returns the file's loop devices.
-func Loops(ctx context.Context, file string) ([]string, error) {
+// LoopDevices returns the file's loop devices.
+func LoopDevices(ctx context.Context, file string) ([]string, error) {
 	out, err := run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME", "--associated", file)
 	return strings.Fields(out), err
 }
@@ -33,12 +33,12 @@ func Loops(ctx context.Context, file string) ([]string, error) {
 // Detach frees the file's loop devices, unless one is in use: detaching that would only make the kernel
 // do it later, when nobody counts on it any more.
 func Detach(ctx context.Context, file string) error {
-	loops, err := Loops(ctx, file)
+	loops, err := LoopDevices(ctx, file)
 	if err != nil {
 		return err
 	}
 	for _, loop := range loops {
-		if err := unused(loop); err != nil {
+		if err := checkUnused(loop); err != nil {
 			return err
 		}
 	}
@@ -47,15 +47,15 @@ func Detach(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	left, err := Loops(ctx, file)
-	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("%s %w: a program has it open", left[0], ErrInUse)
+	remaining, err := LoopDevices(ctx, file)
+	if err == nil && len(remaining) > 0 {
+		err = fmt.Errorf("%s %w: a program has it open", remaining[0], ErrInUse)
 	}
 	return err
 }
 
-// unused fails for a device that is mounted, in whatever mount namespace, or otherwise held for good.
-func unused(loop string) error {
+// checkUnused fails for a device that is mounted, in whatever mount namespace, or otherwise held for good.
+func checkUnused(loop string) error {
 	fd, err := unix.Open(loop, unix.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("%s %w: it is mounted or held by a program", loop, ErrInUse)
@@ -66,8 +66,8 @@ func unused(loop string) error {
 	return unix.Close(fd)
 }
 
-// Refresh makes the device as large as its file is now.
-func Refresh(ctx context.Context, loop string) error {
+// UpdateCapacity makes the device as large as its file is now.
+func UpdateCapacity(ctx context.Context, loop string) error {
 	_, err := run(ctx, "losetup", "--set-capacity", loop)
 	return err
 }

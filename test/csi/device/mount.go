@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Mounted is a line of mountinfo, see proc_pid_mountinfo(5).
-type Mounted struct {
+// MountEntry is a line of mountinfo, see proc_pid_mountinfo(5).
+type MountEntry struct {
 	Number   string // of the device, major:minor
 	Root     string // what of the filesystem is mounted
 	Point    string
@@ -19,9 +19,9 @@ type Mounted struct {
 }
 
 // Mounts returns what is mounted in this process's mount namespace.
-func Mounts() ([]Mounted, error) { return mounts("/proc/self/mountinfo") }
+func Mounts() ([]MountEntry, error) { return mounts("/proc/self/mountinfo") }
 
-func mounts(file string) ([]Mounted, error) {
+func mounts(file string) ([]MountEntry, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -29,15 +29,15 @@ func mounts(file string) ([]Mounted, error) {
 	return parseMounts(string(raw)), nil
 }
 
-func parseMounts(text string) []Mounted {
-	var all []Mounted
+func parseMounts(text string) []MountEntry {
+	var all []MountEntry
 	for line := range strings.Lines(text) {
-		before, after, _ := strings.Cut(line, " - ")
-		fields, rest := strings.Fields(before), strings.Fields(after)
+		mountFields, after, _ := strings.Cut(line, " - ")
+		fields, rest := strings.Fields(mountFields), strings.Fields(after)
 		if len(fields) < 6 || len(rest) < 1 {
 			continue
 		}
-		all = append(all, Mounted{
+		all = append(all, MountEntry{
 			Number: fields[2], Root: unescape(fields[3]), Point: unescape(fields[4]), Type: rest[0],
 			ReadOnly: slices.Contains(strings.Split(fields[5], ","), "ro"),
 		})
@@ -61,18 +61,18 @@ func unescape(text string) string {
 	return plain.String()
 }
 
-// At returns what is mounted at the path; the uppermost of several.
-func At(path string) (Mounted, bool, error) {
+// MountAt returns what is mounted at the path; the uppermost of several.
+func MountAt(path string) (MountEntry, bool, error) {
 	all, err := Mounts()
 	if err != nil {
-		return Mounted{}, false, err
+		return MountEntry{}, false, err
 	}
-	for _, each := range slices.Backward(all) {
-		if each.Point == path {
-			return each, true, nil
+	for _, entry := range slices.Backward(all) {
+		if entry.Point == path {
+			return entry, true, nil
 		}
 	}
-	return Mounted{}, false, nil
+	return MountEntry{}, false, nil
 }
 
 // Mount mounts a filesystem.
@@ -99,8 +99,8 @@ func Bind(ctx context.Context, source, path string, readOnly bool) error {
 // Unmount takes away everything that is mounted at the path; nothing is fine too.
 func Unmount(ctx context.Context, path string) error {
 	for {
-		_, is, err := At(path)
-		if err != nil || !is {
+		_, found, err := MountAt(path)
+		if err != nil || !found {
 			return err
 		}
 		if _, err := run(ctx, "umount", path); err != nil {

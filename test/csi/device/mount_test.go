@@ -18,7 +18,7 @@ var _ = Describe("mountinfo", func() {
 31 22 7:3 / /var/lib/a\040b rw,relatime shared:7 master:3 - xfs /dev/loop3 rw,nouuid
 32 22 0:5 /loop3 /publish/pod\134x ro - devtmpfs devtmpfs rw,size=1k
 not a line of a mount
-`)).To(Equal([]Mounted{
+`)).To(Equal([]MountEntry{
 			{Number: "254:0", Root: "/", Point: "/", Type: "ext4"},
 			{Number: "7:3", Root: "/", Point: "/var/lib/a b", Type: "xfs"},
 			{Number: "0:5", Root: "/loop3", Point: `/publish/pod\x`, Type: "devtmpfs", ReadOnly: true},
@@ -26,11 +26,11 @@ not a line of a mount
 	})
 
 	It("tells what is mounted at a path in this process's namespace", func() {
-		mounted, is, err := At("/proc")
+		mounted, is, err := MountAt("/proc")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(is).To(BeTrue())
 		Expect(mounted.Type).To(Equal("proc"))
-		_, is, err = At("/proc/no-such-mount")
+		_, is, err = MountAt("/proc/no-such-mount")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(is).To(BeFalse())
 	})

@@ -21,8 +21,8 @@ var modes = []csi.VolumeCapability_AccessMode_Mode{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER,
 }
 
-// supported says why a volume cannot have the capability, if so.
-func supported(capability *csi.VolumeCapability) error {
+// checkSupported says why a volume cannot have the capability, if so.
+func checkSupported(capability *csi.VolumeCapability) error {
 	mode := capability.GetAccessMode().GetMode()
 	switch {
 	case capability.GetBlock() == nil && capability.GetMount() == nil:
@@ -40,7 +40,7 @@ func checkCapability(capability *csi.VolumeCapability) error {
 	if capability == nil {
 		return status.Error(codes.InvalidArgument, "the volume capability is missing")
 	}
-	if err := supported(capability); err != nil {
+	if err := checkSupported(capability); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	return nil
@@ -50,8 +50,8 @@ func checkCapabilities(capabilities []*csi.VolumeCapability) error {
 	if len(capabilities) == 0 {
 		return status.Error(codes.InvalidArgument, "the volume capabilities are missing")
 	}
-	for _, each := range capabilities {
-		if err := checkCapability(each); err != nil {
+	for _, capability := range capabilities {
+		if err := checkCapability(capability); err != nil {
 			return err
 		}
 	}
@@ -69,8 +69,8 @@ func readOnly(capability *csi.VolumeCapability) bool {
 	return capability.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
 }
 
-// offered returns the capabilities of a service, made of their kinds.
-func offered[K, C any](wrap func(K) C, kinds ...K) []C {
+// serviceCapabilities returns the capabilities of a service, made of their kinds.
+func serviceCapabilities[K, C any](wrap func(K) C, kinds ...K) []C {
 	all := make([]C, 0, len(kinds))
 	for _, kind := range kinds {
 		all = append(all, wrap(kind))
@@ -78,8 +78,8 @@ func offered[K, C any](wrap func(K) C, kinds ...K) []C {
 	return all
 }
 
-// need returns INVALID_ARGUMENT for the first of the required fields that is empty: name, value, name, …
-func need(fields ...string) error {
+// requireFields returns INVALID_ARGUMENT for the first of the required fields that is empty: name, value, name, …
+func requireFields(fields ...string) error {
 	for i := 0; i+1 < len(fields); i += 2 {
 		if fields[i+1] == "" {
 			return status.Errorf(codes.InvalidArgument, "the %s is missing", fields[i])
@@ -88,14 +88,14 @@ func need(fields ...string) error {
 	return nil
 }
 
-// failed chooses the code of an error that the store or a device reports.
-func failed(err error) error {
+// toStatusError chooses the code of an error that the store or a device reports.
+func toStatusError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, store.ErrNotFound):
 		return status.Error(codes.NotFound, err.Error())
-	case errors.Is(err, device.ErrInUse), errors.Is(err, device.ErrOther):
+	case errors.Is(err, device.ErrInUse), errors.Is(err, device.ErrOtherContent):
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return status.Error(codes.Internal, err.Error())
@@ -108,9 +108,9 @@ const (
 	maximalSize = 1 << 40
 )
 
-// size chooses one for the range: what is required, in whole MiB where the limit allows.
-func size(asked *csi.CapacityRange, least int64) (int64, error) {
-	required, limit := asked.GetRequiredBytes(), asked.GetLimitBytes()
+// chooseSize chooses one for the range: what is required, in whole MiB where the limit allows.
+func chooseSize(requested *csi.CapacityRange, least int64) (int64, error) {
+	required, limit := requested.GetRequiredBytes(), requested.GetLimitBytes()
 	if required < 0 || limit < 0 || limit > 0 && limit < required {
 		return 0, status.Errorf(codes.InvalidArgument, "no size is at least %d and at most %d", required, limit)
 	}

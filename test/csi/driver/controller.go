@@ -28,7 +28,7 @@ func (c controller) ControllerGetCapabilities(context.Context, *csi.ControllerGe
 			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: kind}},
 		}
 	}
-	return &csi.ControllerGetCapabilitiesResponse{Capabilities: offered(wrap,
+	return &csi.ControllerGetCapabilitiesResponse{Capabilities: serviceCapabilities(wrap,
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
 		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
 		csi.ControllerServiceCapability_RPC_PUBLISH_READONLY,
@@ -44,7 +44,7 @@ func (c controller) ControllerGetCapabilities(context.Context, *csi.ControllerGe
 }
 
 func (c controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	if err := need("name", request.GetName()); err != nil {
+	if err := requireFields("name", request.GetName()); err != nil {
 		return nil, err
 	}
 	if err := checkCapabilities(request.GetVolumeCapabilities()); err != nil {
@@ -57,32 +57,32 @@ func (c controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeR
 	defer unlock()
 	all, err := c.store.Volumes()
 	if err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
 	at := slices.IndexFunc(all, func(v store.Volume) bool { return v.Name == request.GetName() })
 	if at >= 0 {
-		if err := fits(all[at], request); err != nil {
+		if err := checkMatchesRequest(all[at], request); err != nil {
 			return nil, err
 		}
-		return &csi.CreateVolumeResponse{Volume: describe(all[at])}, nil
+		return &csi.CreateVolumeResponse{Volume: csiVolume(all[at])}, nil
 	}
 	volume, err := c.create(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	return &csi.CreateVolumeResponse{Volume: describe(volume)}, nil
+	return &csi.CreateVolumeResponse{Volume: csiVolume(volume)}, nil
 }
 
-// fits returns ALREADY_EXISTS when the volume of that name is not what is asked for.
-func fits(volume store.Volume, request *csi.CreateVolumeRequest) error {
-	asked := request.GetCapacityRange()
+// checkMatchesRequest returns ALREADY_EXISTS when the volume of that name is not what is asked for.
+func checkMatchesRequest(volume store.Volume, request *csi.CreateVolumeRequest) error {
+	requested := request.GetCapacityRange()
 	source := request.GetVolumeContentSource()
 	switch {
-	case volume.Capacity < asked.GetRequiredBytes() || asked.GetLimitBytes() > 0 && volume.Capacity > asked.GetLimitBytes():
+	case volume.Capacity < requested.GetRequiredBytes() || requested.GetLimitBytes() > 0 && volume.Capacity > requested.GetLimitBytes():
 		return status.Errorf(codes.AlreadyExists, "volume %s exists with %d bytes", volume.Name, volume.Capacity)
 	case source.GetVolume().GetVolumeId() != volume.SourceVolume || source.GetSnapshot().GetSnapshotId() != volume.SourceSnapshot:
 		return status.Errorf(codes.AlreadyExists, "volume %s exists with content of another source", volume.Name)
-	case volume.Node != "" && !reachable(request.GetAccessibilityRequirements(), volume.Node):
+	case volume.Node != "" && !accessibleFrom(request.GetAccessibilityRequirements(), volume.Node):
 		return status.Errorf(codes.AlreadyExists, "volume %s exists on node %s", volume.Name, volume.Node)
 	}
 	return nil
@@ -90,21 +90,21 @@ func fits(volume store.Volume, request *csi.CreateVolumeRequest) error {
 
 func (c controller) create(ctx context.Context, request *csi.CreateVolumeRequest) (store.Volume, error) {
 	volume := store.Volume{ID: "volume-" + uuid.NewString(), Name: request.GetName()}
-	origin, err := c.origin(ctx, request.GetVolumeContentSource())
+	origin, err := c.resolveSource(ctx, request.GetVolumeContentSource())
 	if err != nil {
 		return volume, err
 	}
 	defer origin.unlock()
 	volume.SourceVolume, volume.SourceSnapshot = origin.volume, origin.snapshot
-	if volume.Capacity, err = size(request.GetCapacityRange(), origin.size); err != nil {
+	if volume.Capacity, err = chooseSize(request.GetCapacityRange(), origin.size); err != nil {
 		return volume, err
 	}
-	everywhere, err := movable(request.GetParameters())
+	anyNode, err := isMovable(request.GetParameters())
 	if err != nil {
 		return volume, err
 	}
-	if !everywhere {
-		if volume.Node, err = c.place(request.GetAccessibilityRequirements(), origin.node); err != nil {
+	if !anyNode {
+		if volume.Node, err = c.chooseNode(request.GetAccessibilityRequirements(), origin.node); err != nil {
 			return volume, err
 		}
 	}
@@ -118,13 +118,13 @@ func (c controller) create(ctx context.Context, request *csi.CreateVolumeRequest
 		err = c.store.PutVolume(volume)
 	}
 	if err != nil {
-		return volume, failed(errors.Join(err, os.RemoveAll(image)))
+		return volume, toStatusError(errors.Join(err, os.RemoveAll(image)))
 	}
 	return volume, nil
 }
 
-// origin is where the content of a new volume comes from.
-type origin struct {
+// contentSource is where the content of a new volume comes from.
+type contentSource struct {
 	volume, snapshot string
 	size             int64
 	node             string // the only one possible, if any
@@ -132,10 +132,10 @@ type origin struct {
 	unlock           func()
 }
 
-// origin finds the source and keeps it from being deleted. A copy of a volume stays on its node, as the
+// resolveSource finds the source and keeps it from being deleted. A copy of a volume stays on its node, as the
 // content lies there; snapshots can be restored on any.
-func (c controller) origin(ctx context.Context, source *csi.VolumeContentSource) (origin, error) {
-	none := origin{unlock: func() {}}
+func (c controller) resolveSource(ctx context.Context, source *csi.VolumeContentSource) (contentSource, error) {
+	none := contentSource{unlock: func() {}}
 	if source == nil {
 		return none, nil
 	}
@@ -151,54 +151,54 @@ func (c controller) origin(ctx context.Context, source *csi.VolumeContentSource)
 		record, err := c.store.Volume(volume)
 		if err != nil {
 			unlock()
-			return none, failed(err)
+			return none, toStatusError(err)
 		}
-		return origin{volume: volume, size: record.Capacity, node: record.Node, unlock: unlock,
+		return contentSource{volume: volume, size: record.Capacity, node: record.Node, unlock: unlock,
 			copy: func(ctx context.Context, image string) error { return c.copyVolume(ctx, volume, image) }}, nil
 	}
 	record, err := c.store.Snapshot(snapshot)
 	if err != nil {
 		unlock()
-		return none, failed(err)
+		return none, toStatusError(err)
 	}
-	return origin{snapshot: snapshot, size: record.Size, unlock: unlock,
+	return contentSource{snapshot: snapshot, size: record.Size, unlock: unlock,
 		copy: func(ctx context.Context, image string) error {
 			return store.CopyImage(ctx, c.store.SnapshotImage(snapshot), image)
 		}}, nil
 }
 
-// place chooses the node, by the spec's CreateVolumeRequest.accessibility_requirements: the first preferred
+// chooseNode chooses the node, by the spec's CreateVolumeRequest.accessibility_requirements: the first preferred
 // that is possible, else the first requisite; without requirements the first of all.
-func (c controller) place(requirement *csi.TopologyRequirement, only string) (string, error) {
+func (c controller) chooseNode(requirement *csi.TopologyRequirement, only string) (string, error) {
 	known, err := c.store.Nodes()
 	if err != nil {
-		return "", failed(err)
+		return "", toStatusError(err)
 	}
-	wanted := known
+	candidates := known
 	if requirement != nil {
-		wanted = nil
-		for _, each := range slices.Concat(requirement.GetPreferred(), requirement.GetRequisite()) {
-			wanted = append(wanted, each.GetSegments()[TopologyKey])
+		candidates = nil
+		for _, option := range slices.Concat(requirement.GetPreferred(), requirement.GetRequisite()) {
+			candidates = append(candidates, option.GetSegments()[TopologyKey])
 		}
 	}
-	for _, name := range wanted {
-		if slices.Contains(known, name) && (only == "" || only == name) && reachable(requirement, name) {
+	for _, name := range candidates {
+		if slices.Contains(known, name) && (only == "" || only == name) && accessibleFrom(requirement, name) {
 			return name, nil
 		}
 	}
-	return "", status.Errorf(codes.ResourceExhausted, "no volume can be on any of the nodes %q; the known nodes are %q, that of the source is %q", wanted, known, only)
+	return "", status.Errorf(codes.ResourceExhausted, "no volume can be on any of the nodes %q; the known nodes are %q, that of the source is %q", candidates, known, only)
 }
 
-// reachable says whether a volume on the node is accessible from one of the requisite topologies.
-func reachable(requirement *csi.TopologyRequirement, node string) bool {
+// accessibleFrom says whether a volume on the node is accessible from one of the requisite topologies.
+func accessibleFrom(requirement *csi.TopologyRequirement, node string) bool {
 	return len(requirement.GetRequisite()) == 0 || slices.ContainsFunc(requirement.GetRequisite(), func(each *csi.Topology) bool {
 		return each.GetSegments()[TopologyKey] == node
 	})
 }
 
-// movable says whether the volume is to be as one of a network storage: usable on any node, on one at a
+// isMovable says whether the volume is to be as one of a network storage: usable on any node, on one at a
 // time. Without the parameter it is on one node, for good.
-func movable(parameters map[string]string) (bool, error) {
+func isMovable(parameters map[string]string) (bool, error) {
 	switch reach := parameters[ReachParameter]; reach {
 	case "":
 		return false, nil
@@ -213,7 +213,7 @@ func topology(node string) *csi.Topology {
 	return &csi.Topology{Segments: map[string]string{TopologyKey: node}}
 }
 
-func describe(volume store.Volume) *csi.Volume {
+func csiVolume(volume store.Volume) *csi.Volume {
 	answer := &csi.Volume{VolumeId: volume.ID, CapacityBytes: volume.Capacity}
 	if volume.Node != "" {
 		answer.AccessibleTopology = []*csi.Topology{topology(volume.Node)}
@@ -231,10 +231,10 @@ func describe(volume store.Volume) *csi.Volume {
 
 // DeleteVolume succeeds for a volume that is gone, and refuses one that is still attached or mounted.
 func (c controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
-	if err := need("volume id", request.GetVolumeId()); err != nil {
+	if err := requireFields("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	volume, release, err := c.held(ctx, request.GetVolumeId())
+	volume, release, err := c.lockVolume(ctx, request.GetVolumeId())
 	if status.Code(err) == codes.NotFound {
 		return &csi.DeleteVolumeResponse{}, nil
 	}
@@ -246,23 +246,23 @@ func (c controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeR
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s", volume.ID, volume.Published)
 	}
 	if err := device.Detach(ctx, c.store.VolumeImage(volume.ID)); err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
-	return &csi.DeleteVolumeResponse{}, failed(c.store.DeleteVolume(volume.ID))
+	return &csi.DeleteVolumeResponse{}, toStatusError(c.store.DeleteVolume(volume.ID))
 }
 
 func (c controller) ValidateVolumeCapabilities(_ context.Context, request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
-	if err := need("volume id", request.GetVolumeId()); err != nil {
+	if err := requireFields("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	if len(request.GetVolumeCapabilities()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "the volume capabilities are missing")
 	}
 	if _, err := c.store.Volume(request.GetVolumeId()); err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
-	for _, each := range request.GetVolumeCapabilities() {
-		if err := supported(each); err != nil {
+	for _, capability := range request.GetVolumeCapabilities() {
+		if err := checkSupported(capability); err != nil {
 			return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil //nolint:nilerr // it is the answer
 		}
 	}
@@ -275,7 +275,7 @@ func (c controller) ValidateVolumeCapabilities(_ context.Context, request *csi.V
 func (c controller) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(c.store.Dir(), &stat); err != nil {
-		return nil, failed(fmt.Errorf("statfs %s: %w", c.store.Dir(), err))
+		return nil, toStatusError(fmt.Errorf("statfs %s: %w", c.store.Dir(), err))
 	}
 	return &csi.GetCapacityResponse{AvailableCapacity: int64(stat.Bavail) * stat.Bsize}, nil
 }

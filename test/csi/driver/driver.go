@@ -60,7 +60,7 @@ func New(folder *store.Store, options Options) (*Driver, error) {
 	options.Name = cmp.Or(options.Name, Name)
 	d := &Driver{options: options, store: folder, locks: newLocks()}
 	if options.Controller {
-		if err := d.recover(); err != nil {
+		if err := d.recoverState(); err != nil {
 			return nil, err
 		}
 	}
@@ -72,14 +72,14 @@ func New(folder *store.Store, options Options) (*Driver, error) {
 	return d, nil
 }
 
-// recover thaws what an ended process froze and removes half-made images.
-func (d *Driver) recover() error {
+// recoverState thaws what an ended process froze and removes half-made images.
+func (d *Driver) recoverState() error {
 	frozen, err := d.store.Frozen()
 	if err != nil {
 		return err
 	}
 	for _, volume := range frozen {
-		loops, err := device.Loops(context.Background(), d.store.VolumeImage(volume))
+		loops, err := device.LoopDevices(context.Background(), d.store.VolumeImage(volume))
 		if err != nil {
 			return err
 		}
@@ -108,8 +108,8 @@ func (d *Driver) Serve(ctx context.Context, socket string) error {
 	return serve(ctx, server, socket)
 }
 
-// grace is how long calls under way may take when the server is told to end.
-const grace = 5 * time.Second
+// shutdownTimeout is how long calls under way may take when the server is told to end.
+const shutdownTimeout = 5 * time.Second
 
 func serve(ctx context.Context, server *grpc.Server, socket string) error {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
@@ -122,12 +122,12 @@ func serve(ctx context.Context, server *grpc.Server, socket string) error {
 	if err != nil {
 		return err
 	}
-	ended := context.AfterFunc(ctx, func() {
-		kill := time.AfterFunc(grace, server.Stop)
+	stopWatching := context.AfterFunc(ctx, func() {
+		kill := time.AfterFunc(shutdownTimeout, server.Stop)
 		defer kill.Stop()
 		server.GracefulStop()
 	})
-	defer ended()
+	defer stopWatching()
 	return server.Serve(listener)
 }
 

@@ -25,7 +25,7 @@ func haveCode(code codes.Code) OmegaMatcher {
 }
 
 var _ = DescribeTable("the size of a volume", func(required, limit, least, want int64, code codes.Code) {
-	got, err := size(&csi.CapacityRange{RequiredBytes: required, LimitBytes: limit}, least)
+	got, err := chooseSize(&csi.CapacityRange{RequiredBytes: required, LimitBytes: limit}, least)
 	Expect(err).To(haveCode(code))
 	if err == nil {
 		Expect(got).To(Equal(want))
@@ -74,17 +74,17 @@ var _ = Describe("pages", func() {
 	same := func(each string) string { return each }
 
 	It("follow each other to the end", func() {
-		some, next, err := page([]string{"a", "b", "c"}, same, "", 2)
+		some, next, err := paginate([]string{"a", "b", "c"}, same, "", 2)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(some).To(Equal([]string{"a", "b"}))
-		some, next, err = page([]string{"a", "b", "c"}, same, next, 2)
+		some, next, err = paginate([]string{"a", "b", "c"}, same, next, 2)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(some).To(Equal([]string{"c"}))
 		Expect(next).To(BeEmpty())
 	})
 
 	It("refuse a token that names nothing", func() {
-		_, _, err := page([]string{"a"}, same, "z", 0)
+		_, _, err := paginate([]string{"a"}, same, "z", 0)
 		Expect(err).To(haveCode(codes.Aborted))
 	})
 })
@@ -93,9 +93,9 @@ var _ = Describe("locks", func() {
 	It("let one at a time in for each key", func() {
 		var inside, most atomic.Int32
 		l := newLocks()
-		var work sync.WaitGroup
+		var workers sync.WaitGroup
 		for range 50 {
-			work.Go(func() {
+			workers.Go(func() {
 				defer GinkgoRecover()
 				unlock, err := l.lock(context.Background(), "volume")
 				Expect(err).NotTo(HaveOccurred())
@@ -104,9 +104,9 @@ var _ = Describe("locks", func() {
 				inside.Add(-1)
 			})
 		}
-		work.Wait()
+		workers.Wait()
 		Expect(most.Load()).To(Equal(int32(1)))
-		Expect(l.held).To(BeEmpty())
+		Expect(l.keys).To(BeEmpty())
 	})
 
 	It("answer ABORTED when the call's time is over", func() {

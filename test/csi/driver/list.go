@@ -11,9 +11,9 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// page returns the records after the one that the token names, and the next page's token: the id of the
+// paginate returns the records after the one that the token names, and the next page's token: the id of the
 // page's last record. The spec wants ABORTED for a token that is not valid.
-func page[T any](all []T, id func(T) string, token string, limit int32) ([]T, string, error) {
+func paginate[T any](all []T, id func(T) string, token string, limit int32) ([]T, string, error) {
 	if limit < 0 {
 		return nil, "", status.Errorf(codes.InvalidArgument, "%d entries at most cannot be answered", limit)
 	}
@@ -33,19 +33,19 @@ func page[T any](all []T, id func(T) string, token string, limit int32) ([]T, st
 func (c controller) ListVolumes(_ context.Context, request *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	all, err := c.store.Volumes()
 	if err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
-	some, next, err := page(all, func(v store.Volume) string { return v.ID }, request.GetStartingToken(), request.GetMaxEntries())
+	some, next, err := paginate(all, func(v store.Volume) string { return v.ID }, request.GetStartingToken(), request.GetMaxEntries())
 	if err != nil {
 		return nil, err
 	}
 	answer := &csi.ListVolumesResponse{NextToken: next}
-	for _, each := range some {
+	for _, volume := range some {
 		at := &csi.ListVolumesResponse_VolumeStatus{}
-		if each.Published != "" {
-			at.PublishedNodeIds = []string{each.Published}
+		if volume.Published != "" {
+			at.PublishedNodeIds = []string{volume.Published}
 		}
-		answer.Entries = append(answer.Entries, &csi.ListVolumesResponse_Entry{Volume: describe(each), Status: at})
+		answer.Entries = append(answer.Entries, &csi.ListVolumesResponse_Entry{Volume: csiVolume(volume), Status: at})
 	}
 	return answer, nil
 }
@@ -54,19 +54,19 @@ func (c controller) ListVolumes(_ context.Context, request *csi.ListVolumesReque
 func (c controller) ListSnapshots(_ context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	all, err := c.store.Snapshots()
 	if err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
 	all = slices.DeleteFunc(all, func(each store.Snapshot) bool {
 		return request.GetSnapshotId() != "" && request.GetSnapshotId() != each.ID ||
 			request.GetSourceVolumeId() != "" && request.GetSourceVolumeId() != each.Source
 	})
-	some, next, err := page(all, func(s store.Snapshot) string { return s.ID }, request.GetStartingToken(), request.GetMaxEntries())
+	some, next, err := paginate(all, func(s store.Snapshot) string { return s.ID }, request.GetStartingToken(), request.GetMaxEntries())
 	if err != nil {
 		return nil, err
 	}
 	answer := &csi.ListSnapshotsResponse{NextToken: next}
-	for _, each := range some {
-		answer.Entries = append(answer.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: describeSnapshot(each)})
+	for _, snapshot := range some {
+		answer.Entries = append(answer.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: csiSnapshot(snapshot)})
 	}
 	return answer, nil
 }

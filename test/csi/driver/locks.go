@@ -15,13 +15,13 @@ import (
 // call per volume in flight, and wants drivers to cope with more all the same.
 type locks struct {
 	mutex sync.Mutex
-	held  map[string]chan struct{}
+	keys  map[string]chan struct{}
 }
 
-func newLocks() *locks { return &locks{held: map[string]chan struct{}{}} }
+func newLocks() *locks { return &locks{keys: map[string]chan struct{}{}} }
 
-// held returns the volume, on which nobody else works until it is released.
-func (d *Driver) held(ctx context.Context, id string) (volume store.Volume, release func(), err error) {
+// lockVolume returns the volume, on which nobody else works until it is released.
+func (d *Driver) lockVolume(ctx context.Context, id string) (volume store.Volume, release func(), err error) {
 	release, err = d.locks.lock(ctx, id)
 	if err != nil {
 		return volume, nil, err
@@ -29,23 +29,23 @@ func (d *Driver) held(ctx context.Context, id string) (volume store.Volume, rele
 	volume, err = d.store.Volume(id)
 	if err != nil {
 		release()
-		return volume, nil, failed(err)
+		return volume, nil, toStatusError(err)
 	}
 	return volume, release, nil
 }
 
-// capable is a request about a volume that names a capability.
-type capable interface {
+// capabilityRequest is a request about a volume that names a capability.
+type capabilityRequest interface {
 	GetVolumeId() string
 	GetVolumeCapability() *csi.VolumeCapability
 }
 
-// heldFor is held for a request whose capability a volume can have.
-func (d *Driver) heldFor(ctx context.Context, request capable) (volume store.Volume, release func(), err error) {
+// lockVolumeFor is held for a request whose capability a volume can have.
+func (d *Driver) lockVolumeFor(ctx context.Context, request capabilityRequest) (volume store.Volume, release func(), err error) {
 	if err := checkCapability(request.GetVolumeCapability()); err != nil {
 		return volume, nil, err
 	}
-	return d.held(ctx, request.GetVolumeId())
+	return d.lockVolume(ctx, request.GetVolumeId())
 }
 
 // lock waits for the key; after the call's deadline it returns ABORTED, the spec's code for a pending
@@ -53,15 +53,15 @@ func (d *Driver) heldFor(ctx context.Context, request capable) (volume store.Vol
 func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error) {
 	for {
 		l.mutex.Lock()
-		other, held := l.held[key]
+		other, held := l.keys[key]
 		if !held {
 			mine := make(chan struct{})
-			l.held[key] = mine
+			l.keys[key] = mine
 			l.mutex.Unlock()
 			return func() {
 				l.mutex.Lock()
 				defer l.mutex.Unlock()
-				delete(l.held, key)
+				delete(l.keys, key)
 				close(mine)
 			}, nil
 		}

@@ -24,7 +24,7 @@ func (n node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesReque
 	wrap := func(kind csi.NodeServiceCapability_RPC_Type) *csi.NodeServiceCapability {
 		return &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: kind}}}
 	}
-	return &csi.NodeGetCapabilitiesResponse{Capabilities: offered(wrap,
+	return &csi.NodeGetCapabilitiesResponse{Capabilities: serviceCapabilities(wrap,
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
 		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
 		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
@@ -36,22 +36,22 @@ func (n node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGe
 	return &csi.NodeGetInfoResponse{NodeId: n.options.Node, AccessibleTopology: topology(n.options.Node)}, nil
 }
 
-// heldAt is held for a call with a path of this name, which it returns clean.
-func (n node) heldAt(ctx context.Context, id, name, path string) (volume store.Volume, clean string, release func(), err error) {
-	if err := need("volume id", id, name, path); err != nil {
+// lockVolumeAt is held for a call with a path of this name, which it returns clean.
+func (n node) lockVolumeAt(ctx context.Context, id, name, path string) (volume store.Volume, clean string, release func(), err error) {
+	if err := requireFields("volume id", id, name, path); err != nil {
 		return volume, "", nil, err
 	}
-	volume, release, err = n.held(ctx, id)
+	volume, release, err = n.lockVolume(ctx, id)
 	return volume, filepath.Clean(path), release, err
 }
 
-// attached is held for a call that has a path of this name and a capability too, if the controller gave
+// lockAttachedVolume is held for a call that has a path of this name and a capability too, if the controller gave
 // the volume to this node.
-func (n node) attached(ctx context.Context, request capable, name, path string) (volume store.Volume, release func(), err error) {
-	if err := need("volume id", request.GetVolumeId(), name, path); err != nil {
+func (n node) lockAttachedVolume(ctx context.Context, request capabilityRequest, name, path string) (volume store.Volume, release func(), err error) {
+	if err := requireFields("volume id", request.GetVolumeId(), name, path); err != nil {
 		return volume, nil, err
 	}
-	volume, release, err = n.heldFor(ctx, request)
+	volume, release, err = n.lockVolumeFor(ctx, request)
 	if err == nil && volume.Published != n.options.Node {
 		release()
 		err = status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %q, not to %s", volume.ID, volume.Published, n.options.Node)
@@ -63,18 +63,18 @@ func (n node) attached(ctx context.Context, request capable, name, path string) 
 // they are blank, mounted at the staging path, and grown to the device's size: what was restored or cloned
 // into a larger volume is smaller than it.
 func (n node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	volume, release, err := n.attached(ctx, request, "staging target path", request.GetStagingTargetPath())
+	volume, release, err := n.lockAttachedVolume(ctx, request, "staging target path", request.GetStagingTargetPath())
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	image := n.store.VolumeImage(volume.ID)
-	before, err := device.Loops(ctx, image)
+	existing, err := device.LoopDevices(ctx, image)
 	if err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
 	if err := stage(ctx, image, filepath.Clean(request.GetStagingTargetPath()), volume.ReadOnly, request.GetVolumeCapability()); err != nil {
-		if len(before) == 0 {
+		if len(existing) == 0 {
 			// A kubelet does not unstage what it could not stage.
 			err = errors.Join(err, device.Detach(context.WithoutCancel(ctx), image))
 		}
@@ -86,36 +86,36 @@ func (n node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeR
 func stage(ctx context.Context, image, path string, readOnly bool, capability *csi.VolumeCapability) error {
 	loop, err := device.Attach(ctx, image, readOnly)
 	if err != nil {
-		return failed(err)
+		return toStatusError(err)
 	}
-	if err := device.Refresh(ctx, loop); err != nil {
-		return failed(err)
+	if err := device.UpdateCapacity(ctx, loop); err != nil {
+		return toStatusError(err)
 	}
 	if capability.GetBlock() != nil {
 		return nil
 	}
 	kind := filesystem(capability)
-	mounted, is, err := mountedFrom(loop, path)
+	mounted, found, err := mountedFrom(loop, path)
 	if err != nil {
 		return err
 	}
-	if is && mounted.Type != kind {
+	if found && mounted.Type != kind {
 		return status.Errorf(codes.AlreadyExists, "%s is staged with %s, not with %s", path, mounted.Type, kind)
 	}
-	if is {
+	if found {
 		return nil
 	}
 	if err := os.MkdirAll(path, 0o750); err != nil {
-		return failed(err)
+		return toStatusError(err)
 	}
 	options := slices.Clone(capability.GetMount().GetMountFlags())
 	if kind == "xfs" {
 		options = append(options, "nouuid") // a clone has its source's UUID
 	}
 	if readOnly {
-		return failed(device.Mount(ctx, loop, path, kind, append(options, "ro")))
+		return toStatusError(device.Mount(ctx, loop, path, kind, append(options, "ro")))
 	}
-	return failed(mountWritable(ctx, loop, path, kind, options))
+	return toStatusError(mountWritable(ctx, loop, path, kind, options))
 }
 
 func mountWritable(ctx context.Context, loop, path, kind string, options []string) error {
@@ -128,54 +128,54 @@ func mountWritable(ctx context.Context, loop, path, kind string, options []strin
 	if err := device.Mount(ctx, loop, path, kind, options); err != nil {
 		return err
 	}
-	if err := device.Grow(ctx, loop, device.Mounted{Type: kind, Point: path}); err != nil {
+	if err := device.Grow(ctx, loop, device.MountEntry{Type: kind, Point: path}); err != nil {
 		return errors.Join(err, device.Unmount(context.WithoutCancel(ctx), path))
 	}
 	return nil
 }
 
 // mountedFrom returns what is mounted at the path, and ALREADY_EXISTS when it is not from the device.
-func mountedFrom(loop, path string) (device.Mounted, bool, error) {
+func mountedFrom(loop, path string) (device.MountEntry, bool, error) {
 	number, err := device.Number(loop)
 	if err != nil {
-		return device.Mounted{}, false, failed(err)
+		return device.MountEntry{}, false, toStatusError(err)
 	}
-	mounted, is, err := device.At(path)
+	mounted, found, err := device.MountAt(path)
 	if err != nil {
-		return mounted, is, failed(err)
+		return mounted, found, toStatusError(err)
 	}
-	if is && mounted.Number != number {
-		return mounted, is, status.Errorf(codes.AlreadyExists, "something else is mounted at %s", path)
+	if found && mounted.Number != number {
+		return mounted, found, status.Errorf(codes.AlreadyExists, "something else is mounted at %s", path)
 	}
-	return mounted, is, nil
+	return mounted, found, nil
 }
 
 // NodeUnstageVolume unmounts the volume and frees its loop device. As long as anything still uses the
 // device it fails, so that the volume stays attached to this node.
 func (n node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
-	volume, path, release, err := n.heldAt(ctx, request.GetVolumeId(), "staging target path", request.GetStagingTargetPath())
+	volume, path, release, err := n.lockVolumeAt(ctx, request.GetVolumeId(), "staging target path", request.GetStagingTargetPath())
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	if err := device.Unmount(ctx, path); err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
 	// Not another node's loop device, which a node that comes back has lost long ago.
 	if volume.Node != n.options.Node && volume.Published != n.options.Node {
 		return &csi.NodeUnstageVolumeResponse{}, nil
 	}
 	if err := device.Detach(ctx, n.store.VolumeImage(volume.ID)); err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// loop returns the volume's loop device; it has one from staging to unstaging.
-func (n node) loop(ctx context.Context, volume string) (string, error) {
-	loops, err := device.Loops(ctx, n.store.VolumeImage(volume))
+// loopDevice returns the volume's loop device; it has one from staging to unstaging.
+func (n node) loopDevice(ctx context.Context, volume string) (string, error) {
+	loops, err := device.LoopDevices(ctx, n.store.VolumeImage(volume))
 	if err != nil {
-		return "", failed(err)
+		return "", toStatusError(err)
 	}
 	if len(loops) == 0 {
 		return "", status.Errorf(codes.FailedPrecondition, "volume %s is not staged on node %s", volume, n.options.Node)
@@ -183,11 +183,11 @@ func (n node) loop(ctx context.Context, volume string) (string, error) {
 	return loops[0], nil
 }
 
-// exists returns NOT_FOUND for a path that is not there.
-func exists(path string) (os.FileInfo, error) {
+// statPath returns NOT_FOUND for a path that is not there.
+func statPath(path string) (os.FileInfo, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, status.Errorf(codes.NotFound, "%s is not there", path)
 	}
-	return info, failed(err)
+	return info, toStatusError(err)
 }

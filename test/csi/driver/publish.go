@@ -14,17 +14,17 @@ import (
 // ControllerPublishVolume gives the volume to the one node that may write to it. There is no device to
 // attach: the record lets that node stage the volume, and no other.
 func (c controller) ControllerPublishVolume(ctx context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
-	if err := need("volume id", request.GetVolumeId(), "node id", request.GetNodeId()); err != nil {
+	if err := requireFields("volume id", request.GetVolumeId(), "node id", request.GetNodeId()); err != nil {
 		return nil, err
 	}
-	volume, release, err := c.heldFor(ctx, request)
+	volume, release, err := c.lockVolumeFor(ctx, request)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	known, err := c.store.HasNode(request.GetNodeId())
 	if err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
 	readOnly := request.GetReadonly() || readOnly(request.GetVolumeCapability())
 	switch {
@@ -39,7 +39,7 @@ func (c controller) ControllerPublishVolume(ctx context.Context, request *csi.Co
 	case volume.Published == "":
 		volume.Published, volume.ReadOnly = request.GetNodeId(), readOnly
 		if err := c.store.PutVolume(volume); err != nil {
-			return nil, failed(fmt.Errorf("attach volume %s: %w", volume.ID, err))
+			return nil, toStatusError(fmt.Errorf("attach volume %s: %w", volume.ID, err))
 		}
 	}
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"node": volume.Published}}, nil
@@ -48,11 +48,11 @@ func (c controller) ControllerPublishVolume(ctx context.Context, request *csi.Co
 // ControllerUnpublishVolume takes the volume from the node; from whichever has it, without a node id. A
 // volume that is gone or elsewhere is fine.
 func (c controller) ControllerUnpublishVolume(ctx context.Context, request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
-	if err := need("volume id", request.GetVolumeId()); err != nil {
+	if err := requireFields("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	done := &csi.ControllerUnpublishVolumeResponse{}
-	volume, release, err := c.held(ctx, request.GetVolumeId())
+	volume, release, err := c.lockVolume(ctx, request.GetVolumeId())
 	if status.Code(err) == codes.NotFound {
 		return done, nil
 	}
@@ -64,12 +64,12 @@ func (c controller) ControllerUnpublishVolume(ctx context.Context, request *csi.
 		return done, nil
 	}
 	volume.Published, volume.ReadOnly = "", false
-	return done, failed(c.store.PutVolume(volume))
+	return done, toStatusError(c.store.PutVolume(volume))
 }
 
 // ControllerExpandVolume makes the image larger; NodeExpandVolume lets the device and filesystem follow.
 func (c controller) ControllerExpandVolume(ctx context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
-	if err := need("volume id", request.GetVolumeId()); err != nil {
+	if err := requireFields("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	if request.GetCapacityRange() == nil {
@@ -80,21 +80,21 @@ func (c controller) ControllerExpandVolume(ctx context.Context, request *csi.Con
 			return nil, err
 		}
 	}
-	volume, release, err := c.held(ctx, request.GetVolumeId())
+	volume, release, err := c.lockVolume(ctx, request.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	larger, err := size(request.GetCapacityRange(), volume.Capacity)
+	larger, err := chooseSize(request.GetCapacityRange(), volume.Capacity)
 	if err != nil {
 		return nil, err
 	}
 	if err := store.GrowImage(c.store.VolumeImage(volume.ID), larger); err != nil {
-		return nil, failed(fmt.Errorf("grow volume %s: %w", volume.ID, err))
+		return nil, toStatusError(fmt.Errorf("grow volume %s: %w", volume.ID, err))
 	}
 	volume.Capacity = larger
 	if err := c.store.PutVolume(volume); err != nil {
-		return nil, failed(fmt.Errorf("grow volume %s: %w", volume.ID, err))
+		return nil, toStatusError(fmt.Errorf("grow volume %s: %w", volume.ID, err))
 	}
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: larger, NodeExpansionRequired: true}, nil
 }

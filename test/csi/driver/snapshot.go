@@ -20,7 +20,7 @@ import (
 
 // CreateSnapshot returns when the copy is complete, so that a snapshot is always ready to use.
 func (c controller) CreateSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
-	if err := need("name", request.GetName(), "source volume id", request.GetSourceVolumeId()); err != nil {
+	if err := requireFields("name", request.GetName(), "source volume id", request.GetSourceVolumeId()); err != nil {
 		return nil, err
 	}
 	unlockName, err := c.locks.lock(ctx, "snapshot named "+request.GetName())
@@ -30,16 +30,16 @@ func (c controller) CreateSnapshot(ctx context.Context, request *csi.CreateSnaps
 	defer unlockName()
 	all, err := c.store.Snapshots()
 	if err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
 	at := slices.IndexFunc(all, func(s store.Snapshot) bool { return s.Name == request.GetName() })
 	if at >= 0 {
 		if all[at].Source != request.GetSourceVolumeId() {
 			return nil, status.Errorf(codes.AlreadyExists, "snapshot %s exists of volume %s", all[at].Name, all[at].Source)
 		}
-		return &csi.CreateSnapshotResponse{Snapshot: describeSnapshot(all[at])}, nil
+		return &csi.CreateSnapshotResponse{Snapshot: csiSnapshot(all[at])}, nil
 	}
-	volume, release, err := c.held(ctx, request.GetSourceVolumeId())
+	volume, release, err := c.lockVolume(ctx, request.GetSourceVolumeId())
 	if err != nil {
 		return nil, err
 	}
@@ -52,16 +52,16 @@ func (c controller) CreateSnapshot(ctx context.Context, request *csi.CreateSnaps
 		err = c.store.PutSnapshot(snapshot)
 	}
 	if err != nil {
-		return nil, failed(errors.Join(err, os.RemoveAll(image)))
+		return nil, toStatusError(errors.Join(err, os.RemoveAll(image)))
 	}
-	return &csi.CreateSnapshotResponse{Snapshot: describeSnapshot(snapshot)}, nil
+	return &csi.CreateSnapshotResponse{Snapshot: csiSnapshot(snapshot)}, nil
 }
 
 // copyVolume copies the content as it is at one moment: the filesystems on it, in whichever Pod they are
 // mounted, are frozen for as long as it takes. Without any, it is what was written so far.
 func (c controller) copyVolume(ctx context.Context, volume, image string) (err error) {
 	source := c.store.VolumeImage(volume)
-	loops, err := device.Loops(ctx, source)
+	loops, err := device.LoopDevices(ctx, source)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (c controller) copyVolume(ctx context.Context, volume, image string) (err e
 }
 
 func (c controller) DeleteSnapshot(ctx context.Context, request *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
-	if err := need("snapshot id", request.GetSnapshotId()); err != nil {
+	if err := requireFields("snapshot id", request.GetSnapshotId()); err != nil {
 		return nil, err
 	}
 	unlock, err := c.locks.lock(ctx, request.GetSnapshotId())
@@ -98,12 +98,12 @@ func (c controller) DeleteSnapshot(ctx context.Context, request *csi.DeleteSnaps
 	}
 	defer unlock()
 	if err := c.store.DeleteSnapshot(request.GetSnapshotId()); err != nil {
-		return nil, failed(fmt.Errorf("delete snapshot %s: %w", request.GetSnapshotId(), err))
+		return nil, toStatusError(fmt.Errorf("delete snapshot %s: %w", request.GetSnapshotId(), err))
 	}
 	return &csi.DeleteSnapshotResponse{}, nil
 }
 
-func describeSnapshot(snapshot store.Snapshot) *csi.Snapshot {
+func csiSnapshot(snapshot store.Snapshot) *csi.Snapshot {
 	return &csi.Snapshot{
 		SnapshotId: snapshot.ID, SourceVolumeId: snapshot.Source, SizeBytes: snapshot.Size,
 		CreationTime: timestamppb.New(snapshot.Created), ReadyToUse: true,

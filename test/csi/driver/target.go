@@ -18,7 +18,7 @@ import (
 // NodePublishVolume shows the staged volume at the target path: its filesystem in a folder, or its device
 // node on a file.
 func (n node) NodePublishVolume(ctx context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	volume, release, err := n.attached(ctx, request, "target path", request.GetTargetPath())
+	volume, release, err := n.lockAttachedVolume(ctx, request, "target path", request.GetTargetPath())
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func (n node) NodePublishVolume(ctx context.Context, request *csi.NodePublishVol
 	if request.GetStagingTargetPath() == "" {
 		return nil, status.Error(codes.FailedPrecondition, "the staging target path is missing: the volume is to be staged first")
 	}
-	loop, err := n.loop(ctx, volume.ID)
+	loop, err := n.loopDevice(ctx, volume.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -42,48 +42,48 @@ func (n node) NodePublishVolume(ctx context.Context, request *csi.NodePublishVol
 
 func publishMount(ctx context.Context, loop string, request *csi.NodePublishVolumeRequest) error {
 	target, staging := filepath.Clean(request.GetTargetPath()), filepath.Clean(request.GetStagingTargetPath())
-	if _, is, err := mountedFrom(loop, staging); err != nil {
+	if _, found, err := mountedFrom(loop, staging); err != nil {
 		return err
-	} else if !is {
+	} else if !found {
 		return status.Errorf(codes.FailedPrecondition, "the volume is not staged at %s", staging)
 	}
 	readOnly := request.GetReadonly() || readOnly(request.GetVolumeCapability())
-	mounted, is, err := mountedFrom(loop, target)
+	mounted, found, err := mountedFrom(loop, target)
 	if err != nil {
 		return err
 	}
-	if is {
+	if found {
 		if mounted.ReadOnly != readOnly {
 			return status.Errorf(codes.AlreadyExists, "the volume is at %s with read-only %t", target, mounted.ReadOnly)
 		}
 		return nil
 	}
-	if err := singleWriter(loop, request, func(m device.Mounted, number string) bool {
+	if err := singleWriter(loop, request, func(m device.MountEntry, number string) bool {
 		return m.Number == number && m.Root == "/" && m.Point != staging
 	}); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(target, 0o750); err != nil {
-		return failed(err)
+		return toStatusError(err)
 	}
-	return failed(device.Bind(ctx, staging, target, readOnly))
+	return toStatusError(device.Bind(ctx, staging, target, readOnly))
 }
 
 // singleWriter returns FAILED_PRECONDITION when the volume is published already: the spec's code for a
 // second target path of SINGLE_NODE_SINGLE_WRITER.
-func singleWriter(loop string, request *csi.NodePublishVolumeRequest, published func(m device.Mounted, number string) bool) error {
+func singleWriter(loop string, request *csi.NodePublishVolumeRequest, published func(m device.MountEntry, number string) bool) error {
 	if request.GetVolumeCapability().GetAccessMode().GetMode() != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
 		return nil
 	}
 	number, err := device.Number(loop)
 	if err != nil {
-		return failed(err)
+		return toStatusError(err)
 	}
 	all, err := device.Mounts()
 	if err != nil {
-		return failed(err)
+		return toStatusError(err)
 	}
-	at := slices.IndexFunc(all, func(m device.Mounted) bool { return published(m, number) })
+	at := slices.IndexFunc(all, func(m device.MountEntry) bool { return published(m, number) })
 	if at >= 0 {
 		return status.Errorf(codes.FailedPrecondition, "the volume is for a single writer, and is at %s", all[at].Point)
 	}
@@ -92,36 +92,36 @@ func singleWriter(loop string, request *csi.NodePublishVolumeRequest, published 
 
 func publishBlock(ctx context.Context, loop string, request *csi.NodePublishVolumeRequest) error {
 	target := filepath.Clean(request.GetTargetPath())
-	_, is, err := device.At(target)
+	_, found, err := device.MountAt(target)
 	if err != nil {
-		return failed(err)
+		return toStatusError(err)
 	}
-	if is {
-		return sameDevice(loop, target)
+	if found {
+		return checkSameDevice(loop, target)
 	}
-	if err := singleWriter(loop, request, func(m device.Mounted, number string) bool {
+	if err := singleWriter(loop, request, func(m device.MountEntry, number string) bool {
 		has, err := device.Number(m.Point)
 		return m.Root == "/"+filepath.Base(loop) && err == nil && has == number
 	}); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
-		return failed(err)
+		return toStatusError(err)
 	}
 	file, err := os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o640)
 	if err != nil {
-		return failed(err)
+		return toStatusError(err)
 	}
 	if err := file.Close(); err != nil {
-		return failed(err)
+		return toStatusError(err)
 	}
-	return failed(device.Bind(ctx, loop, target, request.GetReadonly()))
+	return toStatusError(device.Bind(ctx, loop, target, request.GetReadonly()))
 }
 
-func sameDevice(loop, path string) error {
+func checkSameDevice(loop, path string) error {
 	want, err := device.Number(loop)
 	if err != nil {
-		return failed(err)
+		return toStatusError(err)
 	}
 	if has, err := device.Number(path); err != nil || has != want {
 		return status.Errorf(codes.AlreadyExists, "something else than %s is at %s", loop, path)
@@ -131,24 +131,24 @@ func sameDevice(loop, path string) error {
 
 // NodeUnpublishVolume removes the target path, as the spec wants it; that it is gone is fine.
 func (n node) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	_, target, release, err := n.heldAt(ctx, request.GetVolumeId(), "target path", request.GetTargetPath())
+	_, target, release, err := n.lockVolumeAt(ctx, request.GetVolumeId(), "target path", request.GetTargetPath())
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	if err := device.Unmount(ctx, target); err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
 	// Not RemoveAll: a folder with content was no mount of ours.
 	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }
 
 // NodeExpandVolume lets the device, and what is mounted from it, follow the image's size.
 func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
-	volume, path, release, err := n.heldAt(ctx, request.GetVolumeId(), "volume path", request.GetVolumePath())
+	volume, path, release, err := n.lockVolumeAt(ctx, request.GetVolumeId(), "volume path", request.GetVolumePath())
 	if err != nil {
 		return nil, err
 	}
@@ -156,16 +156,16 @@ func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolum
 	if required := request.GetCapacityRange().GetRequiredBytes(); required > volume.Capacity {
 		return nil, status.Errorf(codes.OutOfRange, "volume %s has %d bytes; the controller is to expand it first", volume.ID, volume.Capacity)
 	}
-	info, err := exists(path)
+	info, err := statPath(path)
 	if err != nil {
 		return nil, err
 	}
-	loop, err := n.loop(ctx, volume.ID)
+	loop, err := n.loopDevice(ctx, volume.ID)
 	if err != nil {
 		return nil, err
 	}
-	if err := device.Refresh(ctx, loop); err != nil {
-		return nil, failed(err)
+	if err := device.UpdateCapacity(ctx, loop); err != nil {
+		return nil, toStatusError(err)
 	}
 	if info.IsDir() {
 		mounted, is, err := mountedFrom(loop, path)
@@ -176,7 +176,7 @@ func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolum
 			return nil, status.Errorf(codes.NotFound, "volume %s is not at %s", volume.ID, path)
 		}
 		if err := device.Grow(ctx, loop, mounted); err != nil {
-			return nil, failed(err)
+			return nil, toStatusError(err)
 		}
 	}
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: volume.Capacity}, nil
@@ -184,26 +184,26 @@ func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolum
 
 func (n node) NodeGetVolumeStats(ctx context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	path := filepath.Clean(request.GetVolumePath())
-	if err := need("volume id", request.GetVolumeId(), "volume path", request.GetVolumePath()); err != nil {
+	if err := requireFields("volume id", request.GetVolumeId(), "volume path", request.GetVolumePath()); err != nil {
 		return nil, err
 	}
 	if _, err := n.store.Volume(request.GetVolumeId()); err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
-	info, err := exists(path)
+	info, err := statPath(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
 		total, err := device.Size(ctx, path)
 		if err != nil {
-			return nil, failed(err)
+			return nil, toStatusError(err)
 		}
 		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: total}}}, nil
 	}
 	var stat unix.Statfs_t
 	if err := unix.Statfs(path, &stat); err != nil {
-		return nil, failed(err)
+		return nil, toStatusError(err)
 	}
 	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
 		{Unit: csi.VolumeUsage_BYTES, Total: int64(stat.Blocks) * stat.Bsize, Available: int64(stat.Bavail) * stat.Bsize, Used: int64(stat.Blocks-stat.Bfree) * stat.Bsize},

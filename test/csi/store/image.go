@@ -54,8 +54,8 @@ func CopyImage(ctx context.Context, source, path string) error {
 	return to.Sync()
 }
 
-// chunk is how much is copied between two looks at the context.
-const chunk = 64 << 20
+// copyChunkSize is how much is copied between two looks at the context.
+const copyChunkSize = 64 << 20
 
 func copySparse(ctx context.Context, from, to *os.File) error {
 	info, err := from.Stat()
@@ -97,7 +97,7 @@ func copyRange(ctx context.Context, from, to *os.File, begin, end int64) error {
 			return err
 		}
 		// copy_file_range, by way of the runtime.
-		count, err := io.CopyN(to, from, min(chunk, end-begin))
+		count, err := io.CopyN(to, from, min(copyChunkSize, end-begin))
 		if err != nil {
 			return err
 		}

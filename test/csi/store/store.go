@@ -161,13 +161,13 @@ func (s *Store) Sweep() error {
 
 func (s *Store) record(kind, id string) string { return filepath.Join(s.dir, kind, id+".json") }
 
-// valid says whether the id can be one of ours: it becomes a file name.
-func valid(id string) bool {
+// validID says whether the id can be one of ours: it becomes a file name.
+func validID(id string) bool {
 	return id != "" && len(id) <= 128 && !strings.HasPrefix(id, ".") && !strings.ContainsAny(id, "/\x00")
 }
 
 func (s *Store) has(kind, id string) (bool, error) {
-	if !valid(id) {
+	if !validID(id) {
 		return false, nil
 	}
 	_, err := os.Stat(s.record(kind, id))
@@ -179,7 +179,7 @@ func (s *Store) has(kind, id string) (bool, error) {
 
 func read[T any](s *Store, kind, id string) (T, error) {
 	var record T
-	if !valid(id) {
+	if !validID(id) {
 		return record, fmt.Errorf("%q in %s: %w", id, kind, ErrNotFound)
 	}
 	raw, err := os.ReadFile(s.record(kind, id))
@@ -231,7 +231,7 @@ func list[T any](s *Store, kind string) ([]T, error) {
 
 // write replaces the record in one step: whoever reads sees the old or the new one, also after a crash.
 func (s *Store) write(kind, id string, record any) error {
-	if !valid(id) {
+	if !validID(id) {
 		return fmt.Errorf("%q cannot be an id in %s", id, kind)
 	}
 	raw, err := json.Marshal(record)
@@ -254,7 +254,7 @@ func (s *Store) write(kind, id string, record any) error {
 }
 
 func (s *Store) delete(kind, id string) error {
-	if !valid(id) {
+	if !validID(id) {
 		return nil
 	}
 	for _, file := range []string{s.record(kind, id), filepath.Join(s.dir, kind, id+".img")} {

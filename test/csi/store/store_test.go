@@ -25,7 +25,7 @@ var _ = Describe("Store", func() {
 
 	BeforeEach(func() {
 		dir = GinkgoT().TempDir()
-		folder = open(dir)
+		folder = openStore(dir)
 	})
 
 	It("returns after a restart what was written before", func() {
@@ -35,7 +35,7 @@ var _ = Describe("Store", func() {
 		Expect(folder.AddNode("node-1")).To(Succeed())
 		Expect(folder.MarkFrozen("volume-1")).To(Succeed())
 
-		again := open(dir)
+		again := openStore(dir)
 		Expect(again.Volume("volume-1")).To(Equal(volume))
 		Expect(again.Volumes()).To(ConsistOf(volume))
 		Expect(again.Snapshots()).To(ConsistOf(HaveField("ID", "snapshot-1")))
@@ -84,7 +84,7 @@ var _ = Describe("Store", func() {
 		for _, path := range []string{folder.VolumeImage("volume-1"), folder.VolumeImage("volume-2"), folder.SnapshotImage("snapshot-1"), filepath.Join(dir, "volumes", ".new-77")} {
 			Expect(os.WriteFile(path, []byte("content"), 0o600)).To(Succeed())
 		}
-		Expect(open(dir).Sweep()).To(Succeed())
+		Expect(openStore(dir).Sweep()).To(Succeed())
 		Expect(folder.VolumeImage("volume-1")).To(BeARegularFile())
 		Expect(folder.Volumes()).To(HaveLen(1))
 		Expect(os.ReadDir(filepath.Join(dir, "volumes"))).To(HaveLen(2))
@@ -94,22 +94,22 @@ var _ = Describe("Store", func() {
 	It("shows readers whole records only, however many write", func() {
 		long := strings.Repeat("n", 4096)
 		Expect(folder.PutVolume(store.Volume{ID: "volume-1", Name: long})).To(Succeed())
-		var work sync.WaitGroup
+		var workers sync.WaitGroup
 		for writer := range 4 {
-			work.Go(func() {
+			workers.Go(func() {
 				defer GinkgoRecover()
 				for size := range 20 {
 					Expect(folder.PutVolume(store.Volume{ID: "volume-1", Name: long, Capacity: int64(writer*100 + size)})).To(Succeed())
 				}
 			})
-			work.Go(func() {
+			workers.Go(func() {
 				defer GinkgoRecover()
 				for range 200 {
 					Expect(folder.Volumes()).To(ConsistOf(HaveField("Name", long)))
 				}
 			})
 		}
-		work.Wait()
+		workers.Wait()
 	})
 })
 
@@ -123,7 +123,7 @@ var _ = Describe("Image", func() {
 		Expect(store.GrowImage(path, 2<<30)).To(Succeed())
 		Expect(store.GrowImage(path, 1<<20)).To(Succeed())
 		Expect(size(path)).To(Equal(int64(2 << 30)))
-		Expect(blocks(path)).To(BeZero())
+		Expect(allocatedBytes(path)).To(BeZero())
 	})
 
 	It("is copied with its content and its holes", func() {
@@ -138,7 +138,7 @@ var _ = Describe("Image", func() {
 		}
 		Expect(store.CopyImage(context.Background(), source, target)).To(Succeed())
 		Expect(size(target)).To(Equal(int64(1 << 30)))
-		Expect(blocks(target)).To(And(BeNumerically(">", 0), BeNumerically("<", 1<<20)))
+		Expect(allocatedBytes(target)).To(And(BeNumerically(">", 0), BeNumerically("<", 1<<20)))
 		copied, err := os.Open(target)
 		Expect(err).NotTo(HaveOccurred())
 		defer copied.Close()

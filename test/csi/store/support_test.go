@@ -11,7 +11,7 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-func open(dir string) *store.Store {
+func openStore(dir string) *store.Store {
 	GinkgoHelper()
 	folder, err := store.Open(dir)
 	Expect(err).NotTo(HaveOccurred())
@@ -29,8 +29,8 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// blocks is how many bytes of the file take space.
-func blocks(path string) int64 {
+// allocatedBytes is how many bytes of the file take space.
+func allocatedBytes(path string) int64 {
 	GinkgoHelper()
 	info, err := os.Stat(path)
 	Expect(err).NotTo(HaveOccurred())

@@ -49,9 +49,9 @@ func Run(ctx context.Context, arguments []string) error {
 	case command == "put" && len(words) == 3:
 		return client.put(ctx, words[1], words[2])
 	case command == "exists" && len(words) == 2:
-		return client.simple(ctx, http.MethodHead, words[1])
+		return client.send(ctx, http.MethodHead, words[1])
 	case command == "delete" && len(words) == 2:
-		return client.simple(ctx, http.MethodDelete, words[1])
+		return client.send(ctx, http.MethodDelete, words[1])
 	}
 	return fmt.Errorf("unknown command: %s", strings.Join(words, " "))
 }
@@ -83,8 +83,8 @@ func newClient(path string) (*client, error) {
 	return c, nil
 }
 
-// url is where a blob is: in one of 256 folders, by the first byte of its name's SHA-1.
-func (c *client) url(blob string) string {
+// blobURL is where a blob is: in one of 256 folders, by the first byte of its name's SHA-1.
+func (c *client) blobURL(blob string) string {
 	sum := sha1.Sum([]byte(blob)) //nolint:gosec // see above
 	return fmt.Sprintf("%s/%02x/%s", strings.TrimSuffix(c.config.Endpoint, "/"), sum[0], blob)
 }
@@ -92,9 +92,9 @@ func (c *client) url(blob string) string {
 // do sends a request, again when it fails, and returns the answer when its status is one of the 200s. The
 // caller closes its body.
 func (c *client) do(ctx context.Context, method, blob string, body func() (io.ReadCloser, int64, error)) (*http.Response, error) {
-	var last error
+	var lastErr error
 	for range c.config.RetryAttempts {
-		request, err := http.NewRequestWithContext(ctx, method, c.url(blob), http.NoBody)
+		request, err := http.NewRequestWithContext(ctx, method, c.blobURL(blob), http.NoBody)
 		if err != nil {
 			return nil, err
 		}
@@ -110,18 +110,18 @@ func (c *client) do(ctx context.Context, method, blob string, body func() (io.Re
 		if err == nil && response.StatusCode/100 == 2 {
 			return response, nil
 		}
-		if last = err; err == nil {
-			last = fmt.Errorf("status %s", response.Status)
+		if lastErr = err; err == nil {
+			lastErr = fmt.Errorf("status %s", response.Status)
 			_ = response.Body.Close()
 			if response.StatusCode == http.StatusNotFound {
 				break
 			}
 		}
 	}
-	return nil, fmt.Errorf("%s of blob %s: %w", method, blob, last)
+	return nil, fmt.Errorf("%s of blob %s: %w", method, blob, lastErr)
 }
 
-func (c *client) simple(ctx context.Context, method, blob string) error {
+func (c *client) send(ctx context.Context, method, blob string) error {
 	response, err := c.do(ctx, method, blob, nil)
 	if err != nil {
 		return err

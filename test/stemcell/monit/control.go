@@ -16,23 +16,23 @@ func (d *Daemon) control(s *service, action Action) {
 		d.startOne(s)
 	case Stop:
 		visited := map[*service]bool{}
-		d.stopDependants(s, visited, true)
+		d.stopDependents(s, visited, true)
 		d.stop(s, visited, true)
 	case Restart:
 		d.restart(s)
 	case Monitor:
-		for _, each := range append(d.prerequisites(s), s) {
-			d.set(each.enable)
+		for _, prerequisite := range append(d.prerequisites(s), s) {
+			d.withLock(prerequisite.enable)
 		}
 	case Unmonitor:
-		for _, each := range append(d.dependants(s), s) {
-			d.set(each.disable)
+		for _, dependent := range append(d.dependents(s), s) {
+			d.withLock(dependent.disable)
 		}
 	}
 }
 
-// set changes a service as those that ask for its status see it.
-func (d *Daemon) set(change func()) {
+// withLock changes a service as those that ask for its status see it.
+func (d *Daemon) withLock(change func()) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	change()
@@ -41,18 +41,18 @@ func (d *Daemon) set(change func()) {
 func (d *Daemon) startOne(s *service) {
 	if s.Type == Process && s.pid() != 0 {
 		d.log.printf("debug", "Process already running -- process %s", s.Name)
-		d.set(s.enable)
+		d.withLock(s.enable)
 		return
 	}
 	if s.Type == Process && s.Start == nil {
 		d.log.printf("debug", "Start method not defined -- process %s", s.Name)
-		d.set(s.enable)
+		d.withLock(s.enable)
 		return
 	}
-	d.stopDependants(s, map[*service]bool{}, false)
+	d.stopDependents(s, map[*service]bool{}, false)
 	visited := map[*service]bool{}
 	d.start(s, visited)
-	d.startDependants(s, visited)
+	d.startDependents(s, visited)
 }
 
 // restart starts the service again only once it is stopped; when it does not stop, the next check tries anew.
@@ -60,18 +60,18 @@ func (d *Daemon) restart(s *service) {
 	d.log.printf("info", "'%s' trying to restart", s.Name)
 	if s.Restart != nil {
 		d.spawn(s, s.Restart, "restart")
-		d.set(s.enable)
+		d.withLock(s.enable)
 		return
 	}
 	visited := map[*service]bool{}
-	d.stopDependants(s, visited, false)
+	d.stopDependents(s, visited, false)
 	if !d.stop(s, visited, false) {
-		d.set(s.enable)
+		d.withLock(s.enable)
 		return
 	}
 	visited = map[*service]bool{}
 	d.start(s, visited)
-	d.startDependants(s, visited)
+	d.startDependents(s, visited)
 }
 
 // start starts what the service depends on, then the service, and waits for its process.
@@ -90,7 +90,7 @@ func (d *Daemon) start(s *service, visited map[*service]bool) {
 			d.outcome(s, d.wait(s.Start.Timeout, func() bool { return s.pid() != 0 }), "started", "failed to start")
 		}
 	}
-	d.set(s.enable)
+	d.withLock(s.enable)
 }
 
 // stop runs the stop program of a process that runs, whether the service is monitored or not, and waits
@@ -103,7 +103,7 @@ func (d *Daemon) stop(s *service, visited map[*service]bool, unmonitor bool) boo
 	stopped := true
 	switch {
 	case s.Type == Process && s.pid() == 0:
-		d.fine(s, execution, "stopped") // a start that failed is no reason to call the service's stop a failure
+		d.recordRecovery(s, execution, "stopped") // a start that failed is no reason to call the service's stop a failure
 	case s.Stop != nil:
 		d.log.printf("info", "'%s' stop: %s", s.Name, s.Stop.Arguments[0])
 		d.spawn(s, s.Stop, "stop")
@@ -113,40 +113,40 @@ func (d *Daemon) stop(s *service, visited map[*service]bool, unmonitor bool) boo
 		}
 	}
 	if unmonitor {
-		d.set(s.disable)
+		d.withLock(s.disable)
 	}
 	return stopped
 }
 
 // outcome notes how a start or a stop went; when monit is to end, it does not know.
-func (d *Daemon) outcome(s *service, well bool, good, bad string) {
+func (d *Daemon) outcome(s *service, succeeded bool, onSuccess, onFailure string) {
 	switch {
-	case well:
-		d.fine(s, execution, good)
-	case !d.over():
-		d.trouble(s, execution, bad, Alert, nil)
+	case succeeded:
+		d.recordRecovery(s, execution, onSuccess)
+	case !d.isEnding():
+		d.recordFailure(s, execution, onFailure, Alert, nil)
 	}
 }
 
-func (d *Daemon) stopDependants(s *service, visited map[*service]bool, unmonitor bool) {
-	for _, dependant := range d.dependants(s) {
+func (d *Daemon) stopDependents(s *service, visited map[*service]bool, unmonitor bool) {
+	for _, dependant := range d.dependents(s) {
 		d.stop(dependant, visited, unmonitor)
 	}
 }
 
-func (d *Daemon) startDependants(s *service, visited map[*service]bool) {
-	for _, dependant := range slices.Backward(d.dependants(s)) {
+func (d *Daemon) startDependents(s *service, visited map[*service]bool) {
+	for _, dependant := range slices.Backward(d.dependents(s)) {
 		d.start(dependant, visited)
 	}
 }
 
-// dependants are the services that depend on this one, directly or not, the outermost first.
-func (d *Daemon) dependants(s *service) []*service {
+// dependents are the services that depend on this one, directly or not, the outermost first.
+func (d *Daemon) dependents(s *service) []*service {
 	var all []*service
 	for _, other := range d.services {
 		for _, name := range other.DependsOn {
 			if name == s.Name {
-				all = append(append(all, d.dependants(other)...), other)
+				all = append(append(all, d.dependents(other)...), other)
 			}
 		}
 	}
@@ -178,17 +178,17 @@ func (d *Daemon) spawn(s *service, program *Program, event string) {
 }
 
 // wait waits until the condition holds, and returns false when it does not in time, or monit is to end.
-func (d *Daemon) wait(timeout time.Duration, holds func() bool) bool {
+func (d *Daemon) wait(timeout time.Duration, condition func() bool) bool {
 	deadline := time.Now().Add(timeout)
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	for !holds() {
+	for !condition() {
 		if time.Now().After(deadline) {
 			return false
 		}
 		select {
 		case <-d.ending:
-			return holds()
+			return condition()
 		case <-ticker.C:
 		}
 	}

@@ -50,7 +50,7 @@ func (d *Daemon) load() error {
 		return err
 	}
 	services := newServices(config, readState(d.options.StateFile))
-	d.set(func() { d.config, d.services, d.started, d.log = config, services, time.Now(), log })
+	d.withLock(func() { d.config, d.services, d.started, d.log = config, services, time.Now(), log })
 	for _, s := range services {
 		d.logUntested(s)
 	}
@@ -128,8 +128,8 @@ func (d *Daemon) serve(ctx context.Context) error {
 	}
 }
 
-// over tells whether the daemon is to end.
-func (d *Daemon) over() bool {
+// isEnding tells whether the daemon is to end.
+func (d *Daemon) isEnding() bool {
 	select {
 	case <-d.ending:
 		return true
@@ -141,14 +141,14 @@ func (d *Daemon) over() bool {
 // round does what was asked for, then checks the services that are monitored.
 func (d *Daemon) round() {
 	for _, s := range d.services {
-		d.asked(s)
+		d.applyPending(s)
 	}
 	table, memory := readProcesses(), memoryTotalKiB()
 	for _, s := range d.services {
-		if d.over() {
+		if d.isEnding() {
 			return
 		}
-		if d.asked(s) || s.monitor == notMonitored || d.often(s) {
+		if d.applyPending(s) || s.monitor == notMonitored || d.checkRestartLimit(s) {
 			continue
 		}
 		s.round++
@@ -159,20 +159,20 @@ func (d *Daemon) round() {
 	}
 }
 
-// asked does what the HTTP interface was asked to do with a service, and returns whether that was anything.
-func (d *Daemon) asked(s *service) bool {
+// applyPending does what the HTTP interface was asked to do with a service, and returns whether that was anything.
+func (d *Daemon) applyPending(s *service) bool {
 	d.mutex.Lock()
 	action := s.pending
 	d.mutex.Unlock()
-	if action == Ignore || d.over() {
+	if action == Ignore || d.isEnding() {
 		return false
 	}
 	d.control(s, action)
 	if err := d.saveState(); err != nil {
 		d.log.printf("error", "%v", err)
 	}
-	d.mail(s.Name, eventNames[acted][0], action.String(), fmt.Sprintf("%s action done", action))
-	d.set(func() {
+	d.mail(s.Name, eventNames[actionDone][0], action.String(), fmt.Sprintf("%s action done", action))
+	d.withLock(func() {
 		if s.pending == action { // else something else was asked meanwhile
 			s.pending = Ignore
 		}
@@ -180,9 +180,9 @@ func (d *Daemon) asked(s *service) bool {
 	return true
 }
 
-// often counts the cycles since the first restart, and does what is to be done with a service that was
+// checkRestartLimit counts the cycles since the first restart, and does what is to be done with a service that was
 // restarted too often. It returns true when it is then no longer monitored.
-func (d *Daemon) often(s *service) bool {
+func (d *Daemon) checkRestartLimit(s *service) bool {
 	if s.restarts > 0 {
 		s.cycles++
 	}
@@ -193,7 +193,7 @@ func (d *Daemon) often(s *service) bool {
 		}
 		longest = max(longest, rule.Cycles)
 		if s.restarts >= rule.Times && s.cycles <= rule.Cycles {
-			d.trouble(s, timedOut, fmt.Sprintf("service restarted %d times within %d cycles(s) - %s", s.restarts, s.cycles, rule.Action),
+			d.recordFailure(s, timedOut, fmt.Sprintf("service restarted %d times within %d cycles(s) - %s", s.restarts, s.cycles, rule.Action),
 				rule.Action, rule.Program)
 		}
 	}
@@ -206,7 +206,7 @@ func (d *Daemon) often(s *service) bool {
 // check looks whether the service's process runs, and asks of it what the control file says.
 func (d *Daemon) check(s *service, table processTable, memoryKiB int) {
 	if s.Type != Process {
-		d.set(func() { s.monitor = monitored })
+		d.withLock(func() { s.monitor = monitored })
 		return
 	}
 	pid := s.pid()
@@ -217,40 +217,40 @@ func (d *Daemon) check(s *service, table processTable, memoryKiB int) {
 				action, program = rule.Action, rule.Program
 			}
 		}
-		d.trouble(s, nonexistent, "process is not running", action, program)
+		d.recordFailure(s, nonexistent, "process is not running", action, program)
 		return
 	}
-	d.fine(s, nonexistent, fmt.Sprintf("process is running with pid %d", pid))
+	d.recordRecovery(s, nonexistent, fmt.Sprintf("process is running with pid %d", pid))
 	if _, ok := table.processes[pid]; !ok { // it came after the table
 		table = readProcesses()
 	}
-	d.set(func() {
-		s.look(pid, table, memoryKiB, runtime.NumCPU())
+	d.withLock(func() {
+		s.updateUsage(pid, table, memoryKiB, runtime.NumCPU())
 		s.monitor = monitored
 	})
 	for _, rule := range s.Rules {
 		if rule.Test != nil && s.monitor != notMonitored {
-			d.try(s, rule)
+			d.evaluateRule(s, rule)
 		}
 	}
 }
 
-// try tries a rule's test, and does the rule's action when it was met in as many of the last cycles as the
+// evaluateRule tries a rule's test, and does the rule's action when it was met in as many of the last cycles as the
 // rule says.
-func (d *Daemon) try(s *service, rule *Rule) {
+func (d *Daemon) evaluateRule(s *service, rule *Rule) {
 	failure := rule.Test.failure(s)
-	s.met[rule] <<= 1
+	s.ruleHistory[rule] <<= 1
 	if failure != "" {
-		s.met[rule] |= 1
+		s.ruleHistory[rule] |= 1
 	}
 	times := 0
 	for cycle := range rule.Cycles {
-		times += int(s.met[rule] >> cycle & 1)
+		times += int(s.ruleHistory[rule] >> cycle & 1)
 	}
 	switch {
 	case times >= rule.Times:
-		d.trouble(s, rule.Event, failure, rule.Action, rule.Program)
+		d.recordFailure(s, rule.Event, failure, rule.Action, rule.Program)
 	case times == 0:
-		d.fine(s, rule.Event, rule.text+": no longer")
+		d.recordRecovery(s, rule.Event, rule.text+": no longer")
 	}
 }

@@ -19,7 +19,7 @@ const (
 	nonexistent event = 0x200
 	execution   event = 0x1000
 	instance    event = 0x10000
-	acted       event = 0x20000
+	actionDone  event = 0x20000
 )
 
 // eventNames are what mails call an event that came, and one that went; the BOSH agent tells from them how
@@ -31,21 +31,21 @@ var eventNames = map[event][2]string{
 	nonexistent: {"does not exist", "exists"},
 	execution:   {"execution failed", "execution succeeded"},
 	instance:    {"monit instance changed", "monit instance changed not"},
-	acted:       {"action done", "action done"},
+	actionDone:  {"action done", "action done"},
 }
 
-// trouble notes that something is wrong with the service, tells of it when it was not so before, and does
+// recordFailure notes that something is wrong with the service, tells of it when it was not so before, and does
 // what is to be done.
-func (d *Daemon) trouble(s *service, kind event, description string, action Action, program *Program) {
+func (d *Daemon) recordFailure(s *service, kind event, description string, action Action, program *Program) {
 	d.mutex.Lock()
-	news := s.failed&kind == 0
+	changed := s.failed&kind == 0
 	s.failed |= kind
 	if kind == execution {
 		s.message = description
 	}
 	d.mutex.Unlock()
 	d.log.printf("error", "'%s' %s", s.Name, description)
-	if news {
+	if changed {
 		d.mail(s.Name, eventNames[kind][0], action.String(), description)
 	}
 	switch {
@@ -60,16 +60,16 @@ func (d *Daemon) trouble(s *service, kind event, description string, action Acti
 	}
 }
 
-// fine notes that something is not wrong, or no longer.
-func (d *Daemon) fine(s *service, kind event, description string) {
+// recordRecovery notes that something is not wrong, or no longer.
+func (d *Daemon) recordRecovery(s *service, kind event, description string) {
 	d.mutex.Lock()
-	news := s.failed&kind != 0
+	changed := s.failed&kind != 0
 	s.failed &^= kind
 	if kind == execution {
 		s.message = ""
 	}
 	d.mutex.Unlock()
-	if news {
+	if changed {
 		d.log.printf("info", "'%s' %s", s.Name, description)
 		d.mail(s.Name, eventNames[kind][1], Alert.String(), description)
 	}

@@ -25,7 +25,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 // handler is the HTTP interface: the status, and actions with services.
 func (d *Daemon) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !d.admitted(r) {
+		if !d.authorized(r) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="monit"`)
 			http.Error(w, "You are not authorized to access monit. Either you supplied the wrong credentials, "+
 				"or your browser does not understand how to supply the credentials required", http.StatusUnauthorized)
@@ -33,16 +33,16 @@ func (d *Daemon) handler() http.Handler {
 		}
 		switch service := strings.TrimPrefix(r.URL.Path, "/"); service {
 		case "_status", "_status2":
-			d.giveStatus(w)
+			d.writeStatus(w)
 		case "_ping":
 			fmt.Fprintln(w, "pong")
 		default:
-			d.act(w, service, r.FormValue("action"))
+			d.queueAction(w, service, r.FormValue("action"))
 		}
 	})
 }
 
-func (d *Daemon) admitted(r *http.Request) bool {
+func (d *Daemon) authorized(r *http.Request) bool {
 	user, password, ok := r.BasicAuth()
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -50,15 +50,15 @@ func (d *Daemon) admitted(r *http.Request) bool {
 	return ok && exists && subtle.ConstantTimeCompare([]byte(known), []byte(password)) == 1
 }
 
-func (d *Daemon) giveStatus(w http.ResponseWriter) {
+func (d *Daemon) writeStatus(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/xml")
 	// What is in it is ASCII, so that it is the character set that monit's documents have, too.
 	fmt.Fprintln(w, `<?xml version="1.0" encoding="ISO-8859-1"?>`)
 	_ = xml.NewEncoder(w).Encode(d.status())
 }
 
-// act notes what is to be done with the service; the daemon's loop does it, one after the other.
-func (d *Daemon) act(w http.ResponseWriter, name, wanted string) {
+// queueAction notes what is to be done with the service; the daemon's loop does it, one after the other.
+func (d *Daemon) queueAction(w http.ResponseWriter, name, requested string) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	s := d.find(name)
@@ -66,11 +66,11 @@ func (d *Daemon) act(w http.ResponseWriter, name, wanted string) {
 		http.Error(w, "There is no service by that name", http.StatusNotFound)
 		return
 	}
-	if wanted == "" {
+	if requested == "" {
 		fmt.Fprintf(w, "Process '%s' %s\n", s.Name, s.status().text())
 		return
 	}
-	action, ok := parseAction(wanted)
+	action, ok := parseAction(requested)
 	if !ok || action == Alert || action == Exec {
 		http.Error(w, "Invalid action", http.StatusBadRequest)
 		return

@@ -25,8 +25,8 @@ func (t token) is(words ...string) bool {
 	return false
 }
 
-// noise is what monit's grammar allows for readability, and ignores, between other characters.
-const noise = " \t\r,;()"
+// ignoredCharacters is what monit's grammar allows for readability, and ignores, between other characters.
+const ignoredCharacters = " \t\r,;()"
 
 type lexer struct {
 	content string
@@ -51,23 +51,23 @@ func (l *lexer) next() error {
 	case c == '\n':
 		l.line++
 		l.at++
-	case strings.IndexByte(noise, c) >= 0:
+	case strings.IndexByte(ignoredCharacters, c) >= 0:
 		l.at++
 	case c == '#':
-		l.take(func(c byte) bool { return c != '\n' })
+		l.takeWhile(func(c byte) bool { return c != '\n' })
 	case c == '"' || c == '\'':
 		return l.quoted(c)
 	case c == '{':
 		return l.braced()
 	case strings.IndexByte("<>=!", c) >= 0:
-		l.add(l.take(func(c byte) bool { return strings.IndexByte("<>=!", c) >= 0 }), false)
+		l.add(l.takeWhile(func(c byte) bool { return strings.IndexByte("<>=!", c) >= 0 }), false)
 	default:
-		l.add(l.take(func(c byte) bool { return strings.IndexByte(noise+"\n#\"'{}<>=!", c) < 0 }), false)
+		l.add(l.takeWhile(func(c byte) bool { return strings.IndexByte(ignoredCharacters+"\n#\"'{}<>=!", c) < 0 }), false)
 	}
 	return nil
 }
 
-func (l *lexer) take(belongs func(byte) bool) string {
+func (l *lexer) takeWhile(belongs func(byte) bool) string {
 	start := l.at
 	for l.at < len(l.content) && belongs(l.content[l.at]) {
 		l.at++

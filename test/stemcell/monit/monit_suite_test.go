@@ -39,16 +39,16 @@ var _ = BeforeSuite(func() {
 	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 })
 
-// machine is a folder with a monit that has the control files of a BOSH VM in it.
-type machine struct {
+// monitEnv is a folder with a monit that has the control files of a BOSH VM in it.
+type monitEnv struct {
 	folder, address string
 	daemon          *gexec.Session
 }
 
-// newMachine makes a machine whose control file has these lines more.
-func newMachine(more ...string) *machine {
+// newMonitEnv makes a machine whose control file has these lines more.
+func newMonitEnv(more ...string) *monitEnv {
 	GinkgoHelper()
-	m := &machine{folder: GinkgoT().TempDir(), address: freeAddress()}
+	m := &monitEnv{folder: GinkgoT().TempDir(), address: freeAddress()}
 	_, port, _ := net.SplitHostPort(m.address)
 	Expect(os.MkdirAll(m.path("job"), 0o755)).To(Succeed())
 	m.write("monit.user", "vcap:secret")
@@ -60,7 +60,7 @@ func newMachine(more ...string) *machine {
 		"include " + m.path("*.monitrc"),
 		"include " + m.path("job/*.monitrc"),
 	}, more...), "\n")+"\n")
-	DeferCleanup(m.remove)
+	DeferCleanup(m.cleanup)
 	return m
 }
 
@@ -72,20 +72,20 @@ func freeAddress() string {
 	return listener.Addr().String()
 }
 
-func (m *machine) path(name string) string { return filepath.Join(m.folder, name) }
+func (m *monitEnv) path(name string) string { return filepath.Join(m.folder, name) }
 
-func (m *machine) write(name, content string) {
+func (m *monitEnv) write(name, content string) {
 	GinkgoHelper()
 	Expect(os.WriteFile(m.path(name), []byte(content), 0o755)).To(Succeed())
 }
 
-func (m *machine) read(name string) string {
+func (m *monitEnv) read(name string) string {
 	content, _ := os.ReadFile(m.path(name))
 	return string(content)
 }
 
-// remove ends monit and the processes of all jobs.
-func (m *machine) remove() {
+// cleanup ends monit and the processes of all jobs.
+func (m *monitEnv) cleanup() {
 	if m.daemon != nil {
 		m.daemon.Kill().Wait()
 	}
@@ -101,9 +101,9 @@ func (m *machine) remove() {
 	}
 }
 
-// job gives the machine a job as releases have them: a ctl script with start and stop, which notes its calls.
+// addJob gives the machine a job as releases have them: a ctl script with start and stop, which notes its calls.
 // The lines are put into its check statement.
-func (m *machine) job(name string, lines ...string) {
+func (m *monitEnv) addJob(name string, lines ...string) {
 	GinkgoHelper()
 	m.write(name+".ctl", fmt.Sprintf(`#!/bin/sh
 echo "$1" >>%[1]s.calls
@@ -115,11 +115,11 @@ case $1 in
     kill "$(cat %[1]s.pid)" ;;
 esac
 `, m.path(name)))
-	m.check(name, lines...)
+	m.writeCheck(name, lines...)
 }
 
-// check writes the check statement of a job.
-func (m *machine) check(name string, lines ...string) {
+// writeCheck writes the check statement of a job.
+func (m *monitEnv) writeCheck(name string, lines ...string) {
 	GinkgoHelper()
 	ctl := m.path(name + ".ctl")
 	m.write("job/"+name+".monitrc", fmt.Sprintf("check process %s\n  with pidfile %s\n  start program %q with timeout 10 seconds\n"+
@@ -127,21 +127,21 @@ func (m *machine) check(name string, lines ...string) {
 		name, m.path(name+".pid"), ctl+" start", ctl+" stop", strings.Join(lines, "\n  ")))
 }
 
-func (m *machine) command(arguments ...string) *exec.Cmd {
+func (m *monitEnv) command(arguments ...string) *exec.Cmd {
 	return exec.Command(program, append(arguments, "-c", m.path("monitrc"), "-p", m.path("daemon"), "-s", m.path("state"))...)
 }
 
-// boot starts monit, and waits until it answers.
-func (m *machine) boot() {
+// startMonit starts monit, and waits until it answers.
+func (m *monitEnv) startMonit() {
 	GinkgoHelper()
 	var err error
 	m.daemon, err = gexec.Start(m.command("-I"), GinkgoWriter, GinkgoWriter)
 	Expect(err).NotTo(HaveOccurred())
-	Eventually(func() error { _, err := m.ask(); return err }).Should(Succeed())
+	Eventually(func() error { _, err := m.getStatus(); return err }).Should(Succeed())
 }
 
-// monit runs a monit command, and returns what it says.
-func (m *machine) monit(arguments ...string) (string, error) {
+// runMonit runs a monit command, and returns what it says.
+func (m *monitEnv) runMonit(arguments ...string) (string, error) {
 	out, err := m.command(arguments...).CombinedOutput()
 	return string(out), err
 }
@@ -179,8 +179,8 @@ func (s service) state() string {
 // errored is what lets the agent give up a stop.
 func (s service) errored() bool { return s.Status > 0 && s.StatusMessage != "" }
 
-// answer is what the agent reads of monit's status.
-type answer struct {
+// statusResponse is what the agent reads of monit's status.
+type statusResponse struct {
 	XMLName     xml.Name  `xml:"monit"`
 	Incarnation int       `xml:"incarnation,attr"`
 	Services    []service `xml:"services>service"`
@@ -190,7 +190,7 @@ type answer struct {
 	} `xml:"servicegroups>servicegroup"`
 }
 
-func (a answer) group(name string) []string {
+func (a statusResponse) group(name string) []string {
 	for _, group := range a.Groups {
 		if group.Name == name {
 			return group.Services
@@ -199,27 +199,27 @@ func (a answer) group(name string) []string {
 	return nil
 }
 
-// ask asks for the status as the agent does.
-func (m *machine) ask() (answer, error) {
+// getStatus asks for the status as the agent does.
+func (m *monitEnv) getStatus() (statusResponse, error) {
 	content, err := m.request(http.MethodGet, "/_status2?format=xml", "")
 	if err != nil {
-		return answer{}, err
+		return statusResponse{}, err
 	}
 	decoder := xml.NewDecoder(bytes.NewReader(content))
 	decoder.CharsetReader = charset.NewReaderLabel
-	var status answer
+	var status statusResponse
 	err = decoder.Decode(&status)
 	return status, err
 }
 
-// act sends an action as the agent does.
-func (m *machine) act(service, action string) {
+// postAction sends an action as the agent does.
+func (m *monitEnv) postAction(service, action string) {
 	GinkgoHelper()
 	_, err := m.request(http.MethodPost, "/"+service, "action="+action)
 	Expect(err).NotTo(HaveOccurred())
 }
 
-func (m *machine) request(method, path, body string) ([]byte, error) {
+func (m *monitEnv) request(method, path, body string) ([]byte, error) {
 	request, err := http.NewRequest(method, "http://"+m.address+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -239,9 +239,9 @@ func (m *machine) request(method, path, body string) ([]byte, error) {
 }
 
 // service returns what the agent reads of one service.
-func (m *machine) service(name string) service {
+func (m *monitEnv) service(name string) service {
 	GinkgoHelper()
-	status, err := m.ask()
+	status, err := m.getStatus()
 	Expect(err).NotTo(HaveOccurred())
 	for _, s := range status.Services {
 		if s.Name == name {
@@ -252,9 +252,9 @@ func (m *machine) service(name string) service {
 	return service{}
 }
 
-// reaches waits until the agent would find the service in this state with nothing pending. It lets monit look
+// waitForState waits until the agent would find the service in this state with nothing pending. It lets monit look
 // more often than it would by itself.
-func (m *machine) reaches(name, state string) {
+func (m *monitEnv) waitForState(name, state string) {
 	GinkgoHelper()
 	Eventually(func() string {
 		m.daemon.Signal(syscall.SIGUSR1)
@@ -263,8 +263,8 @@ func (m *machine) reaches(name, state string) {
 	}).Should(Equal(state + ", pending 0"))
 }
 
-// runs tells whether the job's process runs. One that has ended may be there until its parent notices.
-func (m *machine) runs(name string) bool {
+// isRunning tells whether the job's process runs. One that has ended may be there until its parent notices.
+func (m *monitEnv) isRunning(name string) bool {
 	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(m.read(name+".pid")) + "/stat")
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }

@@ -136,25 +136,25 @@ func (p *parser) program() (*Program, error) {
 func arguments(command string) []string {
 	var words []string
 	var word strings.Builder
-	quote, begun := rune(0), false
+	quote, inWord := rune(0), false
 	for _, c := range command {
 		switch {
 		case quote == 0 && (c == '\'' || c == '"'):
-			quote, begun = c, true
+			quote, inWord = c, true
 		case c == quote:
 			quote = 0
 		case quote == 0 && (c == ' ' || c == '\t' || c == '\n'):
-			if begun {
+			if inWord {
 				words = append(words, word.String())
 				word.Reset()
 			}
-			begun = false
+			inWord = false
 		default:
 			word.WriteRune(c)
-			begun = true
+			inWord = true
 		}
 	}
-	if begun {
+	if inWord {
 		words = append(words, word.String())
 	}
 	return words

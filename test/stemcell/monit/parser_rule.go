@@ -13,7 +13,7 @@ func (p *parser) rule(check *Check) error {
 	if err != nil {
 		return err
 	}
-	rule := &Rule{Times: 1, Cycles: 1, text: joined(condition)}
+	rule := &Rule{Times: 1, Cycles: 1, text: joinTokens(condition)}
 	if rule.Action, rule.Program, err = p.action(); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (p *parser) action() (Action, *Program, error) {
 	return action, program, err
 }
 
-func joined(tokens []token) string {
+func joinTokens(tokens []token) string {
 	var words []string
 	for _, t := range tokens {
 		words = append(words, t.text)
@@ -169,7 +169,7 @@ func readResource(words []token) (test, error) {
 	if rest[0].is("than") {
 		rest = rest[1:]
 	}
-	amount := strings.ToLower(joined(rest))
+	amount := strings.ToLower(joinTokens(rest))
 	digits := len(amount) - len(strings.TrimLeft(amount, "0123456789."))
 	limit, err := strconv.ParseFloat(amount[:digits], 64)
 	if err != nil {

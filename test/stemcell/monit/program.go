@@ -45,7 +45,7 @@ func (p *Program) credential() (*syscall.Credential, error) {
 				return nil, fmt.Errorf("%s: there is no user %s", p.Arguments[0], p.UID)
 			}
 		}
-		credential.Uid = identity(found.Uid)
+		credential.Uid = parseID(found.Uid)
 	}
 	if p.GID != "" {
 		found, err := user.LookupGroup(p.GID)
@@ -54,12 +54,12 @@ func (p *Program) credential() (*syscall.Credential, error) {
 				return nil, fmt.Errorf("%s: there is no group %s", p.Arguments[0], p.GID)
 			}
 		}
-		credential.Gid = identity(found.Gid)
+		credential.Gid = parseID(found.Gid)
 	}
 	return credential, nil
 }
 
-func identity(number string) uint32 {
+func parseID(number string) uint32 {
 	n, _ := strconv.ParseUint(number, 10, 32)
 	return uint32(n)
 }

@@ -14,99 +14,99 @@ import (
 
 var _ = Describe("monit's restarts", func() {
 	// another waits until monit has another incarnation than this one, as the agent does.
-	another := func(m *machine, incarnation int) {
+	waitForNewIncarnation := func(m *monitEnv, incarnation int) {
 		GinkgoHelper()
-		Eventually(func() (int, error) { status, err := m.ask(); return status.Incarnation, err }).ShouldNot(Equal(incarnation))
+		Eventually(func() (int, error) { status, err := m.getStatus(); return status.Incarnation, err }).ShouldNot(Equal(incarnation))
 	}
-	incarnation := func(m *machine) int {
+	incarnation := func(m *monitEnv) int {
 		GinkgoHelper()
-		status, err := m.ask()
+		status, err := m.getStatus()
 		Expect(err).NotTo(HaveOccurred())
 		return status.Incarnation
 	}
 
 	It("leave the jobs that run, and those that are stopped", func() {
-		m := newMachine()
-		m.job("keeper")
-		m.job("stopped")
-		m.boot()
-		m.reaches("keeper", "running")
-		m.act("stopped", "stop")
-		m.reaches("stopped", "unknown")
-		before, pid := incarnation(m), m.read("keeper.pid")
+		m := newMonitEnv()
+		m.addJob("keeper")
+		m.addJob("stopped")
+		m.startMonit()
+		m.waitForState("keeper", "running")
+		m.postAction("stopped", "stop")
+		m.waitForState("stopped", "unknown")
+		previous, pid := incarnation(m), m.read("keeper.pid")
 		// As the agent does on runit, until the second of the start is another.
 		Eventually(func() int {
 			m.daemon.Kill().Wait()
-			m.boot()
+			m.startMonit()
 			return incarnation(m)
-		}).ShouldNot(Equal(before))
-		m.reaches("keeper", "running")
-		m.reaches("stopped", "unknown")
+		}).ShouldNot(Equal(previous))
+		m.waitForState("keeper", "running")
+		m.waitForState("stopped", "unknown")
 		Expect(m.read("keeper.pid")).To(Equal(pid))
-		Expect(m.runs("stopped")).To(BeFalse())
+		Expect(m.isRunning("stopped")).To(BeFalse())
 	})
 
 	It("start a job that was monitored and is gone, as after a reboot", func() {
-		m := newMachine()
-		m.job("keeper")
-		m.boot()
-		m.reaches("keeper", "running")
+		m := newMonitEnv()
+		m.addJob("keeper")
+		m.startMonit()
+		m.waitForState("keeper", "running")
 		m.daemon.Kill().Wait()
 		Expect(os.Remove(m.path("keeper.pid"))).To(Succeed())
-		m.boot()
-		m.reaches("keeper", "running")
+		m.startMonit()
+		m.waitForState("keeper", "running")
 		Expect(m.read("keeper.calls")).To(Equal("start\nstart\n"))
 	})
 
 	It("find what is remembered whole, whenever monit was killed", func() {
-		m := newMachine()
-		m.job("keeper")
-		m.boot()
-		m.reaches("keeper", "running")
-		var before string
-		Eventually(func() string { before = m.read("state"); return before }).ShouldNot(BeEmpty())
+		m := newMonitEnv()
+		m.addJob("keeper")
+		m.startMonit()
+		m.waitForState("keeper", "running")
+		var previous string
+		Eventually(func() string { previous = m.read("state"); return previous }).ShouldNot(BeEmpty())
 		opened, err := os.Open(m.path("state"))
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(opened.Close)
-		m.act("keeper", "unmonitor")
+		m.postAction("keeper", "unmonitor")
 		Eventually(func() string { return m.read("state") }).Should(ContainSubstring("keeper"))
-		Expect(io.ReadAll(opened)).To(BeEquivalentTo(before), "the file is replaced, and never written over")
+		Expect(io.ReadAll(opened)).To(BeEquivalentTo(previous), "the file is replaced, and never written over")
 	})
 
 	It("remember through a link where the file is to be", func() {
-		m := newMachine()
-		m.job("keeper")
+		m := newMonitEnv()
+		m.addJob("keeper")
 		Expect(os.Symlink(m.path("elsewhere"), m.path("state"))).To(Succeed())
-		m.boot()
-		m.act("keeper", "unmonitor")
-		m.reaches("keeper", "unknown")
+		m.startMonit()
+		m.postAction("keeper", "unmonitor")
+		m.waitForState("keeper", "unknown")
 		Eventually(func() string { return m.read("elsewhere") }).Should(ContainSubstring("keeper"))
 		Expect(os.Readlink(m.path("state"))).To(Equal(m.path("elsewhere")))
 	})
 
 	It("reload reads the control files anew", func() {
-		m := newMachine()
-		m.job("keeper")
-		m.boot()
-		m.act("keeper", "unmonitor")
-		m.reaches("keeper", "unknown")
-		before := incarnation(m)
-		m.job("added")
+		m := newMonitEnv()
+		m.addJob("keeper")
+		m.startMonit()
+		m.postAction("keeper", "unmonitor")
+		m.waitForState("keeper", "unknown")
+		previous := incarnation(m)
+		m.addJob("added")
 		Eventually(func() int {
-			Expect(m.monit("reload")).Error().NotTo(HaveOccurred())
-			another := before
-			Eventually(func() (err error) { status, err := m.ask(); another = status.Incarnation; return err }).Should(Succeed())
-			return another
-		}).ShouldNot(Equal(before))
-		another(m, before)
-		m.reaches("added", "running")
+			Expect(m.runMonit("reload")).Error().NotTo(HaveOccurred())
+			current := previous
+			Eventually(func() (err error) { status, err := m.getStatus(); current = status.Incarnation; return err }).Should(Succeed())
+			return current
+		}).ShouldNot(Equal(previous))
+		waitForNewIncarnation(m, previous)
+		m.waitForState("added", "running")
 		Expect(m.service("keeper").state()).To(Equal("unknown"))
 	})
 
 	It("refuse a control file that it does not understand", func() {
-		m := newMachine()
+		m := newMonitEnv()
 		m.write("job/bad.monitrc", "check process x with pidfile /x\n  flies high\n")
-		out, err := m.monit("-I")
+		out, err := m.runMonit("-I")
 		Expect(err).To(HaveOccurred())
 		Expect(out).To(ContainSubstring("syntax error 'flies'"))
 	})
@@ -114,48 +114,48 @@ var _ = Describe("monit's restarts", func() {
 
 var _ = Describe("monit's rules", func() {
 	It("restart a job that uses more memory than it may, after as many cycles as they say", func() {
-		m := newMachine()
-		m.job("keeper", "if totalmem > 1 Kb for 2 cycles then restart")
-		m.boot()
+		m := newMonitEnv()
+		m.addJob("keeper", "if totalmem > 1 Kb for 2 cycles then restart")
+		m.startMonit()
 		Eventually(func() string { return m.read("keeper.calls") }).Should(HavePrefix("start\nstop\nstart\n"))
 	})
 
 	It("leave a job alone that uses less", func() {
-		m := newMachine()
-		m.job("keeper", "if totalmem > 100 Gb then restart", "if mem > 99% then restart", "if cpu > 99% for 2 cycles then restart")
-		m.job("other", "if totalmem > 1 Kb for 2 cycles then restart")
-		m.boot()
+		m := newMonitEnv()
+		m.addJob("keeper", "if totalmem > 100 Gb then restart", "if mem > 99% then restart", "if cpu > 99% for 2 cycles then restart")
+		m.addJob("other", "if totalmem > 1 Kb for 2 cycles then restart")
+		m.startMonit()
 		Eventually(func() string { return m.read("other.calls") }).Should(HavePrefix("start\nstop\nstart\n"))
 		Expect(m.read("keeper.calls")).To(Equal("start\n"))
 	})
 
 	It("restart a job that does not listen", func() {
-		m := newMachine()
+		m := newMonitEnv()
 		_, port, _ := net.SplitHostPort(freeAddress())
-		m.job("keeper", "if failed host 127.0.0.1 port "+port+" protocol http and request '/x' with timeout 2 seconds for 2 cycles then restart")
-		m.boot()
+		m.addJob("keeper", "if failed host 127.0.0.1 port "+port+" protocol http and request '/x' with timeout 2 seconds for 2 cycles then restart")
+		m.startMonit()
 		Eventually(func() string { return m.read("keeper.calls") }).Should(HavePrefix("start\nstop\nstart\n"))
 	})
 
 	It("give up a job that is restarted too often", func() {
-		m := newMachine()
-		m.job("keeper", "if totalmem > 1 Kb then restart", "if 2 restarts within 10 cycles then timeout")
-		m.boot()
-		m.reaches("keeper", "unknown")
+		m := newMonitEnv()
+		m.addJob("keeper", "if totalmem > 1 Kb then restart", "if 2 restarts within 10 cycles then timeout")
+		m.startMonit()
+		m.waitForState("keeper", "unknown")
 		Expect(m.service("keeper").Status & 0x4).To(Equal(0x4))
-		Expect(m.runs("keeper")).To(BeTrue())
+		Expect(m.isRunning("keeper")).To(BeTrue())
 	})
 
 	It("start a service after those that it depends on, and stop it before them", func() {
-		m := newMachine()
-		m.job("base")
-		m.job("above", "depends on base")
+		m := newMonitEnv()
+		m.addJob("base")
+		m.addJob("above", "depends on base")
 		m.write("above.ctl", strings.Replace(m.read("above.ctl"), "\ncase", "\ncp "+m.path("base.calls")+" "+m.path("seen")+".$1\ncase", 1))
-		m.boot()
-		m.reaches("above", "running")
-		m.act("base", "stop")
-		m.reaches("base", "unknown")
-		m.reaches("above", "unknown")
+		m.startMonit()
+		m.waitForState("above", "running")
+		m.postAction("base", "stop")
+		m.waitForState("base", "unknown")
+		m.waitForState("above", "unknown")
 		Expect(m.read("seen.start")).To(Equal("start\n"))
 		Expect(m.read("seen.stop")).To(Equal("start\n"))
 	})
@@ -165,7 +165,7 @@ var _ = Describe("monit's alerts", func() {
 	It("are mails that the agent reads", func() {
 		address, mails := mailServer()
 		host, port, _ := net.SplitHostPort(address)
-		m := newMachine("set alert agent@local", "set mailserver "+host+" port "+port+" with timeout 15 seconds",
+		m := newMonitEnv("set alert agent@local", "set mailserver "+host+" port "+port+" with timeout 15 seconds",
 			"set eventqueue basedir /var/vcap/monit/events slots 5000", `set mail-format {
   from: monit@localhost
   subject: Monit Alert
@@ -175,9 +175,9 @@ var _ = Describe("monit's alerts", func() {
   Date: $DATE
   Description: $DESCRIPTION
 }`)
-		m.job("keeper")
-		m.boot()
-		m.reaches("keeper", "running")
+		m.addJob("keeper")
+		m.startMonit()
+		m.waitForState("keeper", "running")
 		var mail string
 		Eventually(mails).Should(Receive(&mail, ContainSubstring("does not exist")))
 		// These are the lines that the agent's jobsupervisor/alert_envelope.go looks for.
@@ -199,13 +199,13 @@ func mailServer() (address string, mails chan string) {
 			if err != nil {
 				return
 			}
-			takeMail(connection, mails)
+			receiveMail(connection, mails)
 		}
 	}()
 	return listener.Addr().String(), mails
 }
 
-func takeMail(connection net.Conn, mails chan<- string) {
+func receiveMail(connection net.Conn, mails chan<- string) {
 	defer connection.Close()
 	fmt.Fprint(connection, "220 agent\r\n")
 	var mail strings.Builder

@@ -21,7 +21,7 @@ type service struct {
 
 	// How often it was restarted, within so many cycles: for rules about restarts.
 	restarts, cycles int
-	met              map[*Rule]uint64 // in which of the latest cycles a rule was met, the latest in bit 0
+	ruleHistory      map[*Rule]uint64 // in which of the latest cycles a rule was met, the latest in bit 0
 	round            int              // for Every
 	usage            usage
 }
@@ -41,7 +41,7 @@ type usage struct {
 func newServices(config *Config, remembered state) []*service {
 	var services []*service
 	for _, check := range config.Checks {
-		s := &service{Check: check, monitor: initializing, met: map[*Rule]uint64{}}
+		s := &service{Check: check, monitor: initializing, ruleHistory: map[*Rule]uint64{}}
 		if check.Mode == "manual" || remembered.Unmonitored[check.Name] {
 			s.monitor = notMonitored
 		}
@@ -60,8 +60,8 @@ func (s *service) disable() {
 	s.monitor, s.restarts, s.cycles, s.usage = notMonitored, 0, 0, usage{}
 }
 
-// look takes the process's usage from a table of all processes.
-func (s *service) look(pid int, table processTable, memoryKiB, processors int) {
+// updateUsage takes the process's usage from a table of all processes.
+func (s *service) updateUsage(pid int, table processTable, memoryKiB, processors int) {
 	info := table.processes[pid]
 	now := usage{pid: pid, parent: info.parent, uptime: table.uptime(pid), memoryKiB: info.memoryKiB, ticks: info.ticks, taken: table.taken}
 	now.totalTicks, now.memoryTotalKiB, now.children = table.total(pid)
@@ -69,11 +69,11 @@ func (s *service) look(pid int, table processTable, memoryKiB, processors int) {
 		now.memory = 100 * float64(now.memoryKiB) / float64(memoryKiB)
 		now.memoryTotal = 100 * float64(now.memoryTotalKiB) / float64(memoryKiB)
 	}
-	if before := s.usage; before.pid == pid && now.taken.After(before.taken) {
-		available := now.taken.Sub(before.taken).Seconds() * ticksPerSecond * float64(processors)
-		now.cpu = 100 * float64(now.ticks-before.ticks) / available
-		if now.totalTicks > before.totalTicks { // less when a child has ended
-			now.cpuTotal = 100 * float64(now.totalTicks-before.totalTicks) / available
+	if previous := s.usage; previous.pid == pid && now.taken.After(previous.taken) {
+		available := now.taken.Sub(previous.taken).Seconds() * ticksPerSecond * float64(processors)
+		now.cpu = 100 * float64(now.ticks-previous.ticks) / available
+		if now.totalTicks > previous.totalTicks { // less when a child has ended
+			now.cpuTotal = 100 * float64(now.totalTicks-previous.totalTicks) / available
 		}
 	}
 	s.usage = now

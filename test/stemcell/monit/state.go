@@ -27,7 +27,7 @@ func readState(path string) state {
 // saveState notes which services are not monitored.
 func (d *Daemon) saveState() error {
 	now := state{Unmonitored: map[string]bool{}}
-	d.set(func() {
+	d.withLock(func() {
 		for _, s := range d.services {
 			if s.monitor == notMonitored {
 				now.Unmonitored[s.Name] = true

@@ -130,7 +130,7 @@ func (s statusService) text() string {
 	case s.Monitor == notMonitored:
 		words = "not monitored"
 	case s.Status != 0:
-		words = troubleText(s.Status)
+		words = failureText(s.Status)
 	case s.Monitor == initializing:
 		words = "initializing"
 	}
@@ -140,7 +140,7 @@ func (s statusService) text() string {
 	return words
 }
 
-func troubleText(bits event) string {
+func failureText(bits event) string {
 	var words []string
 	for _, kind := range []event{nonexistent, execution, timedOut, connection, resource} {
 		if bits&kind != 0 {

@@ -51,11 +51,11 @@ func run(ctx context.Context, args []string) error {
 		return printImages(folder, *node)
 	}
 	options := driver.Options{Name: *name, Controller: *controller, Node: *node, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	served, err := driver.New(folder, options)
+	d, err := driver.New(folder, options)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, served, *socket, *kubelet)
+	return serve(ctx, d, *socket, *kubelet)
 }
 
 func printImages(folder *store.Store, node string) error {
