@@ -23,11 +23,11 @@ var allowedImports = map[string][]string{
 	"cpi/call":           {"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
 	"cpi/network":        {"cpi/call", "agentsettings", "kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
 	"cpi/disk":           {"cpi/call", "kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
-	"cpi/machine": {"cpi/call", "cpi/disk", "cpi/network", "agentsettings", "stemcell",
+	"cpi/vm": {"cpi/call", "cpi/disk", "cpi/network", "agentsettings", "stemcell",
 		"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
-	"cpi/preflight": {"cpi", "cpi/call", "cpi/disk", "cpi/network", "cpi/machine", "agentsettings", "stemcell",
+	"cpi/preflight": {"cpi", "cpi/call", "cpi/disk", "cpi/network", "cpi/vm", "agentsettings", "stemcell",
 		"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
-	"cpi": {"cpi/call", "cpi/disk", "cpi/network", "cpi/machine", "agentsettings", "stemcell",
+	"cpi": {"cpi/call", "cpi/disk", "cpi/network", "cpi/vm", "agentsettings", "stemcell",
 		"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
 }
 

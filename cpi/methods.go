@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 
 	"bosh-kubernetes-cpi/cpi/disk"
-	"bosh-kubernetes-cpi/cpi/machine"
 	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/cpi/vm"
 	"bosh-kubernetes-cpi/stemcell"
 )
 
@@ -24,7 +24,7 @@ var methods = map[string]method{
 	"info":                          {handler: func(*requestSession) any { return getInfo }},
 	"create_stemcell":               {handler: func(s *requestSession) any { return s.createStemcell }},
 	"delete_stemcell":               {handler: func(s *requestSession) any { return s.deleteStemcell }},
-	"calculate_vm_cloud_properties": {handler: func(*requestSession) any { return machine.Calculate }},
+	"calculate_vm_cloud_properties": {handler: func(*requestSession) any { return vm.Calculate }},
 
 	"create_vm":       {needsCluster: true, handler: (*requestSession).createVM},
 	"delete_vm":       {needsCluster: true, handler: func(s *requestSession) any { return s.vmSession().Delete }},
@@ -48,9 +48,9 @@ var methods = map[string]method{
 	"delete_network": {needsCluster: true, handler: func(s *requestSession) any { return s.networkSession().Delete }},
 }
 
-func (s *requestSession) vmSession() *machine.Session {
+func (s *requestSession) vmSession() *vm.Session {
 	timeouts := s.config.Timeouts
-	return &machine.Session{Call: s.Call, Options: machine.Options{
+	return &vm.Session{Call: s.Call, Options: vm.Options{
 		Agent: s.config.Agent, Network: s.config.Network, Disk: s.config.Disk, Stemcell: s.config.Stemcell, StemcellAPI: s.stemcellAPI,
 		UnschedulableTimeout: timeouts.Unschedulable.Duration, AttachTimeout: timeouts.AttachDisk.Duration,
 	}}
@@ -76,7 +76,7 @@ func getInfo() (info, error) {
 func (s *requestSession) createVM() any {
 	create := func(agentID, stemcellCID string, properties json.RawMessage,
 		networks network.Networks, disks []string, env json.RawMessage) (string, network.Networks, error) {
-		cid, err := s.vmSession().Create(machine.Request{
+		cid, err := s.vmSession().Create(vm.Request{
 			AgentID: agentID, Stemcell: stemcellCID, Properties: properties, Networks: networks, Disks: disks, Env: env,
 		})
 		return cid, networks, err

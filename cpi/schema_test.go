@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"bosh-kubernetes-cpi/cpi/disk"
-	"bosh-kubernetes-cpi/cpi/machine"
+	"bosh-kubernetes-cpi/cpi/vm"
 	"bosh-kubernetes-cpi/stemcell"
 )
 
@@ -29,7 +29,7 @@ var documentedProperties = []struct {
 	properties    reflect.Type
 	open          bool // other keys are ignored
 }{
-	{"vm", "VMs", reflect.TypeFor[machine.Properties](), false},
+	{"vm", "VMs", reflect.TypeFor[vm.Properties](), false},
 	{"disk", "Disks", reflect.TypeFor[disk.Properties](), false},
 	{"stemcell", "Stemcells", reflect.TypeFor[stemcell.Properties](), true},
 }
@@ -134,7 +134,7 @@ func ownKeys(t reflect.Type) []jsonField {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct || !strings.HasPrefix(t.PkgPath(), "bosh-kubernetes-cpi") || t == reflect.TypeFor[machine.Quantity]() {
+	if t.Kind() != reflect.Struct || !strings.HasPrefix(t.PkgPath(), "bosh-kubernetes-cpi") || t == reflect.TypeFor[vm.Quantity]() {
 		return nil
 	}
 	return jsonFields(t)
@@ -158,15 +158,15 @@ var enumerations = map[reflect.Type][]any{
 func schemaOf(t reflect.Type, definitions map[string]any) map[string]any {
 	numberOrText := map[string]any{"type": []string{"integer", "string"}}
 	switch t {
-	case reflect.TypeFor[machine.Quantity](), reflect.TypeFor[intstr.IntOrString](): // a port by its number or its name
+	case reflect.TypeFor[vm.Quantity](), reflect.TypeFor[intstr.IntOrString](): // a port by its number or its name
 		return numberOrText
 	case reflect.TypeFor[resource.Quantity]():
 		return map[string]any{"type": []string{"number", "string"}}
-	case reflect.TypeFor[machine.ServicePorts]():
-		port := schemaOf(reflect.TypeFor[machine.ServicePort](), definitions)
+	case reflect.TypeFor[vm.ServicePorts]():
+		port := schemaOf(reflect.TypeFor[vm.ServicePort](), definitions)
 		ports := map[string]any{"type": "string", "pattern": "^[0-9]+-[0-9]+$"}
 		return map[string]any{"type": "array", "items": map[string]any{"anyOf": []any{map[string]any{"type": "integer"}, ports, port}}}
-	case reflect.TypeFor[machine.EphemeralDisk]():
+	case reflect.TypeFor[vm.EphemeralDisk]():
 		return map[string]any{"anyOf": []any{numberOrText, objectSchema(t, definitions)}}
 	}
 	if values, ok := enumerations[t]; ok {

@@ -5,8 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"bosh-kubernetes-cpi/test/bench/benchenv"
 	"bosh-kubernetes-cpi/test/bench/figures"
-	"bosh-kubernetes-cpi/test/bench/stand"
 )
 
 // callProgram is what is run again and again, beside others.
@@ -17,12 +17,12 @@ type callProgram struct {
 }
 
 // measureCalls runs the programs in turns, so that what else the machine does is the same for all of them.
-func measureCalls(ctx context.Context, s *stand.Env, rounds int, logf func(string, ...any)) ([]figures.ProgramCost, error) {
+func measureCalls(ctx context.Context, s *benchenv.Env, rounds int, logf func(string, ...any)) ([]figures.ProgramCost, error) {
 	const namespace = "calls"
-	if err := stand.CreateNamespace(ctx, s.Client, namespace); err != nil {
+	if err := benchenv.CreateNamespace(ctx, s.Client, namespace); err != nil {
 		return nil, err
 	}
-	d, err := stand.NewDirector(s.Programs, s.Dir, namespace, s.Plane.Kubeconfig("admin"), namespace)
+	d, err := benchenv.NewDirector(s.Programs, s.Dir, namespace, s.Plane.Kubeconfig("admin"), namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func measureCalls(ctx context.Context, s *stand.Env, rounds int, logf func(strin
 		for i := range programs {
 			i = (i + round) % len(programs) // none always follows the same other
 			program := programs[i]
-			usage, _, err := stand.Measure(ctx, s.Launcher, program.input, program.args[0], program.args[1:]...)
+			usage, _, err := benchenv.Measure(ctx, s.Launcher, program.input, program.args[0], program.args[1:]...)
 			if err != nil {
 				return nil, err
 			}
@@ -52,12 +52,12 @@ func measureCalls(ctx context.Context, s *stand.Env, rounds int, logf func(strin
 	return calls, nil
 }
 
-func callPrograms(s *stand.Env, d stand.Director, namespace, vm string) ([]callProgram, error) {
-	info, err := stand.EncodeRequest("info")
+func callPrograms(s *benchenv.Env, d benchenv.Director, namespace, vm string) ([]callProgram, error) {
+	info, err := benchenv.EncodeRequest("info")
 	if err != nil {
 		return nil, err
 	}
-	has, err := stand.EncodeRequest("has_vm", vm)
+	has, err := benchenv.EncodeRequest("has_vm", vm)
 	if err != nil {
 		return nil, err
 	}

@@ -12,24 +12,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"bosh-kubernetes-cpi/test/bench/benchenv"
 	"bosh-kubernetes-cpi/test/bench/figures"
-	"bosh-kubernetes-cpi/test/bench/stand"
 )
 
 // deploy measures how long it takes until many machines with a disk each run, by the CPI and by a client that does no more than
 // make the same objects and wait.
-func (b bench) deploy(ctx context.Context, s *stand.Env, results *figures.Results) error {
+func (b bench) deploy(ctx context.Context, s *benchenv.Env, results *figures.Results) error {
 	results.Deploys = nil
 	for _, deploy := range b.deploys {
 		machines, workers := deploy[0], deploy[1]
 		b.logf("deploy: %d machines by %d processes at once", machines, workers)
 		namespace := fmt.Sprintf("deploy-%d", machines)
 		for _, name := range []string{namespace, namespace + "-bare"} {
-			if err := stand.CreateNamespace(ctx, s.Client, name); err != nil {
+			if err := benchenv.CreateNamespace(ctx, s.Client, name); err != nil {
 				return err
 			}
 		}
-		d, err := stand.NewDirector(s.Programs, s.Dir, namespace, s.Plane.Kubeconfig("admin"), namespace)
+		d, err := benchenv.NewDirector(s.Programs, s.Dir, namespace, s.Plane.Kubeconfig("admin"), namespace)
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ type finishedCall struct {
 	figures.Usage
 }
 
-func (t *callLog) createVM(ctx context.Context, d stand.Director, n int) error {
+func (t *callLog) createVM(ctx context.Context, d benchenv.Director, n int) error {
 	agent, disk := fmt.Sprintf("api-%d", n), ""
 	for _, call := range []struct {
 		result    any

@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"time"
 
+	"bosh-kubernetes-cpi/test/bench/benchenv"
 	"bosh-kubernetes-cpi/test/bench/figures"
 	"bosh-kubernetes-cpi/test/bench/page"
-	"bosh-kubernetes-cpi/test/bench/stand"
 )
 
 func main() {
@@ -96,7 +96,7 @@ func run(ctx context.Context, b bench, baselinePath string) ([]string, error) {
 	}
 	defer os.RemoveAll(dir)
 	b.logf("building the CPI")
-	programs, err := stand.Build(ctx, dir)
+	programs, err := benchenv.Build(ctx, dir)
 	if err != nil {
 		return nil, err
 	}

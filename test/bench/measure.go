@@ -5,12 +5,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"bosh-kubernetes-cpi/test/bench/benchenv"
 	"bosh-kubernetes-cpi/test/bench/figures"
-	"bosh-kubernetes-cpi/test/bench/stand"
 )
 
 // measure runs the parts that are wanted. Of the others it keeps what is in the results that were there.
-func (b bench) measure(ctx context.Context, dir string, programs stand.Programs) (*figures.Results, error) {
+func (b bench) measure(ctx context.Context, dir string, programs benchenv.Programs) (*figures.Results, error) {
 	results, err := figures.Read(b.out + "/results.json")
 	if err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (b bench) measure(ctx context.Context, dir string, programs stand.Programs)
 	results.Binary = float64(size.Size()) / (1 << 20)
 	for _, part := range []struct {
 		name    string
-		measure func(context.Context, *stand.Env, *figures.Results) error
+		measure func(context.Context, *benchenv.Env, *figures.Results) error
 	}{
 		{"calls", b.calls}, {"scale", b.scale}, {"shared", b.shared}, {"deploy", b.deploy},
 	} {
@@ -46,11 +46,11 @@ func (b bench) measure(ctx context.Context, dir string, programs stand.Programs)
 }
 
 // withEnv gives each part a control plane of its own: what one leaves costs the next nothing.
-func (b bench) withEnv(ctx context.Context, dir string, programs stand.Programs, results *figures.Results,
-	measure func(context.Context, *stand.Env, *figures.Results) error) error {
+func (b bench) withEnv(ctx context.Context, dir string, programs benchenv.Programs, results *figures.Results,
+	measure func(context.Context, *benchenv.Env, *figures.Results) error) error {
 
 	b.logf("starting a control plane with simulated nodes")
-	s, err := stand.Start(ctx, dir, programs)
+	s, err := benchenv.Start(ctx, dir, programs)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (b bench) withEnv(ctx context.Context, dir string, programs stand.Programs,
 	return measure(ctx, s, results)
 }
 
-func (b bench) calls(ctx context.Context, s *stand.Env, results *figures.Results) (err error) {
+func (b bench) calls(ctx context.Context, s *benchenv.Env, results *figures.Results) (err error) {
 	results.Calls, err = measureCalls(ctx, s, b.rounds, b.logf)
 	return err
 }

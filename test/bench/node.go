@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"bosh-kubernetes-cpi/test/bench/benchenv"
 	"bosh-kubernetes-cpi/test/bench/figures"
-	"bosh-kubernetes-cpi/test/bench/stand"
 	"bosh-kubernetes-cpi/test/director"
 	"bosh-kubernetes-cpi/test/embedded"
 )
@@ -25,7 +25,7 @@ type realNode struct {
 	client    kubernetes.Interface
 	plane     *embedded.ControlPlane
 	node      *embedded.Node
-	director  stand.Director
+	director  benchenv.Director
 	namespace string
 	stemcell  string // the CID
 	env       map[string]any
@@ -33,7 +33,7 @@ type realNode struct {
 }
 
 // measureNode measures calls on a real node, beside a bare Pod of the same image.
-func (b bench) measureNode(ctx context.Context, dir string, programs stand.Programs) (*figures.Node, error) {
+func (b bench) measureNode(ctx context.Context, dir string, programs benchenv.Programs) (*figures.Node, error) {
 	r, err := newRealNode(ctx, dir, programs)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (b bench) measureNode(ctx context.Context, dir string, programs stand.Progr
 	return node, nil
 }
 
-func newRealNode(ctx context.Context, dir string, programs stand.Programs) (*realNode, error) {
+func newRealNode(ctx context.Context, dir string, programs benchenv.Programs) (*realNode, error) {
 	folder, manifest := os.Getenv("CLUSTER_DIR"), os.Getenv("STEMCELL_MANIFEST")
 	if folder == "" || manifest == "" {
 		return nil, errors.New("the part on the real node needs CLUSTER_DIR and STEMCELL_MANIFEST, which scripts/bench sets")
@@ -75,10 +75,10 @@ func newRealNode(ctx context.Context, dir string, programs stand.Programs) (*rea
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	if err := stand.CreateNamespace(ctx, r.client, r.namespace); err != nil {
+	if err := benchenv.CreateNamespace(ctx, r.client, r.namespace); err != nil {
 		return nil, err
 	}
-	if r.director, err = stand.NewDirector(programs, dir, "node", cluster.Kubeconfig(), r.namespace); err != nil {
+	if r.director, err = benchenv.NewDirector(programs, dir, "node", cluster.Kubeconfig(), r.namespace); err != nil {
 		return nil, err
 	}
 	_, err = r.director.Call(ctx, &r.stemcell, "create_stemcell", "image", stemcell.Properties)

@@ -4,18 +4,18 @@ import (
 	"context"
 	"fmt"
 
+	"bosh-kubernetes-cpi/test/bench/benchenv"
 	"bosh-kubernetes-cpi/test/bench/figures"
-	"bosh-kubernetes-cpi/test/bench/stand"
 )
 
 // disksPerVM is how many disks each machine of a crowd has.
 const disksPerVM = 2
 
 // scale measures a machine's whole life in crowds of more and more machines of the same director in the same namespace.
-func (b bench) scale(ctx context.Context, s *stand.Env, results *figures.Results) error {
+func (b bench) scale(ctx context.Context, s *benchenv.Env, results *figures.Results) error {
 	results.Scale = nil
 	const namespace = "crowd"
-	if err := stand.CreateNamespace(ctx, s.Client, namespace); err != nil {
+	if err := benchenv.CreateNamespace(ctx, s.Client, namespace); err != nil {
 		return err
 	}
 	recorder, err := newCostRecorder(s, namespace)

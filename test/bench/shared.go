@@ -8,8 +8,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/test/bench/benchenv"
 	"bosh-kubernetes-cpi/test/bench/figures"
-	"bosh-kubernetes-cpi/test/bench/stand"
 )
 
 // sharedCase is what machines have in common.
@@ -22,7 +22,7 @@ type sharedCase struct {
 
 // shared measures what a machine costs that has something in common with many others: a budget, or a Service. Such an object
 // belongs to all of them, and names each.
-func (b bench) shared(ctx context.Context, s *stand.Env, results *figures.Results) error {
+func (b bench) shared(ctx context.Context, s *benchenv.Env, results *figures.Results) error {
 	results.Shared = nil
 	for _, shared := range []sharedCase{
 		{"a group with a budget", "group", vmWithPDB(), sharePDBs},
@@ -37,8 +37,8 @@ func (b bench) shared(ctx context.Context, s *stand.Env, results *figures.Result
 	return nil
 }
 
-func (b bench) measureShared(ctx context.Context, s *stand.Env, shared sharedCase) (sizes []figures.ScaleResult, err error) {
-	if err := stand.CreateNamespace(ctx, s.Client, shared.namespace); err != nil {
+func (b bench) measureShared(ctx context.Context, s *benchenv.Env, shared sharedCase) (sizes []figures.ScaleResult, err error) {
+	if err := benchenv.CreateNamespace(ctx, s.Client, shared.namespace); err != nil {
 		return nil, err
 	}
 	recorder, err := newCostRecorder(s, shared.namespace)

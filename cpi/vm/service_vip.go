@@ -1,0 +1,74 @@
+package vm
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/network"
+)
+
+// vipProperties are the cloud_properties of a vip network.
+type vipProperties struct {
+	// ServiceType is ClusterIP, with the address as an external IP, or LoadBalancer, which is asked for it.
+	ServiceType corev1.ServiceType `json:"service_type"`
+	// LoadBalancerClass names who makes the load balancer.
+	LoadBalancerClass string       `json:"load_balancer_class"`
+	Ports             ServicePorts `json:"ports"`
+	// ExternalTrafficPolicy and SessionAffinity are those of a Service.
+	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"external_traffic_policy"`
+	SessionAffinity       corev1.ServiceAffinity              `json:"session_affinity"`
+	// Annotations may have the address in them, in the words of network.address_annotations: load balancers are asked
+	// for one by an annotation of their own, and some refuse a Service that has loadBalancerIP, too.
+	Annotations map[string]string `json:"annotations"`
+}
+
+// annotations returns the annotations with the address in its place, and whether one of them asks for it.
+func (p vipProperties) annotations(key, address string) (annotations map[string]string, requested bool, err error) {
+	annotations = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(p.Annotations)) {
+		value := p.Annotations[name]
+		if annotations[name], err = network.RenderAddressTemplate(value, []string{address}); err != nil {
+			return nil, false, call.Invalid("%s.annotations.%s: %w", key, name, err)
+		}
+		requested = requested || annotations[name] != value
+	}
+	return annotations, requested, nil
+}
+
+// buildVIPService is the vip network's address as a Service. It is named after the address, so that the
+// address follows from one VM to the next.
+func buildVIPService(key string, n network.Network) (Service, error) {
+	address, err := netip.ParseAddr(n.IP)
+	if err != nil {
+		return Service{}, call.Invalid("%s.ip %q is not an IP address; a vip network needs one", key, n.IP)
+	}
+	var properties vipProperties
+	if err := call.DecodeStrict(key+".cloud_properties", n.CloudProperties.Raw(), &properties); err != nil {
+		return Service{}, call.Invalid("%w", err)
+	}
+	service := Service{
+		Name: "vip-" + strings.NewReplacer(".", "-", ":", "-").Replace(address.StringExpanded()),
+		Type: properties.ServiceType, Ports: properties.Ports, LoadBalancerClass: properties.LoadBalancerClass,
+		ExternalTrafficPolicy: properties.ExternalTrafficPolicy, SessionAffinity: properties.SessionAffinity,
+	}
+	var requested bool
+	if service.Annotations, requested, err = properties.annotations(key+".cloud_properties", address.String()); err != nil {
+		return Service{}, err
+	}
+	switch properties.ServiceType {
+	case "", corev1.ServiceTypeClusterIP:
+		service.ExternalIPs = []string{address.String()}
+	case corev1.ServiceTypeLoadBalancer:
+		if !requested {
+			service.LoadBalancerIP = address.String()
+		}
+	default:
+		return Service{}, call.Invalid("%s.cloud_properties.service_type %q is none of ClusterIP, LoadBalancer", key, properties.ServiceType)
+	}
+	return service, nil
+}

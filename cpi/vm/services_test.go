@@ -1,0 +1,110 @@
+package vm
+
+import (
+	"encoding/json"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+var _ = Describe("A VM's Services", func() {
+	build := func(properties, networks string) []manifest.Service {
+		GinkgoHelper()
+		parsed, err := parseProperties(json.RawMessage(properties))
+		Expect(err).NotTo(HaveOccurred())
+		var given network.Networks
+		Expect(json.Unmarshal([]byte(networks), &given)).To(Succeed())
+		services, err := buildServices("agent-a", parsed.Services, given)
+		Expect(err).NotTo(HaveOccurred())
+		return services
+	}
+	port := func(name string, port, target int32, protocol corev1.Protocol) corev1.ServicePort {
+		return corev1.ServicePort{Name: name, Port: port, TargetPort: intstr.FromInt32(target), Protocol: protocol}
+	}
+
+	It("are none by default", func() {
+		Expect(build(`{}`, `{"n":{"type":"dynamic","cloud_properties":{"anything":1}}}`)).To(BeEmpty())
+	})
+
+	It("are named after the VM where they have no name, and their ports after protocol and number", func() {
+		services := build(`{"services":[{"ports":[80,{"port":53,"target_port":5353,"protocol":"UDP"}]},{"name":"web","ports":[1]},{"cluster_ip":"None"}]}`, `{}`)
+		Expect(services).To(HaveExactElements(
+			manifest.Service{Name: "agent-a", Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{
+				port("tcp-80", 80, 80, corev1.ProtocolTCP), port("udp-53", 53, 5353, corev1.ProtocolUDP)}},
+			And(HaveField("Name", "web"), HaveField("Fixed", true)),
+			And(HaveField("Name", "agent-a-2"), HaveField("ClusterIP", "None"), HaveField("Ports", BeEmpty())),
+		))
+	})
+
+	It("have ranges of ports, each port of which is one of theirs", func() {
+		services := build(`{"services":[{"name":"tcp","ports":["1024-1026",{"port":80}]}]}`, `{}`)
+		Expect(services[0].Ports).To(HaveExactElements(
+			port("tcp-1024", 1024, 1024, corev1.ProtocolTCP), port("tcp-1025", 1025, 1025, corev1.ProtocolTCP),
+			port("tcp-1026", 1026, 1026, corev1.ProtocolTCP), port("tcp-80", 80, 80, corev1.ProtocolTCP)))
+	})
+
+	DescribeTable("have no ports that are none", func(ports, message string) {
+		_, err := parseProperties(json.RawMessage(`{"services":[{"ports":[` + ports + `]}]}`))
+		Expect(err).To(MatchError(ContainSubstring(message)))
+	},
+		Entry("a name", `"http"`, `"http" is neither a port, a range like "1024-1033", nor a hash`),
+		Entry("a range backwards", `"9-8"`, "nor a hash"),
+		Entry("port 0", `"0-8"`, "nor a hash"),
+		Entry("a range without end", `"8-"`, "nor a hash"),
+		Entry("beyond the last port", `"65530-65536"`, "nor a hash"),
+		Entry("too many", `"1-65535"`, "65535 ports"),
+	)
+
+	It("of vip networks are named after the address, of either family", func() {
+		services := build(`{}`, `{"b":{"type":"vip","ip":"2001:db8::","cloud_properties":{"ports":[80]}},
+			"a":{"type":"vip","ip":"192.0.2.1","cloud_properties":{"ports":[80],"service_type":"LoadBalancer"}}}`)
+		Expect(services).To(HaveExactElements(
+			And(HaveField("Name", "vip-192-0-2-1"), HaveField("LoadBalancerIP", "192.0.2.1"), HaveField("ExternalIPs", BeEmpty())),
+			And(HaveField("Name", "vip-2001-0db8-0000-0000-0000-0000-0000-0000"), HaveField("ExternalIPs", []string{"2001:db8::"})),
+		))
+	})
+})
+
+var _ = Describe("A vip network's load balancer", func() {
+	build := func(properties string) (manifest.Service, error) {
+		var given network.Networks
+		Expect(json.Unmarshal([]byte(`{"v":{"type":"vip","ip":"192.0.2.7","cloud_properties":`+properties+`}}`), &given)).To(Succeed())
+		services, err := buildServices("agent-a", nil, given)
+		if err != nil {
+			return manifest.Service{}, err
+		}
+		return services[0], nil
+	}
+
+	It("is asked for the address by an annotation that has a place for it, and then by that alone", func() {
+		Expect(build(`{"ports":[80],"service_type":"LoadBalancer","load_balancer_class":"metallb.io/l2",
+			"annotations":{"metallb.io/loadBalancerIPs":"{{index .IPs 0}}","team":"a"}}`)).To(And(
+			HaveField("Annotations", Equal(map[string]string{"metallb.io/loadBalancerIPs": "192.0.2.7", "team": "a"})),
+			HaveField("LoadBalancerIP", BeEmpty()), HaveField("ExternalIPs", BeEmpty()),
+			HaveField("LoadBalancerClass", HaveValue(Equal("metallb.io/l2")))))
+	})
+
+	It("is named by the annotation that is wrong", func() {
+		_, err := build(`{"ports":[80],"annotations":{"x":"{{index .IPs 1}}"}}`)
+		Expect(err).To(MatchError(ContainSubstring("networks.v.cloud_properties.annotations.x: ")))
+		_, err = build(`{"ports":[80],"load_balancer_class":"metallb.io/l2"}`)
+		Expect(err).To(MatchError(ContainSubstring("networks.v.cloud_properties.load_balancer_class needs type LoadBalancer")))
+	})
+})
+
+var _ = Describe("An instance group's name", func() {
+	DescribeTable("is read from the VM's environment",
+		func(env, name string) {
+			Expect(instanceGroupOf(json.RawMessage(env))).To(Equal(name))
+		},
+		Entry("given", `{"bosh":{"group":"d-cf-web","groups":["d"]}}`, "d-cf-web"),
+		Entry("of an empty environment", `{}`, ""),
+		Entry("without any", ``, ""),
+		Entry("of null", `null`, ""),
+	)
+})

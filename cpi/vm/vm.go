@@ -1,0 +1,88 @@
+package vm
+
+import (
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// Has reports whether there is such a VM. One whose Pod is made again when it is missing gets it.
+func (s *Session) Has(vmCID string) (bool, error) {
+	pod, err := s.Pods.Get(s.Ctx, vmCID)
+	if err == nil && s.strategyForPod(pod).keepsPod(pod) {
+		return pod.Labels[manifest.LabelRole] == manifest.RoleVM, nil
+	}
+	if err == nil || errors.Is(err, kube.ErrNotFound) {
+		err = s.recreateMissingPod(vmCID)
+	}
+	if call.VMNotFound.Is(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// SetMetadata puts the director's metadata on the machine's Pod, and where its next Pod has it from.
+func (s *Session) SetMetadata(vmCID string, metadata map[string]any) error {
+	described, err := manifest.BuildMetadata(metadata)
+	if err != nil {
+		return err
+	}
+	pod, err := call.PatchMetadata(s.Ctx, s.Pods, vmCID, described)
+	if errors.Is(err, kube.ErrNotFound) {
+		if err := s.recreateMissingPod(vmCID); err != nil {
+			return err
+		}
+		pod, err = call.PatchMetadata(s.Ctx, s.Pods, vmCID, described)
+	}
+	if err != nil {
+		return err
+	}
+	return s.strategyForPod(pod).persistMetadata(pod, described)
+}
+
+// GetDisks lists the CIDs of the disks that are attached to the machine.
+func (s *Session) GetDisks(vmCID string) ([]string, error) {
+	vmPod, attachments, err := s.getWithAttachments(vmCID)
+	if err != nil {
+		return nil, err
+	}
+	for _, attachment := range attachments {
+		if attachment.DeletionTimestamp != nil && vmPod.DeletionTimestamp == nil && !exclusivityCheckPassed(attachment) {
+			s.warnAttachmentTerminating(attachment)
+		}
+	}
+	return s.strategyForPod(vmPod).restoreAndListDisks(vmPod, attachments)
+}
+
+// diskCIDs are the CIDs of the disks that these attach.
+func diskCIDs(attachments []*corev1.Pod) []string {
+	disks := []string{}
+	for _, attachment := range attachments {
+		disks = append(disks, attachment.Labels[manifest.LabelDisk])
+	}
+	return disks
+}
+
+// getWithAttachments returns the machine's Pod and those of its disks. A machine that is made again for each
+// disk gets what it lacks of them.
+func (s *Session) getWithAttachments(vmCID string) (vmPod *corev1.Pod, attachments []*corev1.Pod, err error) {
+	for wait := kube.NewConflictBackoff(); ; wait(s.Ctx) {
+		found, _, err := s.ListVMPods(vmCID)
+		if err != nil {
+			return nil, nil, err
+		}
+		attachments := call.AttachmentPods(found.Items)
+		for _, vmPod := range call.VMPods(found.Items) {
+			if strategy := s.strategyForPod(vmPod); strategy.keepsPod(vmPod) && strategy.hasAllAttachments(vmPod, attachments) {
+				return vmPod, attachments, nil
+			}
+		}
+		if err := s.recreateMissingPod(vmCID); err != nil {
+			return nil, nil, err
+		}
+	}
+}

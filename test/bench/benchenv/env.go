@@ -1,0 +1,152 @@
+package benchenv
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/simulated"
+)
+
+// nodeCount is how many there are: enough to spread over, and few enough to cost nothing.
+const nodeCount = 10
+
+// Env is a control plane with simulated nodes.
+type Env struct {
+	Dir    string
+	Plane  *embedded.ControlPlane
+	Config *rest.Config
+	Client kubernetes.Interface
+	Programs
+
+	kwok embedded.Process
+	stop context.CancelFunc
+}
+
+// Programs are the paths of what is run.
+type Programs struct{ CPI, Launcher string }
+
+// Build builds the CPI as `make build` does, and the launcher.
+func Build(ctx context.Context, dir string) (Programs, error) {
+	programs := Programs{CPI: filepath.Join(dir, "cpi"), Launcher: filepath.Join(dir, "launch")}
+	for path, source := range map[string]string{programs.CPI: "./cmd/cpi", programs.Launcher: "./test/bench/launch"} {
+		command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, source)
+		command.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := command.CombinedOutput(); err != nil {
+			return programs, fmt.Errorf("go build %s: %w: %s", source, err, out)
+		}
+	}
+	return programs, nil
+}
+
+// Start starts the control plane in the folder, with its nodes and their storage.
+func Start(ctx context.Context, dir string, programs Programs) (*Env, error) {
+	plane, err := embedded.NewTestControlPlane(filepath.Join(dir, "control-plane"))
+	if err != nil {
+		return nil, err
+	}
+	s := &Env{Dir: dir, Plane: plane, Programs: programs, stop: func() {}}
+	if err := s.start(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Env) start(ctx context.Context) (err error) {
+	if err := s.Plane.Start(ctx); err != nil {
+		return err
+	}
+	if s.Config, err = clientcmd.BuildConfigFromFlags("", s.Plane.Kubeconfig("admin")); err != nil {
+		return err
+	}
+	s.Config.QPS = -1
+	protobufConfig := rest.CopyConfig(s.Config)
+	protobufConfig.ContentType, protobufConfig.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"
+	if s.Client, err = kubernetes.NewForConfig(protobufConfig); err != nil {
+		return err
+	}
+	extensions, err := dynamic.NewForConfig(s.Config)
+	if err != nil {
+		return err
+	}
+	if s.kwok, err = simulated.StartNodes(s.Plane); err != nil {
+		return err
+	}
+	if err := s.Plane.Apply(ctx, nodeManifests()+simulated.StorageResources); err != nil {
+		return err
+	}
+	if _, err := s.Plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"); err != nil {
+		return err
+	}
+	serveCtx, stop := context.WithCancel(ctx)
+	s.stop = stop
+	// What fails there shows as a call that waits for ever, and ends with its own timeout.
+	go func() { _ = simulated.ServeStorage(serveCtx, s.Client, extensions) }()
+	go func() { _ = simulated.EndPods(serveCtx, s.Client) }()
+	_, err = s.Plane.Kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=60s", "node", "--all")
+	return err
+}
+
+func nodeManifests() string {
+	var manifests strings.Builder
+	for n := range nodeCount {
+		fmt.Fprintf(&manifests, "apiVersion: v1\nkind: Node\nmetadata: {name: %[1]s, labels: {kubernetes.io/hostname: %[1]s, "+
+			"kubernetes.io/os: linux, kubernetes.io/arch: amd64, topology.kubernetes.io/zone: z%[2]d, test/name: %[1]s}}\n---\n", NodeName(n), n%3)
+	}
+	return manifests.String()
+}
+
+// NodeName is the name of one of the nodes; numbers go on from the first.
+func NodeName(n int) string { return fmt.Sprintf("node-%d", n%nodeCount) }
+
+// CreateNamespace makes a namespace in which Pods can be made.
+func CreateNamespace(ctx context.Context, client kubernetes.Interface, name string) error {
+	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	return embedded.Eventually(ctx, time.Minute, "the namespace's service account", func(ctx context.Context) (bool, error) {
+		_, err := client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+		return err == nil, err
+	})
+}
+
+// WithoutControllers does something while neither the controllers nor the nodes look: they would act on what is half made, and at their own
+// pace.
+func (s *Env) WithoutControllers(ctx context.Context, do func() error) error {
+	controllers := s.Plane.Process("kube-controller-manager")
+	for _, process := range []embedded.Process{controllers, s.kwok} {
+		if err := process.Stop(); err != nil {
+			return err
+		}
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	if err := s.kwok.Start(); err != nil {
+		return err
+	}
+	return s.Plane.Start(ctx)
+}
+
+// Close ends everything.
+func (s *Env) Close() {
+	s.stop()
+	if s.kwok.Dir != "" {
+		_ = s.kwok.Stop()
+	}
+	_ = s.Plane.Stop()
+}

@@ -1,0 +1,37 @@
+package benchenv
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"bosh-kubernetes-cpi/test/bench/figures"
+)
+
+// Measure runs a program by the launcher, with the little environment that a director gives, and returns what it took and what it
+// wrote to stdout.
+func Measure(ctx context.Context, launcher string, input []byte, program string, args ...string) (figures.Usage, []byte, error) {
+	var usage figures.Usage
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return usage, nil, err
+	}
+	defer reader.Close()
+	command := exec.CommandContext(ctx, launcher, append([]string{program}, args...)...)
+	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	command.Stdin = bytes.NewReader(input)
+	command.ExtraFiles = []*os.File{writer}
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	err = command.Run()
+	writer.Close() // or reading would wait for more
+	if err != nil {
+		return usage, stdout.Bytes(), fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(stderr.String()))
+	}
+	err = json.NewDecoder(reader).Decode(&usage)
+	return usage, stdout.Bytes(), err
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/test/bench/benchenv"
+)
+
+// vmTemplate is a real machine with a disk attached: what a crowd, and a minimal client, make copies of.
+type vmTemplate struct {
+	vmCID, disk   string
+	vmPod         *corev1.Pod
+	secret        *corev1.Secret
+	attachmentPod *corev1.Pod
+	pvc           *corev1.PersistentVolumeClaim
+	pv            *corev1.PersistentVolume
+}
+
+// createTemplate makes a machine of this kind by the CPI, with a disk, and reads what it consists of.
+func createTemplate(ctx context.Context, client kubernetes.Interface, d benchenv.Director, namespace, agent string, k vmKind) (s vmTemplate, err error) {
+	s.vmCID = vmCID(agent)
+	if s.disk, _, err = createDisk(ctx, d); err != nil {
+		return s, err
+	}
+	if _, err := createVM(ctx, d, agent, k, s.disk); err != nil {
+		return s, err
+	}
+	if _, err := d.Call(ctx, nil, "attach_disk", s.vmCID, s.disk); err != nil {
+		return s, err
+	}
+	core := client.CoreV1()
+	if s.vmPod, err = core.Pods(namespace).Get(ctx, s.vmCID, metav1.GetOptions{}); err != nil {
+		return s, err
+	}
+	if s.secret, err = core.Secrets(namespace).Get(ctx, s.vmCID, metav1.GetOptions{}); err != nil {
+		return s, err
+	}
+	if s.attachmentPod, err = core.Pods(namespace).Get(ctx, manifest.AttachmentName(s.disk), metav1.GetOptions{}); err != nil {
+		return s, err
+	}
+	if s.pvc, err = core.PersistentVolumeClaims(namespace).Get(ctx, s.disk, metav1.GetOptions{}); err != nil {
+		return s, err
+	}
+	s.pv, err = core.PersistentVolumes().Get(ctx, s.pvc.Spec.VolumeName, metav1.GetOptions{})
+	return s, err
+}
+
+// copyObject is an object of the seed under other names, as its maker sent it: without what the API server adds.
+func copyObject[T any](s vmTemplate, object *T, vm, disk string) (*T, error) {
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	text := strings.NewReplacer(s.vmCID, vm, s.disk, disk, strings.TrimPrefix(s.vmCID, "agent-"), strings.TrimPrefix(vm, "agent-")).Replace(string(raw))
+	result := new(T)
+	if err := json.Unmarshal([]byte(text), result); err != nil {
+		return nil, err
+	}
+	meta, ok := any(result).(metav1.Object)
+	if !ok {
+		return nil, fmt.Errorf("a %T has no metadata", result)
+	}
+	meta.SetUID("")
+	meta.SetResourceVersion("")
+	meta.SetManagedFields(nil)
+	return result, nil
+}
+
+// templateAgent is the id of a seed's agent: a word that nothing else contains.
+const templateAgent = "the-one-to-copy"

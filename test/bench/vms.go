@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+
+	"bosh-kubernetes-cpi/test/bench/benchenv"
+	"bosh-kubernetes-cpi/test/bench/figures"
+)
+
+const stemcell = "registry.example.com/stemcell@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
+
+func dynamicNetwork() map[string]any {
+	return map[string]any{"default": map[string]any{
+		"type": "dynamic", "cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
+}
+
+// vmKind is what a machine is made with beside its name.
+type vmKind struct {
+	properties, env map[string]any
+}
+
+// plainVM is a machine of an instance group, as nearly all are.
+func plainVM() vmKind {
+	return vmKind{map[string]any{"cpu": "100m", "memory": 64}, map[string]any{"bosh": map[string]any{"group": "director-cf-api"}}}
+}
+
+func createVM(ctx context.Context, d benchenv.Director, agent string, k vmKind, disks ...string) (figures.Usage, error) {
+	return d.Call(ctx, nil, "create_vm", agent, stemcell, k.properties, dynamicNetwork(), append([]string{}, disks...), k.env)
+}
+
+func createDisk(ctx context.Context, d benchenv.Director) (disk string, usage figures.Usage, err error) {
+	usage, err = d.Call(ctx, &disk, "create_disk", 64, map[string]any{}, nil)
+	return disk, usage, err
+}
+
+func vmCID(agent string) string { return "agent-" + agent }
