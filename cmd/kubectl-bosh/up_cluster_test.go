@@ -41,7 +41,7 @@ func (g ground) edit(name, pattern, replacement string) {
 // administrator who uses it.
 func (g ground) otherName() (*apiproxy.Proxy, string) {
 	GinkgoHelper()
-	proxy, err := apiproxy.NewSecure(plane.Kubeconfig("admin"))
+	proxy, err := apiproxy.NewTLS(plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(proxy.Close)
 	config, err := clientcmd.LoadFromFile(plane.Kubeconfig("admin"))
@@ -49,7 +49,7 @@ func (g ground) otherName() (*apiproxy.Proxy, string) {
 	current := config.Contexts[config.CurrentContext]
 	config.Clusters[current.Cluster].Server = proxy.URL()
 	config.Clusters[current.Cluster].CertificateAuthority = ""
-	config.Clusters[current.Cluster].CertificateAuthorityData = proxy.Authority()
+	config.Clusters[current.Cluster].CertificateAuthorityData = proxy.CACertificate()
 	config.Contexts["other-name"] = current
 	config.CurrentContext = "other-name"
 	path := g.path("other-name.kubeconfig")

@@ -58,7 +58,7 @@ func newBringer(ctx context.Context, g *ground) *bringer {
 
 func (b *bringer) notes(_ int, answer http.ResponseWriter, request *http.Request, next http.Handler) {
 	if request.Header.Get("Authorization") == "Bearer "+b.token {
-		verb, resource, _ := apiproxy.Parse(request)
+		verb, resource, _ := apiproxy.ParseRequest(request)
 		b.mutex.Lock()
 		b.used[verb+" "+resource] = true
 		b.mutex.Unlock()

@@ -14,16 +14,16 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// recorded are the labels and annotations of a disk's PVC that say who owns the disk, and what it is. They change only by
+// recordKeys are the labels and annotations of a disk's PVC that say who owns the disk, and what it is. They change only by
 // compare-and-swap: see docs/development/architecture.md.
-var recorded = []string{"vm", "owner-uid", "copy", "copy-of", "copied-to", "size-mib", "formatted", "call"}
+var recordKeys = []string{"vm", "owner-uid", "copy", "copy-of", "copied-to", "size-mib", "formatted", "call"}
 
-const prefix = "bosh.cloudfoundry.org/"
+const keyPrefix = "bosh.cloudfoundry.org/"
 
-// unconditional returns why a request that changes or deletes something is refused: it would do so whatever has become of the
+// missingPrecondition returns why a request that changes or deletes something is refused: it would do so whatever has become of the
 // object since it was read. "" stands for any other request. The request's body can be read again.
-func unconditional(r *http.Request) string {
-	_, kind, named := Parse(r)
+func missingPrecondition(r *http.Request) string {
+	_, kind, named := ParseRequest(r)
 	if !named || r.Method != http.MethodPatch && r.Method != http.MethodDelete || r.Body == nil {
 		return ""
 	}
@@ -35,34 +35,34 @@ func unconditional(r *http.Request) string {
 	name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	switch {
 	case r.Method == http.MethodDelete:
-		return deletesAny(body, kind == "persistentvolumeclaims" && strings.HasPrefix(name, "disk-"))
+		return missingDeletePrecondition(body, kind == "persistentvolumeclaims" && strings.HasPrefix(name, "disk-"))
 	case kind == "persistentvolumeclaims":
-		return patchesAny(r.Header.Get("Content-Type"), body)
+		return missingPatchPrecondition(r.Header.Get("Content-Type"), body)
 	case kind == "pods/ephemeralcontainers" && !bytes.Contains(body, []byte(`"uid"`)):
 		return "a container is added to whatever Pod has this name"
 	}
 	return ""
 }
 
-// deletesAny returns why a deletion does not name the object that was judged: by its UID, and for a disk by its version too.
-func deletesAny(body []byte, disk bool) string {
+// missingDeletePrecondition returns why a deletion does not name the object that was judged: by its UID, and for a disk by its version too.
+func missingDeletePrecondition(body []byte, disk bool) string {
 	var options metav1.DeleteOptions
 	if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, &options); err != nil {
 		if err := json.Unmarshal(body, &options); err != nil {
 			return "the deletion has no options: " + err.Error()
 		}
 	}
-	switch when := options.Preconditions; {
-	case when == nil || when.UID == nil || *when.UID == "":
+	switch preconditions := options.Preconditions; {
+	case preconditions == nil || preconditions.UID == nil || *preconditions.UID == "":
 		return "a deletion names no UID"
-	case disk && when.ResourceVersion == nil:
+	case disk && preconditions.ResourceVersion == nil:
 		return "the deletion of a disk names no resourceVersion"
 	}
 	return ""
 }
 
-// patchesAny returns why a patch of a PVC changes the record of a disk without a condition.
-func patchesAny(contentType string, body []byte) string {
+// missingPatchPrecondition returns why a patch of a PVC changes the record of a disk without a condition.
+func missingPatchPrecondition(contentType string, body []byte) string {
 	if contentType == string(types.JSONPatchType) {
 		if bytes.Contains(body, []byte(`"op":"test"`)) {
 			return ""
@@ -87,7 +87,7 @@ func patchesAny(contentType string, body []byte) string {
 	}
 	for _, keys := range []map[string]*string{patch.Metadata.Labels, patch.Metadata.Annotations} {
 		for key := range keys {
-			if slices.Contains(recorded, strings.TrimPrefix(key, prefix)) && strings.HasPrefix(key, prefix) {
+			if slices.Contains(recordKeys, strings.TrimPrefix(key, keyPrefix)) && strings.HasPrefix(key, keyPrefix) {
 				return "a patch changes " + key + " of a disk without its resourceVersion"
 			}
 		}

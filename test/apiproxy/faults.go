@@ -19,20 +19,20 @@ func Unavailable(n int) Fault {
 
 // Refused answers request n, once, as an API server does: with a Status of this code and reason.
 func Refused(code int, reason metav1.StatusReason) func(n int) Fault {
-	return refused(code, reason, "")
+	return refusedAfter(code, reason, "")
 }
 
 // Throttled answers request n with a 429 that says when to come again, in seconds.
 func Throttled(seconds int) func(n int) Fault {
-	return refused(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, strconv.Itoa(seconds))
+	return refusedAfter(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, strconv.Itoa(seconds))
 }
 
-func refused(code int, reason metav1.StatusReason, after string) func(n int) Fault {
+func refusedAfter(code int, reason metav1.StatusReason, retryAfter string) func(n int) Fault {
 	return func(n int) Fault {
-		return at(n, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		return atRequest(n, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 			w.Header().Set("Content-Type", "application/json")
-			if after != "" {
-				w.Header().Set("Retry-After", after)
+			if retryAfter != "" {
+				w.Header().Set("Retry-After", retryAfter)
 			}
 			w.WriteHeader(code)
 			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"made up for a test"}`, reason, code)
@@ -40,40 +40,40 @@ func refused(code int, reason metav1.StatusReason, after string) func(n int) Fau
 	}
 }
 
-// Foreign answers every request with the code and a text that is not of Kubernetes, as a proxy does that
+// ProxyError answers every request with the code and a text that is not of Kubernetes, as a proxy does that
 // has lost its API server.
-func Foreign(code int) Fault {
+func ProxyError(code int) Fault {
 	return func(_ int, w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		http.Error(w, "no such backend", code)
 	}
 }
 
-// ForeignAt answers request n so, once.
-func ForeignAt(code int) func(n int) Fault {
+// ProxyErrorAt answers request n so, once.
+func ProxyErrorAt(code int) func(n int) Fault {
 	return func(n int) Fault {
-		return at(n, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { http.Error(w, "no such backend", code) })
+		return atRequest(n, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { http.Error(w, "no such backend", code) })
 	}
 }
 
 // ResetBefore breaks the connection instead of passing request n on.
 func ResetBefore(n int) Fault {
-	return Before(n, func() bool { return false })
+	return BeforeRequest(n, func() bool { return false })
 }
 
 // ResetAfter passes request n on and breaks the connection instead of answering.
 func ResetAfter(n int) Fault {
-	return After(n, func() {})
+	return AfterRequest(n, func() {})
 }
 
-// CutShort passes request n on and breaks the connection in the middle of the answer's body.
-func CutShort(n int) Fault {
-	return Within(n, func() {})
+// TruncatedBody passes request n on and breaks the connection in the middle of the answer's body.
+func TruncatedBody(n int) Fault {
+	return WithinResponse(n, func() {})
 }
 
-// Before does something and passes request n on only when it returns true; otherwise the connection
+// BeforeRequest does something and passes request n on only when it returns true; otherwise the connection
 // breaks.
-func Before(n int, do func() bool) Fault {
-	return at(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+func BeforeRequest(n int, do func() bool) Fault {
+	return atRequest(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if !do() {
 			panic(http.ErrAbortHandler)
 		}
@@ -81,10 +81,10 @@ func Before(n int, do func() bool) Fault {
 	})
 }
 
-// After passes request n on, does something, and breaks the connection instead of answering.
-func After(n int, do func()) Fault {
-	return at(n, func(_ http.ResponseWriter, r *http.Request, next http.Handler) {
-		if !watches(r) {
+// AfterRequest passes request n on, does something, and breaks the connection instead of answering.
+func AfterRequest(n int, do func()) Fault {
+	return atRequest(n, func(_ http.ResponseWriter, r *http.Request, next http.Handler) {
+		if !isWatch(r) {
 			next.ServeHTTP(httptest.NewRecorder(), r)
 		}
 		do()
@@ -92,37 +92,37 @@ func After(n int, do func()) Fault {
 	})
 }
 
-// Within passes request n on, answers half of the body, does something, and breaks the connection.
-func Within(n int, do func()) Fault {
-	return at(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if !watches(r) {
-			half(w, r, next)
+// WithinResponse passes request n on, answers half of the body, does something, and breaks the connection.
+func WithinResponse(n int, do func()) Fault {
+	return atRequest(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if !isWatch(r) {
+			writeHalf(w, r, next)
 		}
 		do()
 		panic(http.ErrAbortHandler)
 	})
 }
 
-func half(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	whole := httptest.NewRecorder()
-	next.ServeHTTP(whole, r)
-	body := whole.Body.Bytes()
-	maps.Copy(w.Header(), whole.Header())
+func writeHalf(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	response := httptest.NewRecorder()
+	next.ServeHTTP(response, r)
+	body := response.Body.Bytes()
+	maps.Copy(w.Header(), response.Header())
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(whole.Code)
+	w.WriteHeader(response.Code)
 	_, _ = w.Write(body[:len(body)/2])
 	_ = http.NewResponseController(w).Flush()
 }
 
-// Instead answers request n, once, with what does so.
-func Instead(n int, answers http.HandlerFunc) Fault {
-	return at(n, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { answers(w, r) })
+// ReplaceResponse answers request n, once, with what does so.
+func ReplaceResponse(n int, answers http.HandlerFunc) Fault {
+	return atRequest(n, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { answers(w, r) })
 }
 
-// Slow passes request n on after a while.
-func Slow(pause time.Duration) func(n int) Fault {
+// DelayedRequest passes request n on after a while.
+func DelayedRequest(pause time.Duration) func(n int) Fault {
 	return func(n int) Fault {
-		return at(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		return atRequest(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			select {
 			case <-r.Context().Done():
 			case <-time.After(pause):
@@ -132,16 +132,16 @@ func Slow(pause time.Duration) func(n int) Fault {
 	}
 }
 
-// Hanging never answers request n.
-func Hanging(n int) Fault {
-	return at(n, func(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
+// UnansweredRequest never answers request n.
+func UnansweredRequest(n int) Fault {
+	return atRequest(n, func(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
 		_, _ = io.Copy(io.Discard, r.Body) // a server sees that its client is gone once it has read all
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
 	})
 }
 
-func at(n int, do func(http.ResponseWriter, *http.Request, http.Handler)) Fault {
+func atRequest(n int, do func(http.ResponseWriter, *http.Request, http.Handler)) Fault {
 	return func(i int, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if i != n {
 			next.ServeHTTP(w, r)

@@ -22,15 +22,15 @@ import (
 
 // Proxy is a server on loopback that passes requests on to an API server.
 type Proxy struct {
-	Numbered
+	FaultHandler
 	server *httptest.Server
 	strict bool
 
-	mutex   sync.Mutex
-	token   string // none: requests come with credentials of their own
-	rights  map[string]bool
-	targets []*url.URL
-	passed  int // requests that went on to a target
+	mutex     sync.Mutex
+	token     string // none: requests come with credentials of their own
+	rights    map[string]bool
+	targets   []*url.URL
+	forwarded int // requests that went on to a target
 }
 
 // New starts a proxy for the cluster of a kubeconfig file. It refuses requests that may be answered with outdated facts.
@@ -53,8 +53,8 @@ func NewStrict(kubeconfig string) (*Proxy, error) {
 	return p, err
 }
 
-// NewSecure is New over TLS, over which clients send credentials: those are passed on.
-func NewSecure(kubeconfig string) (*Proxy, error) {
+// NewTLS is New over TLS, over which clients send credentials: those are passed on.
+func NewTLS(kubeconfig string) (*Proxy, error) {
 	p, err := newProxy(kubeconfig)
 	if err == nil {
 		p.token = ""
@@ -79,7 +79,7 @@ func newProxy(kubeconfig string) (*Proxy, error) {
 	p := &Proxy{token: config.BearerToken, rights: map[string]bool{}, targets: []*url.URL{target}}
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(p.target())
+			r.SetURL(p.nextTarget())
 			// A client sends no credentials over plain HTTP.
 			if token := p.authorize(r.In); token != "" {
 				r.Out.Header.Set("Authorization", "Bearer "+token)
@@ -95,8 +95,8 @@ func newProxy(kubeconfig string) (*Proxy, error) {
 			http.Error(w, "whatever an API server remembers, however old, is nothing to go by", http.StatusBadRequest)
 			return
 		}
-		if why := unconditional(r); p.strict && why != "" {
-			http.Error(w, why, http.StatusBadRequest)
+		if reason := missingPrecondition(r); p.strict && reason != "" {
+			http.Error(w, reason, http.StatusBadRequest)
 			return
 		}
 		p.ServeHTTP(w, r)
@@ -104,8 +104,8 @@ func newProxy(kubeconfig string) (*Proxy, error) {
 	return p, nil
 }
 
-// As passes requests on with another user's token.
-func (p *Proxy) As(token string) {
+// SetToken passes requests on with another user's token.
+func (p *Proxy) SetToken(token string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.token = token
@@ -118,8 +118,8 @@ func (p *Proxy) Token() string {
 	return p.token
 }
 
-// TakeTurns passes requests on to the API servers on these ports of loopback in turns, as a load balancer does.
-func (p *Proxy) TakeTurns(ports ...int) {
+// SetBackendPorts passes requests on to the API servers on these ports of loopback in turns, as a load balancer does.
+func (p *Proxy) SetBackendPorts(ports ...int) {
 	var targets []*url.URL
 	for _, port := range ports {
 		targets = append(targets, &url.URL{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", port)})
@@ -129,12 +129,12 @@ func (p *Proxy) TakeTurns(ports ...int) {
 	p.targets = targets
 }
 
-// target is where the next request goes.
-func (p *Proxy) target() *url.URL {
+// nextTarget is where the next request goes.
+func (p *Proxy) nextTarget() *url.URL {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	p.passed++
-	return p.targets[p.passed%len(p.targets)]
+	p.forwarded++
+	return p.targets[p.forwarded%len(p.targets)]
 }
 
 // Rights are those that all requests so far needed, as "verb resource", for example "patch
@@ -149,13 +149,13 @@ func (p *Proxy) Rights() []string {
 func (p *Proxy) authorize(r *http.Request) string {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	p.rights[right(r)] = true
+	p.rights[requiredRight(r)] = true
 	return p.token
 }
 
-// right returns what Kubernetes' authorizer is asked.
-func right(r *http.Request) string {
-	verb, resource, _ := Parse(r)
+// requiredRight returns what Kubernetes' authorizer is asked.
+func requiredRight(r *http.Request) string {
+	verb, resource, _ := ParseRequest(r)
 	return verb + " " + resource
 }
 
@@ -165,8 +165,8 @@ func (p *Proxy) Close() {
 	p.server.Close()
 }
 
-// Cut breaks all connections, and each that is made until the next Reset, as a network does that is down.
-func (p *Proxy) Cut() {
+// BreakConnections breaks all connections, and each that is made until the next Reset, as a network does that is down.
+func (p *Proxy) BreakConnections() {
 	p.Reset(func(int, http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) })
 	p.server.CloseClientConnections()
 }
@@ -174,13 +174,13 @@ func (p *Proxy) Cut() {
 // URL is where the proxy answers.
 func (p *Proxy) URL() string { return p.server.URL }
 
-// Authority is the certificate, as PEM, by which a secure proxy is known.
-func (p *Proxy) Authority() []byte {
+// CACertificate is the certificate, as PEM, by which a secure proxy is known.
+func (p *Proxy) CACertificate() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 }
 
-// Kubeconfig writes a kubeconfig file for the cluster through the proxy.
-func (p *Proxy) Kubeconfig(path, namespace string) error {
+// WriteKubeconfig writes a kubeconfig file for the cluster through the proxy.
+func (p *Proxy) WriteKubeconfig(path, namespace string) error {
 	content, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "proxy",
 		"clusters": []any{map[string]any{"name": "proxy", "cluster": map[string]any{"server": p.server.URL}}},

@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// watches reports whether the request is a watch.
-func watches(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
+// isWatch reports whether the request is a watch.
+func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
 
 // A stream passes the events of a watch on, one JSON document to a line, as it likes. It ends the watch by returning.
-type stream func(ctx context.Context, events <-chan []byte, send func([]byte))
+type streamFunc func(ctx context.Context, events <-chan []byte, send func([]byte))
 
 // ClosedWatch ends watch n at once, after a good answer.
 func ClosedWatch(n int) Fault {
-	return streamed(n, func(context.Context, <-chan []byte, func([]byte)) {})
+	return onWatch(n, func(context.Context, <-chan []byte, func([]byte)) {})
 }
 
-// BriefWatches end each watch after this time, as load balancers do with connections.
-func BriefWatches(limit time.Duration) Fault {
-	return everyStream(func(ctx context.Context, events <-chan []byte, send func([]byte)) {
+// ShortWatches end each watch after this time, as load balancers do with connections.
+func ShortWatches(limit time.Duration) Fault {
+	return onEveryWatch(func(ctx context.Context, events <-chan []byte, send func([]byte)) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		pass(ctx, events, send)
+		forwardEvents(ctx, events, send)
 	})
 }
 
 // ExpiredWatch tells watch n that its resourceVersion is too old.
 func ExpiredWatch(n int) Fault {
-	return streamed(n, func(_ context.Context, _ <-chan []byte, send func([]byte)) {
+	return onWatch(n, func(_ context.Context, _ <-chan []byte, send func([]byte)) {
 		send([]byte(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"too old resource version"}}`))
 	})
 }
@@ -40,23 +40,23 @@ func ExpiredWatch(n int) Fault {
 // SilentWatch keeps all events of watch n for itself, and ends it after this time.
 func SilentWatch(limit time.Duration) func(n int) Fault {
 	return func(n int) Fault {
-		return streamed(n, func(ctx context.Context, events <-chan []byte, _ func([]byte)) {
+		return onWatch(n, func(ctx context.Context, events <-chan []byte, _ func([]byte)) {
 			ctx, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()
-			pass(ctx, events, func([]byte) {})
+			forwardEvents(ctx, events, func([]byte) {})
 		})
 	}
 }
 
-// Doubled sends each event of each watch twice.
-func Doubled(int) Fault {
-	return everyStream(func(ctx context.Context, events <-chan []byte, send func([]byte)) {
-		pass(ctx, events, func(event []byte) { send(event); send(event) })
+// DuplicatedEvents sends each event of each watch twice.
+func DuplicatedEvents(int) Fault {
+	return onEveryWatch(func(ctx context.Context, events <-chan []byte, send func([]byte)) {
+		forwardEvents(ctx, events, func(event []byte) { send(event); send(event) })
 	})
 }
 
-// pass sends all events on until the watch or the context ends.
-func pass(ctx context.Context, events <-chan []byte, send func([]byte)) {
+// forwardEvents sends all events on until the watch or the context ends.
+func forwardEvents(ctx context.Context, events <-chan []byte, send func([]byte)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -70,40 +70,40 @@ func pass(ctx context.Context, events <-chan []byte, send func([]byte)) {
 	}
 }
 
-func streamed(n int, through stream) Fault {
-	every := everyStream(through)
+func onWatch(n int, transform streamFunc) Fault {
+	inject := onEveryWatch(transform)
 	return func(i int, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if i != n {
 			next.ServeHTTP(w, r)
 			return
 		}
-		every(i, w, r, next)
+		inject(i, w, r, next)
 	}
 }
 
-func everyStream(through stream) Fault {
+func onEveryWatch(transform streamFunc) Fault {
 	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if !watches(r) {
+		if !isWatch(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		relay(w, r, next, through)
+		relayWatch(w, r, next, transform)
 	}
 }
 
-// relay passes a watch on through a stream. It asks for JSON, which all clients understand, and which has its events in lines.
-func relay(w http.ResponseWriter, r *http.Request, next http.Handler, through stream) {
+// relayWatch passes a watch on through a stream. It asks for JSON, which all clients understand, and which has its events in lines.
+func relayWatch(w http.ResponseWriter, r *http.Request, next http.Handler, transform streamFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	asked := r.Clone(ctx)
-	asked.Header.Set("Accept", "application/json")
-	asked.Header.Del("Accept-Encoding")
-	upstream := &lines{header: http.Header{}, started: make(chan int, 1)}
+	upstreamRequest := r.Clone(ctx)
+	upstreamRequest.Header.Set("Accept", "application/json")
+	upstreamRequest.Header.Del("Accept-Encoding")
+	upstream := &pipeResponse{header: http.Header{}, started: make(chan int, 1)}
 	var body *io.PipeReader
 	body, upstream.writer = io.Pipe()
 	go func() {
-		defer func() { _ = recover(); upstream.end() }() // a reverse proxy aborts when its client is gone
-		next.ServeHTTP(upstream, asked)
+		defer func() { _ = recover(); upstream.closeStream() }() // a reverse proxy aborts when its client is gone
+		next.ServeHTTP(upstream, upstreamRequest)
 	}()
 	code := <-upstream.started
 	w.Header().Set("Content-Type", upstream.header.Get("Content-Type"))
@@ -114,12 +114,12 @@ func relay(w http.ResponseWriter, r *http.Request, next http.Handler, through st
 		_, _ = io.Copy(w, body)
 		return
 	}
-	through(ctx, split(ctx, body), func(event []byte) { _, _ = fmt.Fprintf(w, "%s\n", event); _ = flush() })
+	transform(ctx, readLines(ctx, body), func(event []byte) { _, _ = fmt.Fprintf(w, "%s\n", event); _ = flush() })
 	_ = body.Close()
 }
 
-// split hands over the lines of a body.
-func split(ctx context.Context, body io.Reader) <-chan []byte {
+// readLines hands over the lines of a body.
+func readLines(ctx context.Context, body io.Reader) <-chan []byte {
 	events := make(chan []byte)
 	go func() {
 		defer close(events)
@@ -141,32 +141,32 @@ func split(ctx context.Context, body io.Reader) <-chan []byte {
 	return events
 }
 
-// lines is an answer that is read while it is written.
-type lines struct {
-	header  http.Header
-	writer  *io.PipeWriter
-	started chan int
-	begun   bool
+// pipeResponse is an answer that is read while it is written.
+type pipeResponse struct {
+	header        http.Header
+	writer        *io.PipeWriter
+	started       chan int
+	headerWritten bool
 }
 
-func (l *lines) Header() http.Header { return l.header }
+func (p *pipeResponse) Header() http.Header { return p.header }
 
-func (l *lines) WriteHeader(code int) {
-	if !l.begun {
-		l.begun = true
-		l.started <- code
+func (p *pipeResponse) WriteHeader(code int) {
+	if !p.headerWritten {
+		p.headerWritten = true
+		p.started <- code
 	}
 }
 
-func (l *lines) Write(part []byte) (int, error) {
-	l.WriteHeader(http.StatusOK)
-	return l.writer.Write(part)
+func (p *pipeResponse) Write(part []byte) (int, error) {
+	p.WriteHeader(http.StatusOK)
+	return p.writer.Write(part)
 }
 
-func (l *lines) Flush() { l.WriteHeader(http.StatusOK) }
+func (p *pipeResponse) Flush() { p.WriteHeader(http.StatusOK) }
 
-// end says that nothing more comes, also when nothing came.
-func (l *lines) end() {
-	l.WriteHeader(http.StatusBadGateway)
-	_ = l.writer.Close()
+// closeStream says that nothing more comes, also when nothing came.
+func (p *pipeResponse) closeStream() {
+	p.WriteHeader(http.StatusBadGateway)
+	_ = p.writer.Close()
 }

@@ -37,24 +37,24 @@ type Attacker struct {
 	Client    kubernetes.Interface // with the token
 	Objects   dynamic.Interface    // with the token
 
-	vm, holder *corev1.Pod // the CPI's VM Pod, and the attachment Pod of its disk, as they are in the cluster
+	existingVM, existingAttachment *corev1.Pod // the CPI's VM Pod, and the attachment Pod of its disk, as they are in the cluster
 }
 
 const (
-	image = "registry.example.com/stemcells/jammy@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
-	proxy = "proxy.example.com/proxy:1" // of a webhook
-	other = "others"                    // the name of what is somebody else's
-	disk  = "disk-one"
-	class = "standard" // that the shipped limits list
+	stemcellImage    = "registry.example.com/stemcells/jammy@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
+	sidecarImage     = "proxy.example.com/proxy:1" // of a webhook
+	foreignName      = "others"                    // the name of what is somebody else's
+	diskName         = "disk-one"
+	storageClassName = "standard" // that the shipped limits list
 
-	plainClass = "attacks-plain" // a RuntimeClass that is not a sandbox
+	plainRuntimeClass = "attacks-plain" // a RuntimeClass that is not a sandbox
 )
 
-// Rights are the documents with the rights of the CPI's service account, below the repository's root.
-var Rights = []string{"docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml"}
+// RBACFiles are the documents with the rights of the CPI's service account, below the repository's root.
+var RBACFiles = []string{"docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml"}
 
-// kinds are those that the CPI makes, and in the cluster as a whole.
-var kinds = map[string]schema.GroupVersionResource{
+// resources are those that the CPI makes, and in the cluster as a whole.
+var resources = map[string]schema.GroupVersionResource{
 	"pods":                   {Version: "v1", Resource: "pods"},
 	"podtemplates":           {Version: "v1", Resource: "podtemplates"},
 	"secrets":                {Version: "v1", Resource: "secrets"},
@@ -77,28 +77,28 @@ func NewAttacker(ctx context.Context, admin *rest.Config, root, namespace string
 	if err != nil {
 		return nil, err
 	}
-	place := place{cluster, objects, namespace}
-	if err := place.prepare(ctx, root, labels, limits); err != nil {
+	p := provisioner{cluster, objects, namespace}
+	if err := p.createNamespace(ctx, root, labels, limits); err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", namespace, err)
 	}
 	a := &Attacker{Namespace: namespace}
-	if a.vm, a.holder, err = place.fill(ctx); err != nil {
+	if a.existingVM, a.existingAttachment, err = p.createObjects(ctx); err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", namespace, err)
 	}
 	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	with := rest.AnonymousClientConfig(admin)
-	with.BearerToken = token.Status.Token
-	if err := a.as(with); err != nil {
+	config := rest.AnonymousClientConfig(admin)
+	config.BearerToken = token.Status.Token
+	if err := a.useCredentials(config); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
-// as has the attacker use these credentials.
-func (a *Attacker) as(config *rest.Config) error {
+// useCredentials has the attacker use these credentials.
+func (a *Attacker) useCredentials(config *rest.Config) error {
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{}
 	var err error
@@ -109,20 +109,20 @@ func (a *Attacker) as(config *rest.Config) error {
 	return err
 }
 
-// place is the namespace, as its administrator.
-type place struct {
+// provisioner is the namespace, as its administrator.
+type provisioner struct {
 	cluster   kubernetes.Interface
 	objects   dynamic.Interface
 	namespace string
 }
 
-// prepare makes the namespace with the CPI's rights, and what the policy needs there.
-func (p place) prepare(ctx context.Context, root string, labels, limits map[string]string) error {
+// createNamespace makes the namespace with the CPI's rights, and what the policy needs there.
+func (p provisioner) createNamespace(ctx context.Context, root string, labels, limits map[string]string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace, Labels: labels}}
 	if _, err := p.cluster.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	for path, change := range map[string]map[string]string{"manifests/admission-scripts.yaml": nil, "manifests/admission-limits.yaml": limits} {
+	for path, changes := range map[string]map[string]string{"manifests/admission-scripts.yaml": nil, "manifests/admission-limits.yaml": limits} {
 		raw, err := os.ReadFile(root + "/" + path)
 		if err != nil {
 			return err
@@ -131,7 +131,7 @@ func (p place) prepare(ctx context.Context, root string, labels, limits map[stri
 		if err := yaml.Unmarshal(raw, &settings); err != nil {
 			return err
 		}
-		for key, value := range change {
+		for key, value := range changes {
 			if _, known := settings.Data[key]; !known {
 				return fmt.Errorf("%s has no %s", path, key)
 			}
@@ -145,13 +145,13 @@ func (p place) prepare(ctx context.Context, root string, labels, limits map[stri
 	if _, err := p.cluster.CoreV1().ServiceAccounts(p.namespace).Create(ctx, router, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	for _, path := range Rights {
+	for _, path := range RBACFiles {
 		raw, err := os.ReadFile(root + "/" + path)
 		if err != nil {
 			return err
 		}
 		for document := range strings.SplitSeq(string(raw), "\n---\n") {
-			if err := p.grant(ctx, document); err != nil {
+			if err := p.applyRBAC(ctx, document); err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
 		}
@@ -166,13 +166,13 @@ func (p place) prepare(ctx context.Context, root string, labels, limits map[stri
 	})
 }
 
-// named are the places of docs/rbac*.yaml that hold the namespace, as the command at the head of docs/rbac.yaml finds them.
-var named = regexp.MustCompile(`(?m)([- ])bosh$`)
+// namespacePattern are the places of docs/rbac*.yaml that hold the namespace, as the command at the head of docs/rbac.yaml finds them.
+var namespacePattern = regexp.MustCompile(`(?m)([- ])bosh$`)
 
-// grant applies a document with rights to this namespace.
-func (p place) grant(ctx context.Context, document string) error {
+// applyRBAC applies a document with rights to this namespace.
+func (p provisioner) applyRBAC(ctx context.Context, document string) error {
 	var object unstructured.Unstructured
-	if err := yaml.Unmarshal([]byte(named.ReplaceAllString(document, "${1}"+p.namespace)), &object.Object); err != nil {
+	if err := yaml.Unmarshal([]byte(namespacePattern.ReplaceAllString(document, "${1}"+p.namespace)), &object.Object); err != nil {
 		return err
 	}
 	kind := object.GroupVersionKind()
@@ -186,65 +186,65 @@ func (p place) grant(ctx context.Context, document string) error {
 	return err
 }
 
-// nowhere keeps Pods from running.
-var nowhere = map[string]string{"attacks.test/node": "none"}
+// unschedulable keeps Pods from running.
+var unschedulable = map[string]string{"attacks.test/node": "none"}
 
-// fill makes the CPI's objects, and the same kinds of somebody else.
-func (p place) fill(ctx context.Context) (vm, holder *corev1.Pod, err error) {
+// createObjects makes the CPI's objects, and the same kinds of somebody else.
+func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.Pod, err error) {
 	core := p.cluster.CoreV1()
-	one := manifest.VM{Name: "agent-one", Namespace: p.namespace, Image: image, Group: "group-one", NodeSelector: nowhere}
-	if vm, err = core.Pods(p.namespace).Create(ctx, one.Pod(), metav1.CreateOptions{}); err != nil {
+	vmSpec := manifest.VM{Name: "agent-one", Namespace: p.namespace, Image: stemcellImage, Group: "group-one", NodeSelector: unschedulable}
+	if vm, err = core.Pods(p.namespace).Create(ctx, vmSpec.Pod(), metav1.CreateOptions{}); err != nil {
 		return nil, nil, err
 	}
-	if holder, err = core.Pods(p.namespace).Create(ctx, attach(disk, vm).Pod(), metav1.CreateOptions{}); err != nil {
+	if attachment, err = core.Pods(p.namespace).Create(ctx, newAttachment(diskName, vm).Pod(), metav1.CreateOptions{}); err != nil {
 		return nil, nil, err
 	}
-	prefetch := manifest.Prefetch{Namespace: p.namespace, Reference: image, Image: image, NodeSelector: nowhere}
+	prefetch := manifest.Prefetch{Namespace: p.namespace, Reference: stemcellImage, Image: stemcellImage, NodeSelector: unschedulable}
 	set, err := prefetch.DaemonSet(prefetch.Pod())
 	if err != nil {
 		return nil, nil, err
 	}
-	claim := newDisk(p.namespace, disk)
-	for _, each := range []struct {
-		of     schema.GroupVersionResource
+	pvc := newPVC(p.namespace, diskName)
+	for _, item := range []struct {
+		gvr    schema.GroupVersionResource
 		kind   string
 		object any
 	}{
-		{kinds["persistentvolumeclaims"], "PersistentVolumeClaim", claim},
-		{kinds["podtemplates"], "PodTemplate", template(p.namespace, "agent-three")},
-		{kinds["services"], "Service", manifest.Service{Name: "service-one", Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}}.Object(vm, "")},
-		{kinds["secrets"], "Secret", one.SettingsSecret(nil, vm)},
-		{kinds["poddisruptionbudgets"], "PodDisruptionBudget", manifest.DisruptionBudget{MinAvailable: new(int32(1))}.Object(one, vm, 1)},
-		{kinds["daemonsets"], "DaemonSet", set},
-		{kinds["volumesnapshots"], "VolumeSnapshot", manifest.VolumeSnapshot("snapshot-one", "", claim, manifest.Metadata{})},
+		{resources["persistentvolumeclaims"], "PersistentVolumeClaim", pvc},
+		{resources["podtemplates"], "PodTemplate", newPodTemplate(p.namespace, "agent-three")},
+		{resources["services"], "Service", manifest.Service{Name: "service-one", Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}}.Object(vm, "")},
+		{resources["secrets"], "Secret", vmSpec.SettingsSecret(nil, vm)},
+		{resources["poddisruptionbudgets"], "PodDisruptionBudget", manifest.DisruptionBudget{MinAvailable: new(int32(1))}.Object(vmSpec, vm, 1)},
+		{resources["daemonsets"], "DaemonSet", set},
+		{resources["volumesnapshots"], "VolumeSnapshot", manifest.VolumeSnapshot("snapshot-one", "", pvc, manifest.Metadata{})},
 	} {
-		if err := p.double(ctx, each.of, each.kind, each.object); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", each.kind, err)
+		if err := p.createWithForeignCopy(ctx, item.gvr, item.kind, item.object); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", item.kind, err)
 		}
 	}
-	old := newDisk(p.namespace, unclassed)
-	old.Spec.StorageClassName = nil
-	old.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi") // more than any volume without a class has
-	if _, err := core.PersistentVolumeClaims(p.namespace).Create(ctx, old, metav1.CreateOptions{}); err != nil {
+	classless := newPVC(p.namespace, classlessDisk)
+	classless.Spec.StorageClassName = nil
+	classless.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi") // more than any volume without a class has
+	if _, err := core.PersistentVolumeClaims(p.namespace).Create(ctx, classless, metav1.CreateOptions{}); err != nil {
 		return nil, nil, err
 	}
-	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: other, Labels: map[string]string{"app": other}}, Spec: corev1.PodSpec{
-		NodeSelector: nowhere, Containers: []corev1.Container{{Name: other, Image: "example.com/others:1"}}}}
+	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: foreignName, Labels: map[string]string{"app": foreignName}}, Spec: corev1.PodSpec{
+		NodeSelector: unschedulable, Containers: []corev1.Container{{Name: foreignName, Image: "example.com/others:1"}}}}
 	if _, err := core.Pods(p.namespace).Create(ctx, foreign, metav1.CreateOptions{}); err != nil {
 		return nil, nil, err
 	}
 	// As if they ran: what the CPI creates for them is for their node.
-	vm.Spec.NodeName, holder.Spec.NodeName = "node-a", "node-a"
-	return vm, holder, p.fillCluster(ctx)
+	vm.Spec.NodeName, attachment.Spec.NodeName = "node-a", "node-a"
+	return vm, attachment, p.createClusterObjects(ctx)
 }
 
-// fillCluster makes what belongs to the cluster, and is somebody else's: a static PersistentVolume, and an address pool, which
+// createClusterObjects makes what belongs to the cluster, and is somebody else's: a static PersistentVolume, and an address pool, which
 // no node matches.
-func (p place) fillCluster(ctx context.Context) error {
-	if _, err := p.cluster.CoreV1().PersistentVolumes().Create(ctx, StaticVolume(other+"-"+p.namespace, "static-"+p.namespace, "1Gi"), metav1.CreateOptions{}); err != nil {
+func (p provisioner) createClusterObjects(ctx context.Context) error {
+	if _, err := p.cluster.CoreV1().PersistentVolumes().Create(ctx, StaticVolume(foreignName+"-"+p.namespace, "static-"+p.namespace, "1Gi"), metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	runtimeClass := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: plainClass}, Handler: "runc"}
+	runtimeClass := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: plainRuntimeClass}, Handler: "runc"}
 	if _, err := p.cluster.NodeV1().RuntimeClasses().Create(ctx, runtimeClass, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -253,8 +253,8 @@ func (p place) fillCluster(ctx context.Context) error {
 		"IPReservation": {"reservedCIDRs": []any{"192.0.2.0/24"}},
 	} {
 		object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "crd.projectcalico.org/v1", "kind": kind,
-			"metadata": map[string]any{"name": other + "-" + p.namespace}, "spec": spec}}
-		if _, err := p.objects.Resource(kinds[strings.ToLower(kind)+"s"]).Create(ctx, object, metav1.CreateOptions{}); err != nil {
+			"metadata": map[string]any{"name": foreignName + "-" + p.namespace}, "spec": spec}}
+		if _, err := p.objects.Resource(resources[strings.ToLower(kind)+"s"]).Create(ctx, object, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}
@@ -263,7 +263,7 @@ func (p place) fillCluster(ctx context.Context) error {
 
 // StaticVolume is a PersistentVolume of an administrator, with a folder of a node.
 func StaticVolume(name, class, size string) *corev1.PersistentVolume {
-	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": other}}, Spec: corev1.PersistentVolumeSpec{
+	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": foreignName}}, Spec: corev1.PersistentVolumeSpec{
 		StorageClassName: class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}},
@@ -290,53 +290,53 @@ func (a *Attacker) Remove(ctx context.Context, admin *rest.Config) error {
 		}
 	}
 	return errors.Join(err,
-		cluster.CoreV1().PersistentVolumes().Delete(ctx, other+"-"+a.Namespace, metav1.DeleteOptions{}),
-		objects.Resource(kinds["ippools"]).Delete(ctx, other+"-"+a.Namespace, metav1.DeleteOptions{}),
-		objects.Resource(kinds["ipreservations"]).Delete(ctx, other+"-"+a.Namespace, metav1.DeleteOptions{}),
+		cluster.CoreV1().PersistentVolumes().Delete(ctx, foreignName+"-"+a.Namespace, metav1.DeleteOptions{}),
+		objects.Resource(resources["ippools"]).Delete(ctx, foreignName+"-"+a.Namespace, metav1.DeleteOptions{}),
+		objects.Resource(resources["ipreservations"]).Delete(ctx, foreignName+"-"+a.Namespace, metav1.DeleteOptions{}),
 		cluster.CoreV1().Pods(a.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}),
 		cluster.CoreV1().Namespaces().Delete(ctx, a.Namespace, metav1.DeleteOptions{}))
 }
 
-// double makes the object, and one like it that is somebody else's.
-func (p place) double(ctx context.Context, of schema.GroupVersionResource, kind string, object any) error {
+// createWithForeignCopy makes the object, and one like it that is somebody else's.
+func (p provisioner) createWithForeignCopy(ctx context.Context, gvr schema.GroupVersionResource, kind string, object any) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return err
 	}
 	own := &unstructured.Unstructured{Object: content}
-	own.SetGroupVersionKind(of.GroupVersion().WithKind(kind))
+	own.SetGroupVersionKind(gvr.GroupVersion().WithKind(kind))
 	own.SetOwnerReferences(nil)
 	foreign := own.DeepCopy()
-	foreign.SetName(other)
-	foreign.SetLabels(map[string]string{"app": other})
+	foreign.SetName(foreignName)
+	foreign.SetLabels(map[string]string{"app": foreignName})
 	foreign.SetAnnotations(nil)
-	for _, each := range []*unstructured.Unstructured{own, foreign} {
-		if _, err := p.objects.Resource(of).Namespace(p.namespace).Create(ctx, each, metav1.CreateOptions{}); err != nil {
+	for _, created := range []*unstructured.Unstructured{own, foreign} {
+		if _, err := p.objects.Resource(gvr).Namespace(p.namespace).Create(ctx, created, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// newDisk is a disk's claim.
-func newDisk(namespace, name string) *corev1.PersistentVolumeClaim {
-	return manifest.Disk{Name: name, Namespace: namespace, SizeMiB: 64, Filesystem: "ext4", StorageClass: new(class), Mode: corev1.PersistentVolumeFilesystem,
+// newPVC is a disk's claim.
+func newPVC(namespace, name string) *corev1.PersistentVolumeClaim {
+	return manifest.Disk{Name: name, Namespace: namespace, SizeMiB: 64, Filesystem: "ext4", StorageClass: new(storageClassName), Mode: corev1.PersistentVolumeFilesystem,
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}.PVC()
 }
 
-// attach attaches a disk to the VM.
-func attach(disk string, vm *corev1.Pod) manifest.Attachment {
+// newAttachment attaches a disk to the VM.
+func newAttachment(disk string, vm *corev1.Pod) manifest.Attachment {
 	return manifest.Attachment{Disk: disk, SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: vm}
 }
 
 // What the CPI makes, for an attack to change.
 
-func (a *Attacker) vmPod() *corev1.Pod {
-	return manifest.VM{Name: "agent-two", Namespace: a.Namespace, Image: image}.Pod()
+func (a *Attacker) newVMPod() *corev1.Pod {
+	return manifest.VM{Name: "agent-two", Namespace: a.Namespace, Image: stemcellImage}.Pod()
 }
 
-func template(namespace, vm string) *corev1.PodTemplate {
-	return manifest.VM{Name: vm, Namespace: namespace, Image: image, Recreate: true, EphemeralClaim: &corev1.PersistentVolumeClaimSpec{}}.PodTemplate()
+func newPodTemplate(namespace, vm string) *corev1.PodTemplate {
+	return manifest.VM{Name: vm, Namespace: namespace, Image: stemcellImage, Recreate: true, EphemeralClaim: &corev1.PersistentVolumeClaimSpec{}}.PodTemplate()
 }
 
 func (a *Attacker) createTemplate(ctx context.Context, template *corev1.PodTemplate) error {
@@ -344,8 +344,8 @@ func (a *Attacker) createTemplate(ctx context.Context, template *corev1.PodTempl
 	return err
 }
 
-func (a *Attacker) createSet(ctx context.Context, change func(*corev1.PodTemplateSpec)) error {
-	set, err := a.prefetch()
+func (a *Attacker) createDaemonSet(ctx context.Context, change func(*corev1.PodTemplateSpec)) error {
+	set, err := a.newPrefetchDaemonSet()
 	if err != nil {
 		return err
 	}
@@ -354,46 +354,48 @@ func (a *Attacker) createSet(ctx context.Context, change func(*corev1.PodTemplat
 	return err
 }
 
-func (a *Attacker) attachment() *corev1.Pod { return attach("disk-two", a.vm).Pod() }
+func (a *Attacker) newAttachmentPod() *corev1.Pod {
+	return newAttachment("disk-two", a.existingVM).Pod()
+}
 
-func (a *Attacker) prefetch() (*appsv1.DaemonSet, error) {
-	prefetch := manifest.Prefetch{Namespace: a.Namespace, Reference: "another", Image: image}
-	made, err := prefetch.DaemonSet(prefetch.Pod())
+func (a *Attacker) newPrefetchDaemonSet() (*appsv1.DaemonSet, error) {
+	prefetch := manifest.Prefetch{Namespace: a.Namespace, Reference: "another", Image: stemcellImage}
+	created, err := prefetch.DaemonSet(prefetch.Pod())
 	if err != nil {
 		return nil, err
 	}
-	return &appsv1.DaemonSet{ObjectMeta: made.ObjectMeta, Spec: appsv1.DaemonSetSpec{Selector: made.Spec.Selector, Template: made.Spec.Template}}, nil
+	return &appsv1.DaemonSet{ObjectMeta: created.ObjectMeta, Spec: appsv1.DaemonSetSpec{Selector: created.Spec.Selector, Template: created.Spec.Template}}, nil
 }
 
-// Genuine returns the tries to make what the CPI makes, by what it is.
-func Genuine() map[string]Try {
-	pod := func(build func(*Attacker) *corev1.Pod) Try {
-		return func(ctx context.Context, a *Attacker) error { return a.create(ctx, build(a)) }
+// LegitimateTries returns the tries to make what the CPI makes, by what it is.
+func LegitimateTries() map[string]TryFunc {
+	pod := func(build func(*Attacker) *corev1.Pod) TryFunc {
+		return func(ctx context.Context, a *Attacker) error { return a.createPod(ctx, build(a)) }
 	}
-	return map[string]Try{
-		"VM":         pod((*Attacker).vmPod),
-		"attachment": pod((*Attacker).attachment),
+	return map[string]TryFunc{
+		"VM":         pod((*Attacker).newVMPod),
+		"attachment": pod((*Attacker).newAttachmentPod),
 		"copy": pod(func(a *Attacker) *corev1.Pod {
-			successor := newDisk(a.Namespace, "disk-two")
+			successor := newPVC(a.Namespace, "disk-two")
 			successor.UID = "new"
-			return manifest.Copy{Old: newDisk(a.Namespace, "disk-old"), New: successor, VM: a.vm}.Pod()
+			return manifest.Copy{Old: newPVC(a.Namespace, "disk-old"), New: successor, VM: a.existingVM}.Pod()
 		}),
-		"reboot": pod(func(a *Attacker) *corev1.Pod { return manifest.RebootPod(a.vm, "") }),
-		"flush":  pod(func(a *Attacker) *corev1.Pod { return manifest.FlushPod(a.holder, "") }),
+		"reboot": pod(func(a *Attacker) *corev1.Pod { return manifest.RebootPod(a.existingVM, "") }),
+		"flush":  pod(func(a *Attacker) *corev1.Pod { return manifest.FlushPod(a.existingAttachment, "") }),
 		"disk": func(ctx context.Context, a *Attacker) error {
-			return a.createClaim(ctx, newDisk(a.Namespace, "disk-two"))
+			return a.createPVC(ctx, newPVC(a.Namespace, "disk-two"))
 		},
 		"template": func(ctx context.Context, a *Attacker) error {
-			return a.createTemplate(ctx, template(a.Namespace, "agent-two"))
+			return a.createTemplate(ctx, newPodTemplate(a.Namespace, "agent-two"))
 		},
 		"prefetch": func(ctx context.Context, a *Attacker) error {
-			return a.createSet(ctx, func(*corev1.PodTemplateSpec) {})
+			return a.createDaemonSet(ctx, func(*corev1.PodTemplateSpec) {})
 		},
 		"snapshot": func(ctx context.Context, a *Attacker) error {
-			return a.createSnapshot(ctx, map[string]any{"persistentVolumeClaimName": disk})
+			return a.createSnapshot(ctx, map[string]any{"persistentVolumeClaimName": diskName})
 		},
 		"exclusivity check": func(ctx context.Context, a *Attacker) error {
-			return a.debug(ctx, a.holder.Name, manifest.ReleaseContainer(a.holder))
+			return a.addEphemeralContainer(ctx, a.existingAttachment.Name, manifest.ReleaseContainer(a.existingAttachment))
 		},
 	}
 }
@@ -405,20 +407,20 @@ var (
 	dryDelete = metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
 )
 
-func (a *Attacker) create(ctx context.Context, pod *corev1.Pod) error {
+func (a *Attacker) createPod(ctx context.Context, pod *corev1.Pod) error {
 	_, err := a.Client.CoreV1().Pods(a.Namespace).Create(ctx, pod, dryCreate)
 	return err
 }
 
-func (a *Attacker) createClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	_, err := a.Client.CoreV1().PersistentVolumeClaims(a.Namespace).Create(ctx, claim, dryCreate)
+func (a *Attacker) createPVC(ctx context.Context, pvc *corev1.PersistentVolumeClaim) error {
+	_, err := a.Client.CoreV1().PersistentVolumeClaims(a.Namespace).Create(ctx, pvc, dryCreate)
 	return err
 }
 
-func (a *Attacker) createBudget(ctx context.Context, selector *metav1.LabelSelector) error {
-	budget := manifest.DisruptionBudget{MinAvailable: new(int32(1))}.Object(manifest.VM{Name: "agent-two", Namespace: a.Namespace, Group: "group-two"}, a.vm, 1)
-	budget.Spec.Selector = selector
-	_, err := a.Client.PolicyV1().PodDisruptionBudgets(a.Namespace).Create(ctx, budget, dryCreate)
+func (a *Attacker) createPDB(ctx context.Context, selector *metav1.LabelSelector) error {
+	pdb := manifest.DisruptionBudget{MinAvailable: new(int32(1))}.Object(manifest.VM{Name: "agent-two", Namespace: a.Namespace, Group: "group-two"}, a.existingVM, 1)
+	pdb.Spec.Selector = selector
+	_, err := a.Client.PolicyV1().PodDisruptionBudgets(a.Namespace).Create(ctx, pdb, dryCreate)
 	return err
 }
 
@@ -428,12 +430,12 @@ func (a *Attacker) createSnapshot(ctx context.Context, source map[string]any) er
 		"metadata": map[string]any{"name": "snapshot-two", "labels": map[string]any{manifest.LabelManagedBy: manifest.ManagedBy, manifest.LabelRole: manifest.RoleSnapshot}},
 		"spec":     map[string]any{"source": source},
 	}}
-	_, err := a.Objects.Resource(kinds["volumesnapshots"]).Namespace(a.Namespace).Create(ctx, snapshot, dryCreate)
+	_, err := a.Objects.Resource(resources["volumesnapshots"]).Namespace(a.Namespace).Create(ctx, snapshot, dryCreate)
 	return err
 }
 
-// debug adds the ephemeral container to a Pod.
-func (a *Attacker) debug(ctx context.Context, pod string, container corev1.EphemeralContainer) error {
+// addEphemeralContainer adds the ephemeral container to a Pod.
+func (a *Attacker) addEphemeralContainer(ctx context.Context, pod string, container corev1.EphemeralContainer) error {
 	existing, err := a.Client.CoreV1().Pods(a.Namespace).Get(ctx, pod, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -446,27 +448,27 @@ func (a *Attacker) debug(ctx context.Context, pod string, container corev1.Ephem
 	return err
 }
 
-// patch changes an object of the namespace.
-func (a *Attacker) patch(ctx context.Context, kind, name string, patch any) error {
+// patchObject changes an object of the namespace.
+func (a *Attacker) patchObject(ctx context.Context, kind, name string, patch any) error {
 	raw, err := json.Marshal(patch)
 	if err != nil {
 		return err
 	}
-	_, err = a.Objects.Resource(kinds[kind]).Namespace(a.Namespace).Patch(ctx, name, types.MergePatchType, raw, dryPatch)
+	_, err = a.Objects.Resource(resources[kind]).Namespace(a.Namespace).Patch(ctx, name, types.MergePatchType, raw, dryPatch)
 	return err
 }
 
-// request is one of HTTP, in whose path NAMESPACE stands for the attacker's.
-func request(method, path string, headers ...string) Try {
+// httpRequest is one of HTTP, in whose path NAMESPACE stands for the attacker's.
+func httpRequest(method, path string, headers ...string) TryFunc {
 	return func(ctx context.Context, a *Attacker) error {
-		sent := a.Client.CoreV1().RESTClient().Verb(method).AbsPath(strings.ReplaceAll(path, "NAMESPACE", a.Namespace))
+		httpCall := a.Client.CoreV1().RESTClient().Verb(method).AbsPath(strings.ReplaceAll(path, "NAMESPACE", a.Namespace))
 		for i := 0; i+1 < len(headers); i += 2 {
-			sent.SetHeader(headers[i], headers[i+1])
+			httpCall.SetHeader(headers[i], headers[i+1])
 		}
 		if method != "GET" && method != "DELETE" {
-			sent.Body([]byte("{}")).SetHeader("Content-Type", contentTypes[method])
+			httpCall.Body([]byte("{}")).SetHeader("Content-Type", contentTypes[method])
 		}
-		return sent.Param("dryRun", "All").Do(ctx).Error()
+		return httpCall.Param("dryRun", "All").Do(ctx).Error()
 	}
 }
 

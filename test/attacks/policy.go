@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Enforced is the label of namespaces in which the policy holds.
-var Enforced = map[string]string{"bosh.cloudfoundry.org/admission-policy": "on"}
+// EnforcedLabels is the label of namespaces in which the policy holds.
+var EnforcedLabels = map[string]string{"bosh.cloudfoundry.org/admission-policy": "on"}
 
 // Policy is manifests/admission-policy.yaml, or a copy of it.
 type Policy struct {
@@ -64,22 +64,22 @@ func (p Policy) Rules() []Rule {
 	for _, policy := range p.policies {
 		var names []string
 		for i, validation := range policy.Spec.Validations {
-			name := nameOf(validation)
+			name := ruleName(validation)
 			names = append(names, name)
 			rules = append(rules, Rule{policy.Name, name, func(without *admission.ValidatingAdmissionPolicy) {
 				without.Spec.Validations = slices.Delete(slices.Clone(without.Spec.Validations), i, i+1)
 			}, func(attack Attack) bool { return slices.Equal(attack.Rules, []string{name}) }})
 		}
-		rules = append(rules, asked(policy, names)...)
+		rules = append(rules, matchRules(policy, names)...)
 	}
 	return rules
 }
 
-// asked are the kinds and operations for which the policy is asked, one by one.
-func asked(policy admission.ValidatingAdmissionPolicy, names []string) []Rule {
+// matchRules are the kinds and operations for which the policy is asked, one by one.
+func matchRules(policy admission.ValidatingAdmissionPolicy, names []string) []Rule {
 	var rules []Rule
-	ofPolicy := func(attack Attack) bool {
-		return len(attack.Rules) > 0 && attack.Given == nil && attack.Bound == nil && !slices.ContainsFunc(attack.Rules, func(rule string) bool { return !slices.Contains(names, rule) })
+	isRefusedByPolicy := func(attack Attack) bool {
+		return len(attack.Rules) > 0 && attack.Limits == nil && attack.RefusingLimits == nil && !slices.ContainsFunc(attack.Rules, func(rule string) bool { return !slices.Contains(names, rule) })
 	}
 	for i, matched := range policy.Spec.MatchConstraints.ResourceRules {
 		for _, kind := range matched.Resources {
@@ -94,15 +94,15 @@ func asked(policy admission.ValidatingAdmissionPolicy, names []string) []Rule {
 					*all = slices.DeleteFunc(slices.Replace(*all, i, i+1, others, rest), func(each admission.NamedRuleWithOperations) bool {
 						return len(each.Resources) == 0 || len(each.Operations) == 0
 					})
-				}, ofPolicy})
+				}, isRefusedByPolicy})
 			}
 		}
 	}
 	return rules
 }
 
-// nameOf is the name at the beginning of a validation's message.
-func nameOf(validation admission.Validation) string {
+// ruleName is the name at the beginning of a validation's message.
+func ruleName(validation admission.Validation) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(validation.Message, "rule "), ":")
 	return name
 }
@@ -119,27 +119,27 @@ func (p Policy) Without(rule Rule) Policy {
 	return without
 }
 
-// For is a copy of the policy that holds where the condition says, by the name of the original; its names end with the suffix.
-func (p Policy) For(suffix string, condition func(policy string) string) Policy {
+// ScopedCopy is a copy of the policy that holds where the condition says, by the name of the original; its names end with the suffix.
+func (p Policy) ScopedCopy(suffix string, condition func(policy string) string) Policy {
 	var copied Policy
 	for _, policy := range p.policies {
-		each := *policy.DeepCopy()
-		each.Name += suffix
-		each.Spec.MatchConditions = []admission.MatchCondition{{Name: "copy", Expression: condition(policy.Name)}}
-		copied.policies = append(copied.policies, each)
+		policyCopy := *policy.DeepCopy()
+		policyCopy.Name += suffix
+		policyCopy.Spec.MatchConditions = []admission.MatchCondition{{Name: "copy", Expression: condition(policy.Name)}}
+		copied.policies = append(copied.policies, policyCopy)
 	}
 	for _, binding := range p.bindings {
-		each := *binding.DeepCopy()
-		each.Name += suffix
-		each.Spec.PolicyName += suffix
-		each.Spec.MatchResources = nil
-		copied.bindings = append(copied.bindings, each)
+		bindingCopy := *binding.DeepCopy()
+		bindingCopy.Name += suffix
+		bindingCopy.Spec.PolicyName += suffix
+		bindingCopy.Spec.MatchResources = nil
+		copied.bindings = append(copied.bindings, bindingCopy)
 	}
 	return copied
 }
 
-// Part is the one of the policies with this name.
-func (p Policy) Part(name string) Policy {
+// Only is the one of the policies with this name.
+func (p Policy) Only(name string) Policy {
 	var part Policy
 	for i, policy := range p.policies {
 		if policy.Name == name {
@@ -151,14 +151,14 @@ func (p Policy) Part(name string) Policy {
 
 // Create makes the policy's objects.
 func (p Policy) Create(ctx context.Context, cluster kubernetes.Interface) error {
-	of := cluster.AdmissionregistrationV1()
+	client := cluster.AdmissionregistrationV1()
 	var err error
 	for _, policy := range p.policies {
-		_, failed := of.ValidatingAdmissionPolicies().Create(ctx, &policy, metav1.CreateOptions{})
+		_, failed := client.ValidatingAdmissionPolicies().Create(ctx, &policy, metav1.CreateOptions{})
 		err = errors.Join(err, failed)
 	}
 	for _, binding := range p.bindings {
-		_, failed := of.ValidatingAdmissionPolicyBindings().Create(ctx, &binding, metav1.CreateOptions{})
+		_, failed := client.ValidatingAdmissionPolicyBindings().Create(ctx, &binding, metav1.CreateOptions{})
 		err = errors.Join(err, failed)
 	}
 	return err
@@ -166,33 +166,33 @@ func (p Policy) Create(ctx context.Context, cluster kubernetes.Interface) error 
 
 // Delete deletes them.
 func (p Policy) Delete(ctx context.Context, cluster kubernetes.Interface) error {
-	of := cluster.AdmissionregistrationV1()
+	client := cluster.AdmissionregistrationV1()
 	var err error
 	for _, binding := range p.bindings {
-		err = errors.Join(err, of.ValidatingAdmissionPolicyBindings().Delete(ctx, binding.Name, metav1.DeleteOptions{}))
+		err = errors.Join(err, client.ValidatingAdmissionPolicyBindings().Delete(ctx, binding.Name, metav1.DeleteOptions{}))
 	}
 	for _, policy := range p.policies {
-		err = errors.Join(err, of.ValidatingAdmissionPolicies().Delete(ctx, policy.Name, metav1.DeleteOptions{}))
+		err = errors.Join(err, client.ValidatingAdmissionPolicies().Delete(ctx, policy.Name, metav1.DeleteOptions{}))
 	}
 	return err
 }
 
-// Holds returns nil once each of the policies refuses something: an API server knows of a policy, and of its limits, a moment after
+// CheckEnforced returns nil once each of the policies refuses something: an API server knows of a policy, and of its limits, a moment after
 // they were created.
-func (p Policy) Holds(ctx context.Context, a *Attacker) error {
+func (p Policy) CheckEnforced(ctx context.Context, a *Attacker) error {
 	for _, policy := range p.policies {
-		if !slices.ContainsFunc(All(), func(attack Attack) bool { return refuses(ctx, policy, a, attack) }) {
+		if !slices.ContainsFunc(All(), func(attack Attack) bool { return policyRefuses(ctx, policy, a, attack) }) {
 			return fmt.Errorf("%s refuses nothing", policy.Name)
 		}
 	}
 	return nil
 }
 
-// refuses reports whether one of the policy's rules refuses the attack.
-func refuses(ctx context.Context, policy admission.ValidatingAdmissionPolicy, a *Attacker, attack Attack) bool {
-	if !slices.ContainsFunc(policy.Spec.Validations, func(v admission.Validation) bool { return slices.Contains(attack.Rules, nameOf(v)) }) {
+// policyRefuses reports whether one of the policy's rules refuses the attack.
+func policyRefuses(ctx context.Context, policy admission.ValidatingAdmissionPolicy, a *Attacker, attack Attack) bool {
+	if !slices.ContainsFunc(policy.Spec.Validations, func(v admission.Validation) bool { return slices.Contains(attack.Rules, ruleName(v)) }) {
 		return false
 	}
 	err := attack.Try(ctx, a)
-	return err != nil && strings.Contains(err.Error(), denied+" '"+policy.Name+"'") && strings.Contains(err.Error(), "rule ")
+	return err != nil && strings.Contains(err.Error(), denialPrefix+" '"+policy.Name+"'") && strings.Contains(err.Error(), "rule ")
 }

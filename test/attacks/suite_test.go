@@ -33,11 +33,11 @@ func TestAttacks(t *testing.T) {
 
 const root = "../.."
 
-// labTime is how long a control plane may take to start.
-const labTime = 2 * time.Minute
+// startTimeout is how long a control plane may take to start.
+const startTimeout = 2 * time.Minute
 
-// crd is as much of a kind's API as the server has to know.
-func crd(group, kind, scope string) string {
+// crdManifest is as much of a kind's API as the server has to know.
+func crdManifest(group, kind, scope string) string {
 	singular := strings.ToLower(kind)
 	return fmt.Sprintf(`
 apiVersion: apiextensions.k8s.io/v1
@@ -54,105 +54,105 @@ spec:
 ---`, group, kind, singular, scope)
 }
 
-// lab is an API server with namespaces to attack.
-type lab struct {
-	plane   *embedded.ControlPlane
-	admin   *rest.Config
-	cluster kubernetes.Interface
-	policy  Policy
-	minor   int
-	made    map[string]*Attacker
-	names   int
+// attackEnv is an API server with namespaces to attack.
+type attackEnv struct {
+	plane          *embedded.ControlPlane
+	admin          *rest.Config
+	cluster        kubernetes.Interface
+	policy         Policy
+	minor          int
+	attackers      map[string]*Attacker
+	namespaceCount int
 }
 
-// newLab is a lab in which the policy does not hold.
-func newLab(ctx context.Context) *lab {
+// newAttackEnv is a lab in which the policy does not hold.
+func newAttackEnv(ctx context.Context) *attackEnv {
 	GinkgoHelper()
 	plane, err := embedded.NewTestControlPlane(filepath.Join(GinkgoT().TempDir(), "control-plane"))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(plane.Stop()).To(Succeed()) })
 	Expect(plane.Start(ctx)).To(Succeed())
-	Expect(plane.Apply(ctx, crd("crd.projectcalico.org", "IPPool", "Cluster")+crd("crd.projectcalico.org", "IPReservation", "Cluster")+
-		crd("snapshot.storage.k8s.io", "VolumeSnapshot", "Namespaced"))).To(Succeed())
+	Expect(plane.Apply(ctx, crdManifest("crd.projectcalico.org", "IPPool", "Cluster")+crdManifest("crd.projectcalico.org", "IPReservation", "Cluster")+
+		crdManifest("snapshot.storage.k8s.io", "VolumeSnapshot", "Namespaced"))).To(Succeed())
 	_, err = plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 	Expect(err).NotTo(HaveOccurred())
 
-	l := &lab{plane: plane, made: map[string]*Attacker{}}
-	l.admin, err = clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
+	env := &attackEnv{plane: plane, attackers: map[string]*Attacker{}}
+	env.admin, err = clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
-	l.admin.QPS = -1
-	l.admin.WarningHandler = rest.NoWarnings{}
-	l.cluster, err = kubernetes.NewForConfig(l.admin)
+	env.admin.QPS = -1
+	env.admin.WarningHandler = rest.NoWarnings{}
+	env.cluster, err = kubernetes.NewForConfig(env.admin)
 	Expect(err).NotTo(HaveOccurred())
-	l.policy, err = ReadPolicy(root)
+	env.policy, err = ReadPolicy(root)
 	Expect(err).NotTo(HaveOccurred())
-	version, err := l.cluster.Discovery().ServerVersion()
+	version, err := env.cluster.Discovery().ServerVersion()
 	Expect(err).NotTo(HaveOccurred())
-	_, err = fmt.Sscan(version.Minor, &l.minor)
+	_, err = fmt.Sscan(version.Minor, &env.minor)
 	Expect(err).NotTo(HaveOccurred())
-	return l
+	return env
 }
 
-// newConfinedLab is a lab in which the policy holds.
-func newConfinedLab(ctx context.Context) *lab {
+// newAttackEnvWithPolicy is a lab in which the policy holds.
+func newAttackEnvWithPolicy(ctx context.Context) *attackEnv {
 	GinkgoHelper()
-	l := newLab(ctx)
+	env := newAttackEnv(ctx)
 	raw, err := os.ReadFile(root + "/manifests/admission-policy.yaml")
 	Expect(err).NotTo(HaveOccurred())
-	Expect(l.plane.Apply(ctx, string(raw))).To(Succeed())
-	return l
+	Expect(env.plane.Apply(ctx, string(raw))).To(Succeed())
+	return env
 }
 
-// next is the name of a new namespace.
-func (l *lab) next() string {
-	l.names++
-	return fmt.Sprintf("world-%d", l.names)
+// nextNamespace is the name of a new namespace.
+func (env *attackEnv) nextNamespace() string {
+	env.namespaceCount++
+	return fmt.Sprintf("world-%d", env.namespaceCount)
 }
 
-// attacker is somebody with the token in a new namespace with these labels and limits.
-func (l *lab) attacker(ctx context.Context, labels map[string]string, limits ...map[string]string) *Attacker {
+// newAttacker is somebody with the token in a new namespace with these labels and limits.
+func (env *attackEnv) newAttacker(ctx context.Context, labels map[string]string, limits ...map[string]string) *Attacker {
 	GinkgoHelper()
 	all := map[string]string{}
 	for _, each := range limits {
 		maps.Copy(all, each)
 	}
-	a, err := NewAttacker(ctx, l.admin, root, l.next(), labels, all)
+	a, err := NewAttacker(ctx, env.admin, root, env.nextNamespace(), labels, all)
 	Expect(err).NotTo(HaveOccurred())
 	return a
 }
 
-// with is somebody with the token in a namespace with the policy and these limits; the same one for the same limits.
-func (l *lab) with(ctx context.Context, limits ...map[string]string) *Attacker {
+// confinedAttacker is somebody with the token in a namespace with the policy and these limits; the same one for the same limits.
+func (env *attackEnv) confinedAttacker(ctx context.Context, limits ...map[string]string) *Attacker {
 	GinkgoHelper()
 	name := fmt.Sprint(limits)
-	if l.made[name] == nil {
-		l.made[name] = l.attacker(ctx, Enforced, limits...)
-		Eventually(l.policy.Holds).WithContext(ctx).WithArguments(l.made[name]).Should(Succeed())
+	if env.attackers[name] == nil {
+		env.attackers[name] = env.newAttacker(ctx, EnforcedLabels, limits...)
+		Eventually(env.policy.CheckEnforced).WithContext(ctx).WithArguments(env.attackers[name]).Should(Succeed())
 	}
-	return l.made[name]
+	return env.attackers[name]
 }
 
-// attacks are those that are about something that this API server has.
-func (l *lab) attacks() []Attack {
-	return slices.DeleteFunc(All(), func(attack Attack) bool { return attack.Since > l.minor })
+// supportedAttacks are those that are about something that this API server has.
+func (env *attackEnv) supportedAttacks() []Attack {
+	return slices.DeleteFunc(All(), func(attack Attack) bool { return attack.MinMinor > env.minor })
 }
 
 var _ = Describe("With the admission policy, somebody with the token of the CPI's service account", Ordered, ContinueOnFailure, func() {
-	var l *lab
-	BeforeAll(func(ctx context.Context) { l = newConfinedLab(ctx) }, NodeTimeout(labTime))
+	var env *attackEnv
+	BeforeAll(func(ctx context.Context) { env = newAttackEnvWithPolicy(ctx) }, NodeTimeout(startTimeout))
 
 	It("creates what the CPI creates", func(ctx context.Context) {
-		for what, try := range Genuine() {
-			Expect(try(ctx, l.with(ctx))).To(Succeed(), what)
+		for what, try := range LegitimateTries() {
+			Expect(try(ctx, env.confinedAttacker(ctx))).To(Succeed(), what)
 		}
 	})
 
 	It("succeeds with the attacks that docs/trust.md lists as possible, and with no others", func(ctx context.Context) {
 		var wrong []string
 		listed := 0
-		for _, attack := range l.attacks() {
-			a := l.with(ctx, attack.Given)
-			if err := attack.Judge(attack.Try(ctx, a), true, false); err != nil {
+		for _, attack := range env.supportedAttacks() {
+			a := env.confinedAttacker(ctx, attack.Limits)
+			if err := attack.CheckOutcome(attack.Try(ctx, a), true, false); err != nil {
 				wrong = append(wrong, err.Error())
 			}
 			if attack.Possible() {
@@ -160,15 +160,15 @@ var _ = Describe("With the admission policy, somebody with the token of the CPI'
 			}
 		}
 		Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
-		all := len(l.attacks())
+		all := len(env.supportedAttacks())
 		AddReportEntry(fmt.Sprintf("attacks: %d refused: %d listed: %d", all, all-listed, listed), ReportEntryVisibilityAlways)
 	}, NodeTimeout(5*time.Minute))
 
 	It("is refused what a limit refuses", func(ctx context.Context) {
 		var wrong []string
-		for _, attack := range l.attacks() {
-			if attack.Bound != nil {
-				if err := attack.Judge(attack.Try(ctx, l.with(ctx, attack.Given, attack.Bound)), true, true); err != nil {
+		for _, attack := range env.supportedAttacks() {
+			if attack.RefusingLimits != nil {
+				if err := attack.CheckOutcome(attack.Try(ctx, env.confinedAttacker(ctx, attack.Limits, attack.RefusingLimits)), true, true); err != nil {
 					wrong = append(wrong, err.Error())
 				}
 			}
@@ -177,30 +177,30 @@ var _ = Describe("With the admission policy, somebody with the token of the CPI'
 	}, NodeTimeout(5*time.Minute))
 
 	It("is refused nothing in a namespace without the label", func(ctx context.Context) {
-		l.with(ctx) // the policy holds elsewhere
-		Expect(vm(hostPath("/"))(ctx, l.attacker(ctx, nil))).To(Succeed())
+		env.confinedAttacker(ctx) // the policy holds elsewhere
+		Expect(tryVMPod(addHostPath("/"))(ctx, env.newAttacker(ctx, nil))).To(Succeed())
 	})
 
 	It("has neighbors who need no ConfigMaps in a namespace without the label", func(ctx context.Context) {
-		l.with(ctx) // the policy holds elsewhere
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.next()}}
-		_, err := l.cluster.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+		env.confinedAttacker(ctx) // the policy holds elsewhere
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: env.nextNamespace()}}
+		_, err := env.cluster.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
-		_, err = l.cluster.CoreV1().Services(namespace.Name).Create(ctx, service, metav1.CreateOptions{})
+		_, err = env.cluster.CoreV1().Services(namespace.Name).Create(ctx, service, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 	})
 })
 
 var _ = Describe("Without the admission policy, somebody with the token of the CPI's service account", Ordered, ContinueOnFailure, func() {
-	var l *lab
-	BeforeAll(func(ctx context.Context) { l = newLab(ctx) }, NodeTimeout(labTime))
+	var env *attackEnv
+	BeforeAll(func(ctx context.Context) { env = newAttackEnv(ctx) }, NodeTimeout(startTimeout))
 
 	It("succeeds with all attacks to which the account has a right", func(ctx context.Context) {
-		a := l.attacker(ctx, nil)
+		a := env.newAttacker(ctx, nil)
 		var wrong []string
-		for _, attack := range l.attacks() {
-			if err := attack.Judge(attack.Try(ctx, a), false, false); err != nil {
+		for _, attack := range env.supportedAttacks() {
+			if err := attack.CheckOutcome(attack.Try(ctx, a), false, false); err != nil {
 				wrong = append(wrong, err.Error())
 			}
 		}
@@ -209,88 +209,88 @@ var _ = Describe("Without the admission policy, somebody with the token of the C
 
 	It("succeeds with an attack where the policy lacks one of its rules, or is not asked about a kind", func(ctx context.Context) {
 		// Each hole is a user's, for whom the one policy lacks something, and the others hold as they are.
-		whole := l.policy.For("-whole", func(policy string) string {
+		fullPolicy := env.policy.ScopedCopy("-whole", func(policy string) string {
 			return "'attackers' in request.userInfo.groups && !request.userInfo.username.startsWith('" + policy + "-')"
 		})
-		Expect(whole.Create(ctx, l.cluster)).To(Succeed())
-		DeferCleanup(func(ctx context.Context) { Expect(whole.Delete(ctx, l.cluster)).To(Succeed()) })
-		Eventually(whole.Holds).WithContext(ctx).WithArguments(l.impersonator(ctx, "anybody")).Should(Succeed())
-		var holes []*hole
-		for i, rule := range l.policy.Rules() {
-			if !slices.Contains(noRight, strings.TrimPrefix(rule.Name, "UPDATE ")) {
-				holes = append(holes, l.newHole(ctx, fmt.Sprintf("-%d", i), rule))
+		Expect(fullPolicy.Create(ctx, env.cluster)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) { Expect(fullPolicy.Delete(ctx, env.cluster)).To(Succeed()) })
+		Eventually(fullPolicy.CheckEnforced).WithContext(ctx).WithArguments(env.newImpersonator(ctx, "anybody")).Should(Succeed())
+		var gaps []*policyGap
+		for i, rule := range env.policy.Rules() {
+			if !slices.Contains(kindsWithoutRight, strings.TrimPrefix(rule.Name, "UPDATE ")) {
+				gaps = append(gaps, env.newPolicyGap(ctx, fmt.Sprintf("-%d", i), rule))
 			}
 		}
-		var unseen []string
+		var uncovered []string
 		var table strings.Builder
 		columns := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-		for _, hole := range holes {
-			found := hole.find(ctx)
+		for _, gap := range gaps {
+			found := gap.findAttack(ctx)
 			if found == "" {
-				unseen = append(unseen, hole.rule.Policy+" "+hole.rule.Name)
+				uncovered = append(uncovered, gap.rule.Policy+" "+gap.rule.Name)
 			}
-			fmt.Fprintf(columns, "%s\t%s\t%s\n", hole.rule.Policy, hole.rule.Name, found)
+			fmt.Fprintf(columns, "%s\t%s\t%s\n", gap.rule.Policy, gap.rule.Name, found)
 		}
 		Expect(columns.Flush()).To(Succeed())
 		AddReportEntry("what is missing, and an attack that finds it", "\n"+table.String(), ReportEntryVisibilityAlways)
-		Expect(unseen).To(BeEmpty())
+		Expect(uncovered).To(BeEmpty())
 	}, NodeTimeout(15*time.Minute))
 })
 
-// noRight are the kinds that docs/rbac*.yaml give no right to change: what the policy says of that is for those who give it.
-var noRight = []string{"daemonsets", "ippools", "ipreservations"}
+// kindsWithoutRight are the kinds that docs/rbac*.yaml give no right to change: what the policy says of that is for those who give it.
+var kindsWithoutRight = []string{"daemonsets", "ippools", "ipreservations"}
 
-// hole is a user for whom the policy lacks a rule.
-type hole struct {
+// policyGap is a user for whom the policy lacks a rule.
+type policyGap struct {
 	rule       Rule
 	policy     Policy
 	attacker   *Attacker
 	candidates []Attack // that nothing else refuses
 }
 
-func (l *lab) newHole(ctx context.Context, suffix string, rule Rule) *hole {
+func (env *attackEnv) newPolicyGap(ctx context.Context, suffix string, rule Rule) *policyGap {
 	GinkgoHelper()
-	h := &hole{rule: rule, candidates: slices.DeleteFunc(l.attacks(), func(attack Attack) bool { return !rule.refuses(attack) })}
-	Expect(h.candidates).NotTo(BeEmpty(), "%s %s", rule.Policy, rule.Name)
-	first := h.candidates[0] // the namespace has its limits
-	h.candidates = slices.DeleteFunc(h.candidates, func(attack Attack) bool {
-		return !maps.Equal(attack.Given, first.Given) || !maps.Equal(attack.Bound, first.Bound)
+	g := &policyGap{rule: rule, candidates: slices.DeleteFunc(env.supportedAttacks(), func(attack Attack) bool { return !rule.refuses(attack) })}
+	Expect(g.candidates).NotTo(BeEmpty(), "%s %s", rule.Policy, rule.Name)
+	first := g.candidates[0] // the namespace has its limits
+	g.candidates = slices.DeleteFunc(g.candidates, func(attack Attack) bool {
+		return !maps.Equal(attack.Limits, first.Limits) || !maps.Equal(attack.RefusingLimits, first.RefusingLimits)
 	})
 	user := rule.Policy + suffix
-	h.policy = l.policy.Without(rule).Part(rule.Policy).For(suffix, func(string) string { return "request.userInfo.username == '" + user + "'" })
-	Expect(h.policy.Create(ctx, l.cluster)).To(Succeed())
-	DeferCleanup(func(ctx context.Context) { Expect(h.policy.Delete(ctx, l.cluster)).To(Succeed()) })
-	h.attacker = l.impersonator(ctx, user, first.Given, first.Bound)
-	return h
+	g.policy = env.policy.Without(rule).Only(rule.Policy).ScopedCopy(suffix, func(string) string { return "request.userInfo.username == '" + user + "'" })
+	Expect(g.policy.Create(ctx, env.cluster)).To(Succeed())
+	DeferCleanup(func(ctx context.Context) { Expect(g.policy.Delete(ctx, env.cluster)).To(Succeed()) })
+	g.attacker = env.newImpersonator(ctx, user, first.Limits, first.RefusingLimits)
+	return g
 }
 
-// impersonator is somebody with this name, and with the rights of the service account, in a namespace with these limits.
-func (l *lab) impersonator(ctx context.Context, user string, limits ...map[string]string) *Attacker {
+// newImpersonator is somebody with this name, and with the rights of the service account, in a namespace with these limits.
+func (env *attackEnv) newImpersonator(ctx context.Context, user string, limits ...map[string]string) *Attacker {
 	GinkgoHelper()
 	name := fmt.Sprint(limits)
-	if l.made[name] == nil {
-		l.made[name] = l.attacker(ctx, nil, limits...)
-		namespace := l.made[name].Namespace
+	if env.attackers[name] == nil {
+		env.attackers[name] = env.newAttacker(ctx, nil, limits...)
+		namespace := env.attackers[name].Namespace
 		for _, role := range []string{"bosh-cpi", "bosh-cpi-prefetch"} {
-			_, err := l.plane.Kubectl(ctx, "create", "rolebinding", role+"-attackers", "--role="+role, "--group=attackers", "--namespace="+namespace)
+			_, err := env.plane.Kubectl(ctx, "create", "rolebinding", role+"-attackers", "--role="+role, "--group=attackers", "--namespace="+namespace)
 			Expect(err).NotTo(HaveOccurred())
 		}
-		_, err := l.plane.Kubectl(ctx, "create", "clusterrolebinding", namespace, "--clusterrole=bosh-cpi-networks-"+namespace, "--group=attackers")
+		_, err := env.plane.Kubectl(ctx, "create", "clusterrolebinding", namespace, "--clusterrole=bosh-cpi-networks-"+namespace, "--group=attackers")
 		Expect(err).NotTo(HaveOccurred())
 	}
-	a := *l.made[name]
-	config := rest.CopyConfig(l.admin)
+	a := *env.attackers[name]
+	config := rest.CopyConfig(env.admin)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"attackers"}}
-	Expect(a.as(config)).To(Succeed())
+	Expect(a.useCredentials(config)).To(Succeed())
 	return &a
 }
 
-// find returns the name of an attack that succeeds there.
-func (h *hole) find(ctx context.Context) string {
+// findAttack returns the name of an attack that succeeds there.
+func (g *policyGap) findAttack(ctx context.Context) string {
 	GinkgoHelper()
-	Eventually(h.policy.Holds).WithContext(ctx).WithArguments(h.attacker).Should(Succeed(), "%s without %s", h.rule.Policy, h.rule.Name)
-	for _, attack := range h.candidates {
-		if attack.Try(ctx, h.attacker) == nil {
+	Eventually(g.policy.CheckEnforced).WithContext(ctx).WithArguments(g.attacker).Should(Succeed(), "%s without %s", g.rule.Policy, g.rule.Name)
+	for _, attack := range g.candidates {
+		if attack.Try(ctx, g.attacker) == nil {
 			return attack.Name
 		}
 	}

@@ -6,30 +6,30 @@ import (
 	"strings"
 )
 
-// Possibilities is the table of docs/trust.md with the attacks that the policy lets pass, whatever its limits are.
-func Possibilities() string {
+// PossibleTable is the table of docs/trust.md with the attacks that the policy lets pass, whatever its limits are.
+func PossibleTable() string {
 	var rows [][]string
 	for _, attack := range All() {
-		if attack.Possible() && attack.Bound == nil {
+		if attack.Possible() && attack.RefusingLimits == nil {
 			rows = append(rows, []string{attack.Name, attack.Why})
 		}
 	}
-	return markdown([]string{"what is possible", "why, or what bounds it"}, rows)
+	return markdownTable([]string{"what is possible", "why, or what bounds it"}, rows)
 }
 
-// Bounded is the table of docs/trust.md with the attacks that the policy refuses with a limit, and not with the shipped ones.
-func Bounded() string {
+// BoundedTable is the table of docs/trust.md with the attacks that the policy refuses with a limit, and not with the shipped ones.
+func BoundedTable() string {
 	var rows [][]string
 	for _, attack := range All() {
-		for key, value := range attack.Bound {
+		for key, value := range attack.RefusingLimits {
 			rows = append(rows, []string{attack.Name, fmt.Sprintf("`%s: %q`", key, value), "`" + strings.Join(attack.Rules, "`, `") + "`", attack.Why})
 		}
 	}
-	return markdown([]string{"what is possible", "unless, for example", "rule", "it gives"}, rows)
+	return markdownTable([]string{"what is possible", "unless, for example", "rule", "it gives"}, rows)
 }
 
-// Refusals are the tables of docs/trust.md with the attacks that fail, a heading for each group.
-func Refusals() string {
+// RefusedTables are the tables of docs/trust.md with the attacks that fail, a heading for each group.
+func RefusedTables() string {
 	var groups []string
 	rows := map[string][][]string{}
 	for _, attack := range All() {
@@ -39,29 +39,29 @@ func Refusals() string {
 		if !slices.Contains(groups, attack.Group) {
 			groups = append(groups, attack.Group)
 		}
-		without, by := "possible", "rule `"+strings.Join(attack.Rules, "` or `")+"`"
+		without, refusedBy := "possible", "rule `"+strings.Join(attack.Rules, "` or `")+"`"
 		if attack.Forbidden {
-			without, by = "forbidden", "no right"
+			without, refusedBy = "forbidden", "no right"
 		}
-		rows[attack.Group] = append(rows[attack.Group], []string{attack.Name, without, by, attack.Why, attack.From})
+		rows[attack.Group] = append(rows[attack.Group], []string{attack.Name, without, refusedBy, attack.Why, attack.Source})
 	}
 	var text strings.Builder
 	for _, group := range groups {
-		fmt.Fprintf(&text, "#### %s\n\n%s\n", group, markdown([]string{"attack", "without the policy", "refused by", "it would give", "known from"}, rows[group]))
+		fmt.Fprintf(&text, "#### %s\n\n%s\n", group, markdownTable([]string{"attack", "without the policy", "refused by", "it would give", "known from"}, rows[group]))
 	}
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// Reaches is the table of docs/trust.md with what root in a VM reaches.
-func Reaches() string {
+// EscapesTable is the table of docs/trust.md with what root in a VM reaches.
+func EscapesTable() string {
 	header := []string{"from root in a VM"}
-	for _, kind := range Kinds() {
+	for _, kind := range VMKinds() {
 		header = append(header, kind.Name)
 	}
 	var rows [][]string
 	for _, escape := range Escapes() {
 		row := []string{escape.Name}
-		for _, kind := range Kinds() {
+		for _, kind := range VMKinds() {
 			switch {
 			case !escape.Succeeds(kind.Name, true):
 				row = append(row, "no")
@@ -73,10 +73,10 @@ func Reaches() string {
 		}
 		rows = append(rows, append(row, escape.Why))
 	}
-	return markdown(append(header, "why"), rows)
+	return markdownTable(append(header, "why"), rows)
 }
 
-func markdown(header []string, rows [][]string) string {
+func markdownTable(header []string, rows [][]string) string {
 	var text strings.Builder
 	line := func(cells []string) { fmt.Fprintf(&text, "| %s |\n", strings.Join(cells, " | ")) }
 	line(header)

@@ -10,24 +10,24 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-const page = root + "/docs/trust.md"
+const trustDocPath = root + "/docs/trust.md"
 
 var _ = Describe("docs/trust.md", func() {
-	for name, table := range map[string]func() string{"possible": Possibilities, "bounded": Bounded, "refused": Refusals, "reached": Reaches} {
+	for name, table := range map[string]func() string{"possible": PossibleTable, "bounded": BoundedTable, "refused": RefusedTables, "reached": EscapesTable} {
 		It("has the table of what is "+name, func() {
 			section := regexp.MustCompile(`(?s)(<!-- ` + name + `: .*? -->\n).*?(<!-- end -->)`)
-			raw, err := os.ReadFile(page)
+			raw, err := os.ReadFile(trustDocPath)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(section.Match(raw)).To(BeTrue())
-			wanted := section.ReplaceAllStringFunc(string(raw), func(found string) string {
+			expected := section.ReplaceAllStringFunc(string(raw), func(found string) string {
 				parts := section.FindStringSubmatch(found)
 				return parts[1] + table() + parts[2]
 			})
 			if os.Getenv("UPDATE_GOLDEN") != "" {
-				Expect(os.WriteFile(page, []byte(wanted), 0o644)).To(Succeed())
-				raw = []byte(wanted)
+				Expect(os.WriteFile(trustDocPath, []byte(expected), 0o644)).To(Succeed())
+				raw = []byte(expected)
 			}
-			Expect(wanted).To(Equal(string(raw)), "UPDATE_GOLDEN=1 scripts/test ./test/attacks writes it")
+			Expect(expected).To(Equal(string(raw)), "UPDATE_GOLDEN=1 scripts/test ./test/attacks writes it")
 		})
 	}
 })
@@ -48,7 +48,7 @@ var _ = Describe("The attacks", func() {
 	DescribeTable("have one at least of each in the list of", func(list string, entries ...string) {
 		var known []string
 		for _, attack := range All() {
-			known = append(known, attack.From)
+			known = append(known, attack.Source)
 		}
 		for _, entry := range entries {
 			Expect(known).To(ContainElement(list + ": " + entry))
@@ -65,7 +65,7 @@ var _ = Describe("The attacks", func() {
 	)
 
 	It("have cells that fit on a page", func() {
-		for _, table := range []string{Possibilities(), Bounded(), Refusals(), Reaches()} {
+		for _, table := range []string{PossibleTable(), BoundedTable(), RefusedTables(), EscapesTable()} {
 			for line := range strings.Lines(table) {
 				for cell := range strings.SplitSeq(line, " | ") {
 					Expect(len(cell)).To(BeNumerically("<=", 122), cell)

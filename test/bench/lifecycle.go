@@ -29,7 +29,7 @@ func newCostRecorder(s *benchenv.Env, namespace string) (*costRecorder, error) {
 		return nil, err
 	}
 	kubeconfig := filepath.Join(s.Dir, namespace+"-proxy.kubeconfig")
-	if err := proxy.Kubeconfig(kubeconfig, namespace); err != nil {
+	if err := proxy.WriteKubeconfig(kubeconfig, namespace); err != nil {
 		return nil, err
 	}
 	counting, err := benchenv.NewDirector(s.Programs, s.Dir, namespace+"-proxy", kubeconfig, namespace)
@@ -51,7 +51,7 @@ func (l *costRecorder) recordTime(ctx context.Context, result any, method string
 
 // recordRequests notes requests and bytes. A list of all that there is, is an error.
 func (l *costRecorder) recordRequests(ctx context.Context, result any, method string, arguments ...any) error {
-	var requests counted.Requests
+	var requests counted.Recorder
 	l.proxy.Reset(requests.Fault())
 	defer l.proxy.Reset(nil)
 	if _, err := l.counting.Call(ctx, result, method, arguments...); err != nil {

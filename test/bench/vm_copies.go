@@ -50,7 +50,7 @@ func (c vmCopies) create(ctx context.Context, from, to int) error {
 	if err := group.Wait(); err != nil || from == to {
 		return err
 	}
-	return embedded.Eventually(ctx, 5*time.Minute, "the API server to know the crowd", func(ctx context.Context) (bool, error) {
+	return embedded.WaitUntil(ctx, 5*time.Minute, "the API server to know the crowd", func(ctx context.Context) (bool, error) {
 		known, err := c.client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{
 			LabelSelector: manifest.LabelRole + "=" + manifest.RoleVM, FieldSelector: "metadata.name=" + c.vmCID(to-1), ResourceVersion: "0"})
 		return err == nil && len(known.Items) == 1, err

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Works reports whether a clock can jump on this kind of computer.
-const Works = runtime.GOOS == "linux" && runtime.GOARCH == "amd64"
+// Supported reports whether a clock can jump on this kind of computer.
+const Supported = runtime.GOOS == "linux" && runtime.GOARCH == "amd64"
 
 // Clock is what programs that it runs take for the time of day.
 type Clock struct {
@@ -37,24 +37,24 @@ func New(folder string) (*Clock, error) {
 	return c, nil
 }
 
-// Runs returns what a program and its arguments are to be preceded by.
-func (c *Clock) Runs() []string { return []string{c.program, c.file} }
+// CommandPrefix returns what a program and its arguments are to be preceded by.
+func (c *Clock) CommandPrefix() []string { return []string{c.program, c.file} }
 
 // Set has the clock be ahead of the computer's from now on, or behind it if less than zero.
-func (c *Clock) Set(ahead time.Duration) error {
+func (c *Clock) Set(offset time.Duration) error {
 	f, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600) // it is read at any moment, and so never empty
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(binary.NativeEndian.AppendUint64(nil, uint64(ahead))) //nolint:gosec // as Ahead reads it
+	_, err = f.Write(binary.NativeEndian.AppendUint64(nil, uint64(offset))) //nolint:gosec // as Ahead reads it
 	return errors.Join(err, f.Close())
 }
 
-// Ahead returns what was set last in a clock's file.
-func Ahead(file *os.File) (time.Duration, error) {
-	var ahead [8]byte
-	if _, err := file.ReadAt(ahead[:], 0); err != nil {
+// ReadOffset returns what was set last in a clock's file.
+func ReadOffset(file *os.File) (time.Duration, error) {
+	var raw [8]byte
+	if _, err := file.ReadAt(raw[:], 0); err != nil {
 		return 0, err
 	}
-	return time.Duration(binary.NativeEndian.Uint64(ahead[:])), nil //nolint:gosec // as it was written
+	return time.Duration(binary.NativeEndian.Uint64(raw[:])), nil //nolint:gosec // as it was written
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // The program looks at the time of day each time that it is given a line, and tells what has passed by the clock that does not jump.
-const looks = `package main
+const clockReaderSource = `package main
 
 import (
 	"bufio"
@@ -35,26 +35,26 @@ func main() {
 }
 `
 
-func TestAProgramSeesTheTimeOfDayJumpAndNoneOfItPass(t *testing.T) {
+func TestWallClockJumps(t *testing.T) {
 	g := NewWithT(t)
 	dir := t.TempDir()
-	its, err := clock.New(dir)
+	fakeClock, err := clock.New(dir)
 	g.Expect(err).NotTo(HaveOccurred())
 	source := filepath.Join(dir, "looks.go")
-	g.Expect(os.WriteFile(source, []byte(looks), 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(source, []byte(clockReaderSource), 0o600)).To(Succeed())
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "looks"), source).CombinedOutput()
 	g.Expect(err).NotTo(HaveOccurred(), string(out))
 
-	runs := its.Runs()
-	command := exec.CommandContext(t.Context(), runs[0], append(runs[1:], filepath.Join(dir, "looks"))...)
+	prefix := fakeClock.CommandPrefix()
+	command := exec.CommandContext(t.Context(), prefix[0], append(prefix[1:], filepath.Join(dir, "looks"))...)
 	stdin, err := command.StdinPipe()
 	g.Expect(err).NotTo(HaveOccurred())
 	stdout, err := command.StdoutPipe()
 	g.Expect(err).NotTo(HaveOccurred())
 	command.Stderr = os.Stderr
 	g.Expect(command.Start()).To(Succeed())
-	for _, ahead := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour} {
-		g.Expect(its.Set(ahead)).To(Succeed())
+	for _, offset := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour} {
+		g.Expect(fakeClock.Set(offset)).To(Succeed())
 		_, err := stdin.Write([]byte("\n"))
 		g.Expect(err).NotTo(HaveOccurred())
 		answer := make([]byte, 100)
@@ -63,7 +63,7 @@ func TestAProgramSeesTheTimeOfDayJumpAndNoneOfItPass(t *testing.T) {
 		var day, passed int64
 		_, err = fmt.Sscan(strings.TrimSpace(string(answer[:n])), &day, &passed)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(time.Unix(day, 0)).To(BeTemporally("~", time.Now().Add(ahead), time.Minute))
+		g.Expect(time.Unix(day, 0)).To(BeTemporally("~", time.Now().Add(offset), time.Minute))
 		g.Expect(time.Duration(passed)).To(BeNumerically("<", time.Minute))
 	}
 	g.Expect(stdin.Close()).To(Succeed())

@@ -9,8 +9,8 @@ import (
 	"bosh-kubernetes-cpi/test/apiproxy"
 )
 
-// Requests are those that have passed. It is ready for use as it is.
-type Requests struct {
+// Recorder are those that have passed. It is ready for use as it is.
+type Recorder struct {
 	mutex      sync.Mutex
 	sent       []string
 	unfiltered []string
@@ -18,36 +18,36 @@ type Requests struct {
 }
 
 // Fault notes each request and passes it on.
-func (r *Requests) Fault() apiproxy.Fault {
+func (r *Recorder) Fault() apiproxy.Fault {
 	return func(_ int, w http.ResponseWriter, request *http.Request, next http.Handler) {
-		r.note(request)
-		next.ServeHTTP(&writer{ResponseWriter: w, to: r}, request)
+		r.record(request)
+		next.ServeHTTP(&countingWriter{ResponseWriter: w, recorder: r}, request)
 	}
 }
 
 // Sent are the requests so far: verb and kind, with the subresource.
-func (r *Requests) Sent() []string {
+func (r *Recorder) Sent() []string {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return append([]string(nil), r.sent...)
 }
 
 // Unfiltered are lists and watches of all objects of a kind, without a label or a field to select them by.
-func (r *Requests) Unfiltered() []string {
+func (r *Recorder) Unfiltered() []string {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return append([]string(nil), r.unfiltered...)
 }
 
 // Bytes are those of all answers' bodies so far.
-func (r *Requests) Bytes() int64 {
+func (r *Recorder) Bytes() int64 {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return r.bytes
 }
 
-func (r *Requests) note(request *http.Request) {
-	verb, kind, named := apiproxy.Parse(request)
+func (r *Recorder) record(request *http.Request) {
+	verb, kind, named := apiproxy.ParseRequest(request)
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	r.sent = append(r.sent, verb+" "+kind)
@@ -57,19 +57,19 @@ func (r *Requests) note(request *http.Request) {
 	}
 }
 
-// writer counts what is written to it.
-type writer struct {
+// countingWriter counts what is written to it.
+type countingWriter struct {
 	http.ResponseWriter
-	to *Requests
+	recorder *Recorder
 }
 
-func (w *writer) Write(body []byte) (int, error) {
+func (w *countingWriter) Write(body []byte) (int, error) {
 	n, err := w.ResponseWriter.Write(body)
-	w.to.mutex.Lock()
-	defer w.to.mutex.Unlock()
-	w.to.bytes += int64(n)
+	w.recorder.mutex.Lock()
+	defer w.recorder.mutex.Unlock()
+	w.recorder.bytes += int64(n)
 	return n, err
 }
 
 // Unwrap lets streams be flushed.
-func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *countingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -9,18 +9,18 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestCounted(t *testing.T) {
+func TestRequestLog(t *testing.T) {
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "counted")
 }
 
-// answer is an API server's, of five bytes.
-var answer = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("12345")) })
+// apiServer is an API server's, of five bytes.
+var apiServer = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("12345")) })
 
 var _ = DescribeTable("A request",
 	func(method, target, described string, all bool) {
-		var requests Requests
-		requests.Fault()(1, httptest.NewRecorder(), httptest.NewRequest(method, target, http.NoBody), answer)
+		var requests Recorder
+		requests.Fault()(1, httptest.NewRecorder(), httptest.NewRequest(method, target, http.NoBody), apiServer)
 		Expect(requests.Sent()).To(ConsistOf(described))
 		Expect(requests.Bytes()).To(BeEquivalentTo(5))
 		if all {

@@ -82,15 +82,15 @@ func (a Agent) send(ctx context.Context, method string, arguments []any) (json.R
 	if err != nil {
 		return nil, err
 	}
-	value, err := agentValue(method, raw)
+	value, err := decodeAgentResponse(method, raw)
 	if err != nil && answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d: %w", answer.StatusCode, err)
 	}
 	return value, err
 }
 
-// agentValue reads an agent's answer.
-func agentValue(method string, raw []byte) (json.RawMessage, error) {
+// decodeAgentResponse reads an agent's answer.
+func decodeAgentResponse(method string, raw []byte) (json.RawMessage, error) {
 	var response struct {
 		Value     json.RawMessage `json:"value"`
 		Exception *struct {

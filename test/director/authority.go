@@ -20,8 +20,8 @@ type Authority struct {
 	PEM string
 }
 
-// Pair is a certificate and its key, as PEM.
-type Pair struct{ Certificate, Key string }
+// KeyPair is a certificate and its key, as PEM.
+type KeyPair struct{ Certificate, Key string }
 
 // NewAuthority makes an authority whose certificates are good for a day.
 func NewAuthority() (*Authority, error) {
@@ -39,15 +39,15 @@ func NewAuthority() (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Authority{certificate: certificate, key: key, PEM: encode("CERTIFICATE", raw)}, nil
+	return &Authority{certificate: certificate, key: key, PEM: encodePEM("CERTIFICATE", raw)}, nil
 }
 
 // Issue makes a certificate with this common name, for servers at these addresses and for clients. Agents ask
 // for a common name below nats.bosh-internal of their bus (mbus/nats_handler.go of bosh-agent).
-func (a *Authority) Issue(name string, addresses ...string) (Pair, error) {
+func (a *Authority) Issue(name string, addresses ...string) (KeyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return Pair{}, err
+		return KeyPair{}, err
 	}
 	template := certificateTemplate(name)
 	template.KeyUsage = x509.KeyUsageDigitalSignature
@@ -57,10 +57,10 @@ func (a *Authority) Issue(name string, addresses ...string) (Pair, error) {
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &key.PublicKey, a.key)
 	if err != nil {
-		return Pair{}, err
+		return KeyPair{}, err
 	}
 	rawKey, err := x509.MarshalECPrivateKey(key)
-	return Pair{Certificate: encode("CERTIFICATE", raw), Key: encode("EC PRIVATE KEY", rawKey)}, err
+	return KeyPair{Certificate: encodePEM("CERTIFICATE", raw), Key: encodePEM("EC PRIVATE KEY", rawKey)}, err
 }
 
 func certificateTemplate(name string) *x509.Certificate {
@@ -70,6 +70,6 @@ func certificateTemplate(name string) *x509.Certificate {
 	}
 }
 
-func encode(kind string, raw []byte) string {
+func encodePEM(kind string, raw []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}))
 }

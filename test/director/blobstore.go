@@ -43,7 +43,7 @@ func StartBlobstore(authority *Authority, address, folder string) (*Blobstore, e
 		return nil, fmt.Errorf("starting the blobstore: %w", err)
 	}
 	b := &Blobstore{folder: folder, server: &http.Server{ReadHeaderTimeout: 10 * time.Second}}
-	b.server.Handler = b.guard(&webdav.Handler{FileSystem: webdav.Dir(folder), LockSystem: webdav.NewMemLS()})
+	b.server.Handler = b.authenticate(&webdav.Handler{FileSystem: webdav.Dir(folder), LockSystem: webdav.NewMemLS()})
 	b.Options = map[string]any{"provider": "dav", "options": map[string]any{
 		"endpoint": "https://" + listener.Addr().String(), "user": blobstoreUser, "password": blobstorePassword,
 		"tls": map[string]any{"cert": map[string]any{"ca": authority.PEM}},
@@ -52,8 +52,8 @@ func StartBlobstore(authority *Authority, address, folder string) (*Blobstore, e
 	return b, nil
 }
 
-// guard lets only agents in. Like a director's server it makes the folder of a blob that is stored.
-func (b *Blobstore) guard(files http.Handler) http.Handler {
+// authenticate lets only agents in. Like a director's server it makes the folder of a blob that is stored.
+func (b *Blobstore) authenticate(files http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()
 		if user != blobstoreUser || subtle.ConstantTimeCompare([]byte(password), []byte(blobstorePassword)) != 1 {
@@ -74,7 +74,7 @@ func (b *Blobstore) guard(files http.Handler) http.Handler {
 // Close stops the server.
 func (b *Blobstore) Close() { _ = b.server.Close() }
 
-func (b *Blobstore) path(id string) string {
+func (b *Blobstore) blobPath(id string) string {
 	sum := sha1.Sum([]byte(id)) //nolint:gosec // see above
 	return filepath.Join(b.folder, hex.EncodeToString(sum[:1]), id)
 }
@@ -82,12 +82,12 @@ func (b *Blobstore) path(id string) string {
 // Put stores a blob, and returns its ID and its SHA-1, as messages to agents have them.
 func (b *Blobstore) Put(content []byte) (id, digest string, err error) {
 	id = rand.Text()
-	if err := os.MkdirAll(filepath.Dir(b.path(id)), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(b.blobPath(id)), 0o755); err != nil {
 		return "", "", err
 	}
-	sum := sha1.Sum(content)                                                        //nolint:gosec // as directors send it
-	return id, hex.EncodeToString(sum[:]), os.WriteFile(b.path(id), content, 0o644) //nolint:gosec // a blob of a test
+	sum := sha1.Sum(content)                                                            //nolint:gosec // as directors send it
+	return id, hex.EncodeToString(sum[:]), os.WriteFile(b.blobPath(id), content, 0o644) //nolint:gosec // a blob of a test
 }
 
 // Get returns a blob.
-func (b *Blobstore) Get(id string) ([]byte, error) { return os.ReadFile(b.path(id)) }
+func (b *Blobstore) Get(id string) ([]byte, error) { return os.ReadFile(b.blobPath(id)) }

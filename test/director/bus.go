@@ -137,8 +137,8 @@ type BusAgent struct {
 	id  string
 }
 
-// protocol is the version of the messages; 3 has updates of settings.
-const protocol = 3
+// protocolVersion is the version of the messages; 3 has updates of settings.
+const protocolVersion = 3
 
 // answerTimeout is how long an agent may take to answer, as directors have it for most requests.
 const answerTimeout = 45 * time.Second
@@ -173,7 +173,7 @@ func (a BusAgent) send(ctx context.Context, method string, arguments []any) (jso
 		arguments = []any{}
 	}
 	inbox := fmt.Sprintf("director.%s.%s.%d", UUID, a.id, a.bus.requests.Add(1))
-	request, err := json.Marshal(map[string]any{"protocol": protocol, "method": method, "arguments": arguments, "reply_to": inbox})
+	request, err := json.Marshal(map[string]any{"protocol": protocolVersion, "method": method, "arguments": arguments, "reply_to": inbox})
 	if err != nil {
 		return nil, err
 	}
@@ -186,11 +186,11 @@ func (a BusAgent) send(ctx context.Context, method string, arguments []any) (jso
 		return nil, err
 	}
 	// An agent that does not listen yet does not hear of it later.
-	waiting, cancel := context.WithTimeout(ctx, answerTimeout)
+	waitCtx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	answer, err := answers.NextMsgWithContext(waiting)
+	answer, err := answers.NextMsgWithContext(waitCtx)
 	if err != nil {
 		return nil, fmt.Errorf("agent's %s: %w", method, err)
 	}
-	return agentValue(method, answer.Data)
+	return decodeAgentResponse(method, answer.Data)
 }

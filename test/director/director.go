@@ -23,20 +23,20 @@ type Director struct {
 	CPI, Config string
 	// APIVersion of the calls; 2 by default.
 	APIVersion int
-	runs       []string
+	wrapper    []string
 	onStart    func(*os.Process)
 }
 
-// Under is the same director, whose CPI another program runs, as nice does: its path and first arguments.
-func (d *Director) Under(program ...string) *Director {
+// WithWrapper is the same director, whose CPI another program runs, as nice does: its path and first arguments.
+func (d *Director) WithWrapper(program ...string) *Director {
 	copied := *d
-	copied.runs = program
+	copied.wrapper = program
 	return &copied
 }
 
-// Mortal is the same director, and a function that sends a signal to the process of its latest call, if
+// Killable is the same director, and a function that sends a signal to the process of its latest call, if
 // there is one.
-func (d *Director) Mortal() (mortal *Director, end func(os.Signal) error) {
+func (d *Director) Killable() (killable *Director, sendSignal func(os.Signal) error) {
 	var mutex sync.Mutex
 	var process *os.Process
 	copied := *d
@@ -98,12 +98,12 @@ func (d *Director) Call(ctx context.Context, method string, arguments ...any) (R
 	if err != nil {
 		return Response{}, err
 	}
-	return d.Raw(ctx, request)
+	return d.CallRaw(ctx, request)
 }
 
-// Raw sends these bytes.
-func (d *Director) Raw(ctx context.Context, request []byte) (Response, error) {
-	run := slices.Concat(d.runs, []string{d.CPI, "-configPath", d.Config})
+// CallRaw sends these bytes.
+func (d *Director) CallRaw(ctx context.Context, request []byte) (Response, error) {
+	run := slices.Concat(d.wrapper, []string{d.CPI, "-configPath", d.Config})
 	command := exec.CommandContext(ctx, run[0], run[1:]...)
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")} // the director wipes the rest
 	command.Stdin = bytes.NewReader(request)
@@ -130,12 +130,12 @@ func (d *Director) Raw(ctx context.Context, request []byte) (Response, error) {
 }
 
 // WriteConfig writes a cpi.json that uses this kubeconfig file.
-func WriteConfig(path, kubeconfig, namespace string, more map[string]any) error {
+func WriteConfig(path, kubeconfig, namespace string, extra map[string]any) error {
 	config := map[string]any{
 		"kubernetes": map[string]any{"kubeconfig_path": kubeconfig, "namespace": namespace},
 		"agent":      map[string]any{"mbus": "nats://nats:password@10.0.0.6:4222"},
 	}
-	maps.Copy(config, more)
+	maps.Copy(config, extra)
 	content, err := json.Marshal(config)
 	if err != nil {
 		return err

@@ -29,8 +29,8 @@ const (
 var _ = Describe("A storm", Label("storm", "extended"), Serial, func() {
 	It("takes no disk's content, and no two machines write to one", func(ctx context.Context) {
 		site := newChaosEnv(ctx)
-		chaosTest := storm.Storm{
-			Site: site, Weather: site.faults(), Pause: 3 * time.Second, Disks: site.createDisks(ctx, intFromEnv("STORM_MACHINES", chaosVMs)),
+		chaosTest := storm.Scenario{
+			Environment: site, Weather: site.faults(), MeanPause: 3 * time.Second, Disks: site.createDisks(ctx, intFromEnv("STORM_MACHINES", chaosVMs)),
 			Seed:     uint64(intFromEnv("STORM_SEED", int(time.Now().Unix()))),
 			Duration: time.Duration(intFromEnv("STORM_MINUTES", chaosMinutes)) * time.Minute,
 			Log: func(format string, arguments ...any) {
@@ -74,7 +74,7 @@ func newChaosEnv(ctx context.Context) *chaosEnv {
 	agentEnv, err := director.AgentEnv()
 	Expect(err).NotTo(HaveOccurred())
 	site := &chaosEnv{testEnv: env, stemcellCID: env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), agentEnv: agentEnv}
-	remove, err := site.podFaults().Prepare(ctx)
+	remove, err := site.podFaults().SetUp(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) { Expect(remove(ctx)).To(Succeed()) })
 	return site
@@ -124,7 +124,7 @@ func (s *chaosEnv) runInVM(ctx context.Context, vm, script string, arguments ...
 	return strings.TrimSpace(out), err
 }
 
-func (s *chaosEnv) Count(ctx context.Context, vm, disk string) error {
+func (s *chaosEnv) StartCounter(ctx context.Context, vm, disk string) error {
 	s.mutex.Lock()
 	s.sequence++
 	session := fmt.Sprintf("%s-%d", vm, s.sequence)
@@ -142,7 +142,7 @@ func (s *chaosEnv) Count(ctx context.Context, vm, disk string) error {
 	return err
 }
 
-func (s *chaosEnv) Read(ctx context.Context, vm, disk string) (int, error) {
+func (s *chaosEnv) ReadCounter(ctx context.Context, vm, disk string) (int, error) {
 	out, err := s.runInVM(ctx, vm, `set -e; mountpoint -q "/mnt/$1"; cd "/mnt/$1"; cat counter 2>/dev/null || echo 0; cat violations 2>/dev/null || true`, disk)
 	if err != nil {
 		return 0, err
@@ -156,7 +156,7 @@ func (s *chaosEnv) Read(ctx context.Context, vm, disk string) (int, error) {
 	return strconv.Atoi(counter)
 }
 
-func (s *chaosEnv) Stop(ctx context.Context, vm, disk string) error {
+func (s *chaosEnv) StopCounter(ctx context.Context, vm, disk string) error {
 	_, err := s.runInVM(ctx, vm, `
 		while pkill -f "^counting-$1"; do sleep 0.1; done
 		! mountpoint -q "/mnt/$1" || umount "/mnt/$1"`, disk)
@@ -170,18 +170,18 @@ func (s *chaosEnv) Violations() []string {
 }
 
 // faults is all that happens to the site.
-func (s *chaosEnv) faults() []storm.Weather {
-	return append(s.podFaults().Weather(),
-		storm.Weather{Name: "the kubelet restarts", Weight: 1, Happens: func(ctx context.Context, _ *rand.Rand) error {
+func (s *chaosEnv) faults() []storm.Fault {
+	return append(s.podFaults().Faults(),
+		storm.Fault{Name: "the kubelet restarts", Weight: 1, Inject: func(ctx context.Context, _ *rand.Rand) error {
 			return s.node.RestartKubelet(context.WithoutCancel(ctx))
 		}},
-		storm.Weather{Name: "the API server restarts", Weight: 1, Happens: func(ctx context.Context, _ *rand.Rand) error {
+		storm.Fault{Name: "the API server restarts", Weight: 1, Inject: func(ctx context.Context, _ *rand.Rand) error {
 			plane := s.embedded.ControlPlane
 			return errors.Join(plane.Process("kube-apiserver").Stop(), plane.Start(context.WithoutCancel(ctx)))
 		}},
 	)
 }
 
-func (s *chaosEnv) podFaults() storm.Pods {
-	return storm.Pods{Cluster: s.cluster, Namespace: s.namespace}
+func (s *chaosEnv) podFaults() storm.PodFaults {
+	return storm.PodFaults{Cluster: s.cluster, Namespace: s.namespace}
 }

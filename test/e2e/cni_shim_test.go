@@ -232,7 +232,7 @@ func (p shimPod) addresses(ctx context.Context) []string {
 
 // waitForNeighbor succeeds when the other machine answers on the link: its kernel alone does that.
 func (p shimPod) waitForNeighbor(ctx context.Context, address string) error {
-	return embedded.Eventually(ctx, 20*time.Second, address+" to be a neighbor", func(ctx context.Context) (bool, error) {
+	return embedded.WaitUntil(ctx, 20*time.Second, address+" to be a neighbor", func(ctx context.Context) (bool, error) {
 		// A packet to anywhere on the address makes the kernel look for the neighbor.
 		_, _ = embedded.RunInput(ctx, "x", "ip", "netns", "exec", p.name, "bash", "-c", "cat >/dev/udp/"+address+"/9")
 		neighbors, err := p.ip(ctx, "neigh", "show", address)

@@ -47,7 +47,7 @@ var _ = Describe("A disk whose volume cannot be had on the machine's node", Labe
 			Entry("by the scheduler: it is to be elsewhere", storagev1.StorageClass{AllowedTopologies: []corev1.TopologySelectorTerm{{
 				MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: embedded.CSITopologyKey, Values: []string{"node-9"}}},
 			}}}, "didn't find available persistent volumes to bind", NodeTimeout(longTest)),
-			Entry("by the provisioner: it cannot be made", storagev1.StorageClass{Parameters: map[string]string{embedded.CSIReachParameter: "moon"}},
+			Entry("by the provisioner: it cannot be made", storagev1.StorageClass{Parameters: map[string]string{embedded.CSITopologyParameter: "moon"}},
 				`the class's parameter reach is "moon"`, NodeTimeout(longTest)),
 		)
 	}

@@ -36,7 +36,7 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 		createErr := env.mustFail(ctx, "create_vm", env.namespace, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork(newAddress()), []string{}, map[string]any{})
 		Expect(createErr.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(createErr.Message).To(MatchRegexp(`network default wants the address %s\.\d+\.\d+, but the Pod got %s\.\d+: `,
-			strings.ReplaceAll(embedded.BOSHNetwork, ".", `\.`), strings.ReplaceAll(foreignSubnet, ".", `\.`)))
+			strings.ReplaceAll(embedded.BOSHNetworkPrefix, ".", `\.`), strings.ReplaceAll(foreignSubnet, ".", `\.`)))
 		Expect(createErr.Message).To(ContainSubstring("the annotations of network.address_annotations"))
 		remaining, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "-n", env.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")
 		Expect(err).NotTo(HaveOccurred())
@@ -73,8 +73,8 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 
 // foreignSubnet begins the addresses of the other plugin; the bridge is in this machine's own network.
 var (
-	foreignSubnet = fmt.Sprintf("198.18.%s", strings.TrimPrefix(embedded.BOSHNetwork, "10."))
-	foreignBridge = "boshcni" + strings.TrimPrefix(embedded.BOSHNetwork, "10.")
+	foreignSubnet = fmt.Sprintf("198.18.%s", strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10."))
+	foreignBridge = "boshcni" + strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10.")
 )
 
 // useForeignCNI puts bridge and host-local in Calico's place until the tests are over.
@@ -118,7 +118,7 @@ func (env *testEnv) probePodIP(ctx context.Context, annotation, value string) (s
 		return "", err
 	}
 	var address string
-	err := embedded.Eventually(ctx, 20*time.Second, pod.Name+" to have an address", func(ctx context.Context) (bool, error) {
+	err := embedded.WaitUntil(ctx, 20*time.Second, pod.Name+" to have an address", func(ctx context.Context) (bool, error) {
 		current, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
 		if err == nil {
 			address = current.Status.PodIP
@@ -128,7 +128,7 @@ func (env *testEnv) probePodIP(ctx context.Context, annotation, value string) (s
 	if deleteErr := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}); deleteErr != nil {
 		return "", deleteErr
 	}
-	waitErr := embedded.Eventually(ctx, 30*time.Second, pod.Name+" to end", func(ctx context.Context) (bool, error) {
+	waitErr := embedded.WaitUntil(ctx, 30*time.Second, pod.Name+" to end", func(ctx context.Context) (bool, error) {
 		remaining, err := pods.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod.Name})
 		return err == nil && len(remaining.Items) == 0, err
 	})

@@ -18,7 +18,7 @@ import (
 // What create_network makes, with the real Calico: its schema takes the object, and its address manager
 // gives addresses of it to Pods that ask.
 var _ = Describe("A network that BOSH manages", Label("networks"), func() {
-	number := strings.TrimPrefix(embedded.BOSHNetwork, "10.")
+	number := strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10.")
 
 	DescribeTable("keeps its range for machines that ask for it", func(ctx context.Context, network, address, block string, properties map[string]any) {
 		env := newTestEnv(ctx)
@@ -48,13 +48,13 @@ var _ = Describe("A network that BOSH manages", Label("networks"), func() {
 	},
 		Entry("as a pool of its own", NodeTimeout(longTest), fmt.Sprintf("198.19.%s.0/24", number), fmt.Sprintf("198.19.%s.20", number),
 			fmt.Sprintf("198.19.%s.16/28", number), map[string]any{"calico": "ip_pool", "ip_pool": map[string]any{"ipip_mode": "Never", "vxlan_mode": "Never", "block_size": 28}}),
-		Entry("as a part of a pool", NodeTimeout(longTest), embedded.BOSHNetwork+".99.0/24", embedded.BOSHNetwork+".99.20",
-			embedded.BOSHNetwork+".99.0/26", map[string]any{"calico": "ip_reservation"}),
+		Entry("as a part of a pool", NodeTimeout(longTest), embedded.BOSHNetworkPrefix+".99.0/24", embedded.BOSHNetworkPrefix+".99.20",
+			embedded.BOSHNetworkPrefix+".99.0/26", map[string]any{"calico": "ip_reservation"}),
 	)
 
 	It("must not overlap a pool of Calico's", func(ctx context.Context) {
 		env := newTestEnv(ctx)
-		failed := env.mustFail(ctx, "create_network", map[string]any{"range": embedded.BOSHNetwork + ".99.0/24", "cloud_properties": map[string]any{"calico": "ip_pool"}})
+		failed := env.mustFail(ctx, "create_network", map[string]any{"range": embedded.BOSHNetworkPrefix + ".99.0/24", "cloud_properties": map[string]any{"calico": "ip_pool"}})
 		Expect(failed.Message).To(ContainSubstring("of Calico's IPPool pods"))
 	})
 })

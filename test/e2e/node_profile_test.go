@@ -34,7 +34,7 @@ type nodeOperations interface {
 	Shell(ctx context.Context, command string) (string, error)
 	Ctr(ctx context.Context, args ...string) (string, error)
 	RestartKubelet(ctx context.Context) error
-	Loops(ctx context.Context) ([]string, error)
+	LoopDevices(ctx context.Context) ([]string, error)
 	KubeletRoot() string
 }
 
@@ -87,7 +87,7 @@ func (env *testEnv) vmNodeProfile() nodeProfile {
 			"zone":        strings.Replace(embedded.VMNodeName, "node-", "zone-", 1),
 			"tolerations": []map[string]any{{"key": embedded.VMTaint, "operator": "Exists"}},
 		},
-		storageClassSuffix: embedded.VMClasses,
+		storageClassSuffix: embedded.VMClassSuffix,
 		csiDriver:          embedded.VMCSIDriverName,
 		prepareVM: func(ctx context.Context, vm *testVM) {
 			Expect(vm.pod(ctx).Spec.NodeName).To(Equal(embedded.VMNodeName))

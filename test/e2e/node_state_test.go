@@ -13,7 +13,7 @@ import (
 // volumeLoopDevices are the loop devices of the node's volumes.
 func (env *testEnv) volumeLoopDevices(ctx context.Context) []string {
 	GinkgoHelper()
-	loops, err := env.node.Loops(ctx)
+	loops, err := env.node.LoopDevices(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	return loops
 }

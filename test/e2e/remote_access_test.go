@@ -63,7 +63,7 @@ func (l *remoteClient) createNetns(ctx context.Context) {
 	})
 	_, err = l.run(ctx, "ip", "link", "set", "lo", "up")
 	Expect(err).NotTo(HaveOccurred())
-	listener, err := embedded.BringLoopback(l.netns, l.env.embedded.ControlPlane.APIPort)
+	listener, err := embedded.ForwardLoopback(l.netns, l.env.embedded.ControlPlane.APIPort)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(listener.Close)
 }
@@ -103,7 +103,7 @@ func (l *remoteClient) bosh(ctx context.Context, verb, greeting string) string {
 		"--state", path("state.json"), "--vars-store", path("vars.yml"),
 		"-v", "cpi_release="+path("cpi.tgz"), "-v", "demo_release="+path("demo.tgz"), "-v", "stemcell="+os.Getenv("E2E_STEMCELL"),
 		"--var-file", "kubeconfig="+l.env.kubeconfig, "-v", "namespace="+l.env.namespace,
-		"-v", "network_range="+embedded.BOSHNetwork+".128.0/17", "-v", "network_gateway="+embedded.BOSHGateway, "-v", "address="+l.address,
+		"-v", "network_range="+embedded.BOSHNetworkPrefix+".128.0/17", "-v", "network_gateway="+embedded.BOSHGateway, "-v", "address="+l.address,
 		"-v", "disk_mib=256", "-v", "disk_cloud_properties={}", "-v", "greeting="+greeting)
 	Expect(err).NotTo(HaveOccurred(), out)
 	return out
@@ -111,7 +111,7 @@ func (l *remoteClient) bosh(ctx context.Context, verb, greeting string) string {
 
 // dial connects from the laptop, by the dialer.
 func (l *remoteClient) dial(dialer proxy.Dialer, port string) (connection net.Conn, err error) {
-	err = embedded.Inside(l.netns, func() error {
+	err = embedded.InNetworkNamespace(l.netns, func() error {
 		connection, err = dialer.Dial("tcp", net.JoinHostPort(l.address, port))
 		return err
 	})

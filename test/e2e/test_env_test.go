@@ -144,10 +144,10 @@ func (env *testEnv) newInterruptedCaller() func(ctx context.Context, n int, meth
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(proxy.Close)
 	kubeconfig := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
-	Expect(proxy.Kubeconfig(kubeconfig, env.namespace)).To(Succeed())
-	killable, kill := env.directorFor(kubeconfig).Mortal()
+	Expect(proxy.WriteKubeconfig(kubeconfig, env.namespace)).To(Succeed())
+	killable, kill := env.directorFor(kubeconfig).Killable()
 	return func(ctx context.Context, n int, method string, arguments ...any) bool {
-		proxy.Reset(apiproxy.After(n, func() { _ = kill(os.Kill) }))
+		proxy.Reset(apiproxy.AfterRequest(n, func() { _ = kill(os.Kill) }))
 		_, err := killable.Call(ctx, method, arguments...)
 		return err != nil
 	}
@@ -210,7 +210,7 @@ var lastAddress = 20
 
 func newAddress() string {
 	lastAddress++
-	return fmt.Sprintf("%s.%d.%d", embedded.BOSHNetwork, 118+10*GinkgoParallelProcess()+lastAddress/250, lastAddress%250+1)
+	return fmt.Sprintf("%s.%d.%d", embedded.BOSHNetworkPrefix, 118+10*GinkgoParallelProcess()+lastAddress/250, lastAddress%250+1)
 }
 
 func manualNetwork(address string) map[string]any {

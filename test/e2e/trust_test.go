@@ -32,7 +32,7 @@ const diskSecret = "on-the-disk-of-another-vm"
 var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ordered, ContinueOnFailure, Serial, func() {
 	var (
 		env      *testEnv
-		target   attacks.Prey
+		target   attacks.EscapeTarget
 		cgroupV1 bool
 		tried    int
 	)
@@ -44,7 +44,7 @@ var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ord
 		cgroupV1 = filesystem != "cgroup2fs"
 	}, NodeTimeout(longTest))
 
-	for _, kind := range attacks.Kinds() {
+	for _, kind := range attacks.VMKinds() {
 		var labels Labels
 		if kind.Name == attacks.Sandboxed {
 			labels = Label(labelSharedKernel)
@@ -89,15 +89,15 @@ var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ord
 		attackers := map[string]*attacks.Attacker{}
 		var wrong []string
 		for _, attack := range attacks.All() {
-			limits := fmt.Sprint(attack.Given)
+			limits := fmt.Sprint(attack.Limits)
 			if attackers[limits] == nil {
-				attacker, err := attacks.NewAttacker(ctx, admin, "../..", fmt.Sprintf("%s-attacker-%d", env.namespace, len(attackers)), attacks.Enforced, attack.Given)
+				attacker, err := attacks.NewAttacker(ctx, admin, "../..", fmt.Sprintf("%s-attacker-%d", env.namespace, len(attackers)), attacks.EnforcedLabels, attack.Limits)
 				Expect(err).NotTo(HaveOccurred())
 				DeferCleanup(func(ctx context.Context) { Expect(attacker.Remove(ctx, admin)).To(Succeed()) })
-				Eventually(policy.Holds).WithContext(ctx).WithArguments(attacker).Should(Succeed())
+				Eventually(policy.CheckEnforced).WithContext(ctx).WithArguments(attacker).Should(Succeed())
 				attackers[limits] = attacker
 			}
-			if err := attack.Judge(attack.Try(ctx, attackers[limits]), true, false); err != nil {
+			if err := attack.CheckOutcome(attack.Try(ctx, attackers[limits]), true, false); err != nil {
 				wrong = append(wrong, err.Error())
 			}
 		}
@@ -106,13 +106,13 @@ var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ord
 	}, NodeTimeout(longTest))
 
 	It("have all been tried", Label(labelSharedKernel), func() {
-		Expect(tried).To(Equal(len(attacks.Kinds()) + 1))
+		Expect(tried).To(Equal(len(attacks.VMKinds()) + 1))
 		AddReportEntry(attacks.Summary(), ReportEntryVisibilityAlways)
 	})
 })
 
 // createAttackTarget creates a VM with a disk, and something on it to find.
-func (env *testEnv) createAttackTarget(ctx context.Context) attacks.Prey {
+func (env *testEnv) createAttackTarget(ctx context.Context) attacks.EscapeTarget {
 	GinkgoHelper()
 	vm := env.createVM(ctx)
 	disk := env.createDisk(ctx, 64, map[string]any{})
@@ -121,9 +121,9 @@ func (env *testEnv) createAttackTarget(ctx context.Context) attacks.Prey {
 	pair := regexp.MustCompile(`\d+:\d+`).FindString(vm.run(ctx, "findmnt --noheadings --output MAJ:MIN /var/vcap/store"))
 	Expect(pair).NotTo(BeEmpty())
 	pod := vm.pod(ctx)
-	return attacks.Prey{
+	return attacks.EscapeTarget{
 		Address: vm.address, Node: pod.Status.HostIP, Kubelet: env.kubeletPort(ctx, pod.Spec.NodeName),
-		Device: strings.Replace(pair, ":", " ", 1), Loot: diskSecret,
+		Device: strings.Replace(pair, ":", " ", 1), Secret: diskSecret,
 	}
 }
 
@@ -187,7 +187,7 @@ var _ = Describe("The network policies", Label("trust", "extended", labelSharedK
 			_, err := second.Shell(ctx, "kill "+pid+"; ip address delete "+metadataService+"/32 dev lo")
 			Expect(err).NotTo(HaveOccurred())
 		})
-		outside, err := net.Listen("tcp", second.Peer()+":0")
+		outside, err := net.Listen("tcp", second.HostAddress()+":0")
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(outside.Close)
 		go func() {
@@ -223,7 +223,7 @@ var _ = Describe("The network policies", Label("trust", "extended", labelSharedK
 		Expect(err).NotTo(HaveOccurred())
 		policies := strings.NewReplacer(
 			"- 198.51.100.0/24 # SET: the nodes", "- "+first.Address+"/32\n        - "+second.Address+"/32",
-			"203.0.113.0/24 # SET", embedded.BOSHNetwork+".0.0/16 # SET",
+			"203.0.113.0/24 # SET", embedded.BOSHNetworkPrefix+".0.0/16 # SET",
 			"198.51.100.1/32", server.IP.String()+"/32", "port: 6443", "port: "+strconv.Itoa(server.Port),
 		).Replace(string(raw))
 		_, err = embedded.RunInput(ctx, policies, "kubectl", "--kubeconfig", env.kubeconfig, "apply", "--namespace", env.namespace, "-f", "-")

@@ -26,7 +26,7 @@ type Cluster struct {
 // machine's own network, the second in a network namespace.
 func NewCluster(dir string, nodes int) *Cluster {
 	plane := &ControlPlane{Dir: filepath.Join(dir, "control-plane"), APIPort: apiPort, EtcdPort: etcdPort, EtcdPeerPort: etcdPeerPort}
-	vm := &VMNode{Dir: filepath.Join(dir, VMNodeName), ControlPlane: plane, Address: nodeAddress(vmNumber), Port: kubeletPort}
+	vm := &VMNode{Dir: filepath.Join(dir, VMNodeName), ControlPlane: plane, Address: nodeAddress(vmNodeNumber), Port: kubeletPort}
 	cluster := &Cluster{Dir: dir, ControlPlane: plane, VM: vm}
 	for i, name := range NodeNames[:nodes] {
 		node := &Node{
@@ -55,13 +55,13 @@ func (c *Cluster) Process(name string) (Process, error) {
 }
 
 // Up starts what does not run, step by step, telling each.
-func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
+func (c *Cluster) Up(ctx context.Context, progress func(string)) error {
 	began := time.Now()
 	steps := c.steps()
 	for i, step := range steps {
-		tell(fmt.Sprintf("%s (%d of %d, %.0f s so far)", step.what, i+1, len(steps), time.Since(began).Seconds()))
-		if err := step.do(ctx); err != nil {
-			return fmt.Errorf("%s: %w", step.what, err)
+		progress(fmt.Sprintf("%s (%d of %d, %.0f s so far)", step.name, i+1, len(steps), time.Since(began).Seconds()))
+		if err := step.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
 	return c.writeKubeconfig()
@@ -69,8 +69,8 @@ func (c *Cluster) Up(ctx context.Context, tell func(string)) error {
 
 // step is one of those that bring a cluster up.
 type step struct {
-	what string
-	do   func(context.Context) error
+	name string
+	run  func(context.Context) error
 }
 
 func (c *Cluster) steps() []step {
@@ -133,7 +133,7 @@ func (c *Cluster) AddNode(ctx context.Context, node *Node) error {
 	if err := node.Start(ctx); err != nil {
 		return err
 	}
-	return node.awaitCSI(ctx)
+	return node.waitCSI(ctx)
 }
 
 // RemoveNode ends the node at once, and removes what the cluster and this machine know of it.
@@ -152,21 +152,21 @@ func (c *Cluster) RemoveNode(ctx context.Context, node *Node) error {
 
 // Down ends every Pod, so that what they mounted is unmounted in order, then every process, and
 // removes the cluster's folder.
-func (c *Cluster) Down(ctx context.Context, tell func(string)) error {
+func (c *Cluster) Down(ctx context.Context, progress func(string)) error {
 	if c.ControlPlane.Process("kube-apiserver").Running() && c.Nodes[0].Kubelet().Running() {
-		tell("ending all Pods")
+		progress("ending all Pods")
 		if _, err := c.ControlPlane.Kubectl(ctx, "delete", "pods", "--all-namespaces", "--all", "--wait=false"); err != nil {
-			tell("some Pods could not be asked to end: " + err.Error())
+			progress("some Pods could not be asked to end: " + err.Error())
 		}
-		err := Eventually(ctx, 40*time.Second, "all Pods to end", func(ctx context.Context) (bool, error) {
-			left, err := c.ControlPlane.Kubectl(ctx, "get", "pods", "--all-namespaces", "--no-headers")
-			return strings.TrimSpace(left) == "", err
+		err := WaitUntil(ctx, 40*time.Second, "all Pods to end", func(ctx context.Context) (bool, error) {
+			remaining, err := c.ControlPlane.Kubectl(ctx, "get", "pods", "--all-namespaces", "--no-headers")
+			return strings.TrimSpace(remaining) == "", err
 		})
 		if err != nil {
-			tell("some Pods did not end; their containers are killed")
+			progress("some Pods did not end; their containers are killed")
 		}
 	}
-	tell("stopping all processes")
+	progress("stopping all processes")
 	if err := c.provisioner().Stop(); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (c *Cluster) Down(ctx context.Context, tell func(string)) error {
 	if err := c.registry().Stop(); err != nil {
 		return err
 	}
-	tell("removing " + c.Dir)
+	progress("removing " + c.Dir)
 	if err := os.RemoveAll(c.Dir); err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (c *Cluster) installCalico(ctx context.Context) error {
 		return fmt.Errorf("CALICO_CRDS does not name the folder with Calico's custom resource definitions")
 	}
 	// A server that has just started may not serve its schema yet, which kubectl asks for.
-	err := Eventually(ctx, time.Minute, "Calico's custom resource definitions", func(ctx context.Context) (bool, error) {
+	err := WaitUntil(ctx, time.Minute, "Calico's custom resource definitions", func(ctx context.Context) (bool, error) {
 		_, err := c.ControlPlane.Kubectl(ctx, "apply", "--server-side", "-f", crds)
 		return err == nil, err
 	})
@@ -236,10 +236,10 @@ func (c *Cluster) installCalico(ctx context.Context) error {
 	if _, err := c.ControlPlane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"); err != nil {
 		return err
 	}
-	return c.ControlPlane.Apply(ctx, fmt.Sprintf(calicoResources, podCIDR, boshCIDR))
+	return c.ControlPlane.Apply(ctx, fmt.Sprintf(calicoManifests, podCIDR, boshCIDR))
 }
 
-const calicoResources = `
+const calicoManifests = `
 apiVersion: crd.projectcalico.org/v1
 kind: ClusterInformation
 metadata: {name: default}
@@ -272,12 +272,12 @@ func (c *Cluster) startProvisioner(ctx context.Context) error {
 		paths = append(paths, fmt.Sprintf(`{"node":%q,"paths":[%q]}`, node.Name, node.volumes()))
 	}
 	config := `{"nodePathMap":[` + strings.Join(paths, ",") + `]}`
-	for name, content := range map[string]string{"local-path.json": config, "local-path-helper.yaml": helperPod} {
+	for name, content := range map[string]string{"local-path.json": config, "local-path-helper.yaml": provisionerHelperPod} {
 		if err := os.WriteFile(filepath.Join(c.Dir, name), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}
-	manifests := fmt.Sprintf(storageResources, config, indent(helperPod), indent(setupScript), indent(teardownScript))
+	manifests := fmt.Sprintf(storageManifests, config, indent(provisionerHelperPod), indent(setupScript), indent(teardownScript))
 	if err := c.ControlPlane.Apply(ctx, manifests); err != nil {
 		return err
 	}
@@ -292,7 +292,7 @@ const (
 	setupScript    = "#!/bin/sh\nset -eu\nmkdir -m 0777 -p \"$VOL_DIR\""
 	teardownScript = "#!/bin/sh\nset -eu\nrm -rf \"$VOL_DIR\""
 
-	helperPod = `apiVersion: v1
+	provisionerHelperPod = `apiVersion: v1
 kind: Pod
 metadata: {name: helper-pod}
 spec:
@@ -303,7 +303,7 @@ spec:
   - {name: helper-pod, image: ` + BusyboxImage + `, imagePullPolicy: IfNotPresent}
 `
 
-	storageResources = `
+	storageManifests = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata:

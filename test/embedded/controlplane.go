@@ -60,15 +60,15 @@ func NewTestControlPlane(dir string) (*ControlPlane, error) {
 	return c, nil
 }
 
-// apiService is the address of the Service default/kubernetes, the first of the range.
-const apiService = "10.246.0.1"
+// apiServiceIP is the address of the Service default/kubernetes, the first of the range.
+const apiServiceIP = "10.246.0.1"
 
 // URL is where the API server answers.
 func (c *ControlPlane) URL() string { return urlAt(c.APIPort) }
 
 func urlAt(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
-func (c *ControlPlane) pki(file string) string { return filepath.Join(c.Dir, "pki", file) }
+func (c *ControlPlane) pkiFile(file string) string { return filepath.Join(c.Dir, "pki", file) }
 
 // Kubeconfig is the path of a user's kubeconfig file.
 func (c *ControlPlane) Kubeconfig(user string) string {
@@ -96,7 +96,7 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 			return err
 		}
 		if process.Name == "kube-apiserver" {
-			if err := awaitReady(ctx, process, c.URL()); err != nil {
+			if err := waitReady(ctx, process, c.URL()); err != nil {
 				return err
 			}
 		}
@@ -129,8 +129,8 @@ func (c *ControlPlane) processes() []Process {
 			"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer),
 		c.apiServer("kube-apiserver", c.APIPort),
 		process("kube-controller-manager", "--kubeconfig="+c.Kubeconfig("system:kube-controller-manager"), "--leader-elect=false",
-			"--secure-port=0", "--use-service-account-credentials", "--root-ca-file="+c.pki("ca.crt"),
-			"--service-account-private-key-file="+c.pki("service-accounts.key")),
+			"--secure-port=0", "--use-service-account-credentials", "--root-ca-file="+c.pkiFile("ca.crt"),
+			"--service-account-private-key-file="+c.pkiFile("service-accounts.key")),
 		process("kube-scheduler", "--kubeconfig="+c.Kubeconfig("system:kube-scheduler"), "--leader-elect=false", "--secure-port=0"),
 	}
 }
@@ -141,14 +141,14 @@ func (c *ControlPlane) apiServer(name string, port int) Process {
 	return Process{Name: name, Dir: c.Dir, Child: c.Child, Args: append([]string{
 		"kube-apiserver",
 		"--etcd-servers=" + c.etcdURL(), "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
-		"--cert-dir=" + filepath.Join(c.Dir, "pki"), "--tls-cert-file=" + c.pki("apiserver.crt"), "--tls-private-key-file=" + c.pki("apiserver.key"),
-		"--client-ca-file=" + c.pki("ca.crt"), "--token-auth-file=" + c.pki("tokens.csv"),
+		"--cert-dir=" + filepath.Join(c.Dir, "pki"), "--tls-cert-file=" + c.pkiFile("apiserver.crt"), "--tls-private-key-file=" + c.pkiFile("apiserver.key"),
+		"--client-ca-file=" + c.pkiFile("ca.crt"), "--token-auth-file=" + c.pkiFile("tokens.csv"),
 		"--authorization-mode=Node,RBAC", "--allow-privileged=true", "--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.246.0.0/16",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + c.pki("service-accounts.crt"), "--service-account-signing-key-file=" + c.pki("service-accounts.key"),
+		"--service-account-key-file=" + c.pkiFile("service-accounts.crt"), "--service-account-signing-key-file=" + c.pkiFile("service-accounts.key"),
 		"--kubelet-preferred-address-types=InternalIP",
-		"--kubelet-client-certificate=" + c.pki("kubelet-client.crt"), "--kubelet-client-key=" + c.pki("kubelet-client.key"),
+		"--kubelet-client-certificate=" + c.pkiFile("kubelet-client.crt"), "--kubelet-client-key=" + c.pkiFile("kubelet-client.key"),
 	}, c.APIServerFlags...)}
 }
 
@@ -159,13 +159,13 @@ func (c *ControlPlane) StartSecondAPIServer(ctx context.Context, port int) (Proc
 	if err := server.Start(); err != nil {
 		return server, err
 	}
-	return server, awaitReady(ctx, server, urlAt(port))
+	return server, waitReady(ctx, server, urlAt(port))
 }
 
-func awaitReady(ctx context.Context, server Process, url string) error {
-	ask := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	err := Eventually(ctx, time.Minute, "the API server to be ready", func(context.Context) (bool, error) {
-		answer, err := ask.Get(url + "/readyz")
+func waitReady(ctx context.Context, server Process, url string) error {
+	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	err := WaitUntil(ctx, time.Minute, "the API server to be ready", func(context.Context) (bool, error) {
+		answer, err := client.Get(url + "/readyz")
 		if err != nil {
 			return false, err
 		}
@@ -187,31 +187,31 @@ func (c *ControlPlane) prepare() error {
 	if err != nil {
 		return err
 	}
-	for _, each := range []struct {
-		name, commonName string
-		groups, at       []string
+	for _, cert := range []struct {
+		name, commonName  string
+		groups, addresses []string
 	}{
-		{"apiserver", "kube-apiserver", nil, []string{"127.0.0.1", apiService, "kubernetes.default.svc"}},
+		{"apiserver", "kube-apiserver", nil, []string{"127.0.0.1", apiServiceIP, "kubernetes.default.svc"}},
 		{"kubelet-client", "kube-apiserver-kubelet-client", []string{"system:masters"}, nil},
 		{"service-accounts", "service-accounts", nil, nil},
 	} {
-		if err := ca.issue(each.name, each.commonName, each.groups, each.at...); err != nil {
+		if err := ca.issue(cert.name, cert.commonName, cert.groups, cert.addresses...); err != nil {
 			return err
 		}
 	}
-	known := users
+	allUsers := users
 	for _, node := range append([]string{VMNodeName}, NodeNames...) {
-		known = append(known, []string{"system:node:" + node, "system:nodes"})
+		allUsers = append(allUsers, []string{"system:node:" + node, "system:nodes"})
 	}
 	var tokens strings.Builder
-	for _, user := range known {
+	for _, user := range allUsers {
 		token := randomToken()
 		fmt.Fprintf(&tokens, "%s,%s,%s,%q\n", token, user[0], user[0], strings.Join(user[1:], ","))
 		if err := c.writeKubeconfig(user[0], token); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(c.pki("tokens.csv"), []byte(tokens.String()), 0o600)
+	return os.WriteFile(c.pkiFile("tokens.csv"), []byte(tokens.String()), 0o600)
 }
 
 func randomToken() string {
@@ -221,7 +221,7 @@ func randomToken() string {
 }
 
 func (c *ControlPlane) writeKubeconfig(user, token string) error {
-	ca, err := os.ReadFile(c.pki("ca.crt"))
+	ca, err := os.ReadFile(c.pkiFile("ca.crt"))
 	if err != nil {
 		return err
 	}
@@ -229,6 +229,6 @@ func (c *ControlPlane) writeKubeconfig(user, token string) error {
 "clusters":[{"name":"embedded","cluster":{"server":%q,"certificate-authority-data":%q}}],
 "users":[{"name":%[3]q,"user":{"token":%q}}],
 "contexts":[{"name":"embedded","context":{"cluster":"embedded","user":%[3]q}}]}
-`, c.URL(), encode(ca), user, token)
+`, c.URL(), encodeBase64(ca), user, token)
 	return os.WriteFile(c.Kubeconfig(user), []byte(content), 0o600)
 }

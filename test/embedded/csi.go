@@ -11,10 +11,10 @@ import (
 // What the cluster knows its CSI drivers by. The driver (test/csi) is a module of its own, which keeps the
 // libraries of CSI out of the product's: it is known here as a program, and its words are said again.
 const (
-	CSIDriverName     = "embedded.csi"
-	CSITopologyKey    = "topology." + CSIDriverName + "/node" // the label that says on which node a volume is
-	CSIReachParameter = "reach"                               // the StorageClass's parameter that says from where its volumes can be used
-	VMCSIDriverName   = "vm." + CSIDriverName                 // of the driver whose volumes are on the node that is a computer
+	CSIDriverName        = "embedded.csi"
+	CSITopologyKey       = "topology." + CSIDriverName + "/node" // the label that says on which node a volume is
+	CSITopologyParameter = "reach"                               // the StorageClass's parameter that says from where its volumes can be used
+	VMCSIDriverName      = "vm." + CSIDriverName                 // of the driver whose volumes are on the node that is a computer
 )
 
 // Storage classes of the cluster beside the default one, and the class of volume snapshots. Their volumes
@@ -27,18 +27,18 @@ const (
 	CSISnapshotClass = "csi"
 )
 
-// VMClasses is what the names of these classes end in where their volumes are on the node that is a computer.
-const VMClasses = "-vm"
+// VMClassSuffix is what the names of these classes end in where their volumes are on the node that is a computer.
+const VMClassSuffix = "-vm"
 
 // CSIDriver serves this node's volumes, in the node's namespaces, so that what it mounts is seen by the
 // kubelet.
 func (n *Node) CSIDriver() Process {
-	return n.inside("csi-driver", "embedded-csi-driver", "-dir", n.CSI, "-node", n.Name,
+	return n.inNamespaces("csi-driver", "embedded-csi-driver", "-dir", n.CSI, "-node", n.Name,
 		"-socket", filepath.Join(n.KubeletRoot(), "plugins", CSIDriverName, "csi.sock"), "-kubelet", n.KubeletRoot())
 }
 
-// csiImages are the files behind the CSI volumes that the node has.
-func (n *Node) csiImages(ctx context.Context) ([]string, error) {
+// csiVolumeFiles are the files behind the CSI volumes that the node has.
+func (n *Node) csiVolumeFiles(ctx context.Context) ([]string, error) {
 	list, err := Run(ctx, "embedded-csi-driver", "-images", "-dir", n.CSI, "-node", n.Name)
 	return strings.Fields(list), err
 }
@@ -50,14 +50,14 @@ func (c *Cluster) csi() csiDriver {
 	return d
 }
 
-// snapshots is the process that makes snapshots known, of whichever driver.
-func (c *Cluster) snapshots() Process {
+// snapshotController is the process that makes snapshots known, of whichever driver.
+func (c *Cluster) snapshotController() Process {
 	return csiProcess(c.ControlPlane, c.csi().dir, "snapshot-controller", "--retry-interval-start=500ms", "--retry-interval-max=5s")
 }
 
 // csiProcesses are those that the cluster has once, for its own driver and for snapshots of any.
 func (c *Cluster) csiProcesses() []Process {
-	return append(c.csi().processes(), c.snapshots())
+	return append(c.csi().processes(), c.snapshotController())
 }
 
 // startCSI starts what does not run and waits until the kubelets know the driver.
@@ -85,11 +85,11 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	if err := c.csi().start(ctx); err != nil {
 		return err
 	}
-	if err := c.snapshots().Start(); err != nil {
+	if err := c.snapshotController().Start(); err != nil {
 		return err
 	}
 	for _, node := range c.Nodes {
-		if err := node.awaitCSI(ctx); err != nil {
+		if err := node.waitCSI(ctx); err != nil {
 			return err
 		}
 	}
@@ -101,13 +101,13 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	return nil
 }
 
-// awaitCSI starts the node's driver, if its node does not have one yet, and waits for the kubelet to
+// waitCSI starts the node's driver, if its node does not have one yet, and waits for the kubelet to
 // register it.
-func (n *Node) awaitCSI(ctx context.Context) error {
+func (n *Node) waitCSI(ctx context.Context) error {
 	if err := n.CSIDriver().Start(); err != nil {
 		return err
 	}
-	if err := n.ControlPlane.awaitDriver(ctx, n.Name, CSIDriverName); err != nil {
+	if err := n.ControlPlane.waitCSIDriver(ctx, n.Name, CSIDriverName); err != nil {
 		return fmt.Errorf("%w; the end of the driver's log:\n%s", err, n.CSIDriver().LastLines())
 	}
 	return nil

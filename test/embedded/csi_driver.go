@@ -13,7 +13,7 @@ import (
 // other, which is the same program, those of the node that is a computer.
 type csiDriver struct {
 	name         string
-	classes      string // what the names of its classes end in
+	classSuffix  string // what the names of its classes end in
 	controlPlane *ControlPlane
 	dir          string  // of its socket and its processes' files
 	controller   Process // has the socket
@@ -46,11 +46,11 @@ func csiProcess(plane *ControlPlane, dir, name string, args ...string) Process {
 // start applies the driver's classes, and starts what does not run. Sidecars end when the driver's controller does, each in
 // its own time, and a cluster's Pods would be restarted then; so all start anew with the controller.
 func (d csiDriver) start(ctx context.Context) error {
-	if err := d.controlPlane.Apply(ctx, fmt.Sprintf(csiResources, d.name, CSISnapshotClass+d.classes)+
-		d.class(CSIClass, "", true)+
-		d.class(CSIXFSClass, "csi.storage.k8s.io/fstype: xfs", true)+
-		d.class(CSIFixedClass, "", false)+
-		d.class(CSIMovableClass, CSIReachParameter+": any-node", true)); err != nil {
+	if err := d.controlPlane.Apply(ctx, fmt.Sprintf(csiManifests, d.name, CSISnapshotClass+d.classSuffix)+
+		d.storageClass(CSIClass, "", true)+
+		d.storageClass(CSIXFSClass, "csi.storage.k8s.io/fstype: xfs", true)+
+		d.storageClass(CSIFixedClass, "", false)+
+		d.storageClass(CSIMovableClass, CSITopologyParameter+": any-node", true)); err != nil {
 		return err
 	}
 	if !d.controller.Running() {
@@ -69,8 +69,8 @@ func (d csiDriver) start(ctx context.Context) error {
 // stop stops the sidecars and the controller, in reverse order. The nodes' drivers end with their nodes.
 func (d csiDriver) stop() error { return stopAll(d.processes()) }
 
-// class is a StorageClass of the driver.
-func (d csiDriver) class(name, parameters string, expand bool) string {
+// storageClass is a StorageClass of the driver.
+func (d csiDriver) storageClass(name, parameters string, expand bool) string {
 	return fmt.Sprintf(`---
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -80,18 +80,18 @@ parameters: {%s}
 volumeBindingMode: WaitForFirstConsumer
 allowVolumeExpansion: %t
 reclaimPolicy: Delete
-`, name+d.classes, d.name, parameters, expand)
+`, name+d.classSuffix, d.name, parameters, expand)
 }
 
-// awaitDriver waits for the node's kubelet to know the CSI driver.
-func (c *ControlPlane) awaitDriver(ctx context.Context, node, driver string) error {
-	return Eventually(ctx, 2*time.Minute, node+" to know the CSI driver", func(ctx context.Context) (bool, error) {
+// waitCSIDriver waits for the node's kubelet to know the CSI driver.
+func (c *ControlPlane) waitCSIDriver(ctx context.Context, node, driver string) error {
+	return WaitUntil(ctx, 2*time.Minute, node+" to know the CSI driver", func(ctx context.Context) (bool, error) {
 		out, err := c.Kubectl(ctx, "get", "csinode", node, "-o", "jsonpath={.spec.drivers[*].name}")
 		return slices.Contains(strings.Fields(out), driver), err
 	})
 }
 
-const csiResources = `
+const csiManifests = `
 apiVersion: storage.k8s.io/v1
 kind: CSIDriver
 metadata: {name: %[1]s}

@@ -24,8 +24,8 @@ import (
 // listens on loopback here is reached there on the same loopback addresses, through a bridge process;
 // that process also routes the addresses of the node's Pods, since no BGP does.
 
-// Peer is this machine's end of the node's veth pair.
-func (n *Node) Peer() string {
+// HostAddress is this machine's end of the node's veth pair.
+func (n *Node) HostAddress() string {
 	return n.Address[:strings.LastIndex(n.Address, ".")] + ".1"
 }
 
@@ -43,13 +43,13 @@ func (n *Node) joinNetwork(ctx context.Context) error {
 	for _, command := range [][]string{
 		{"ip", "netns", "add", n.Network},
 		{"ip", "link", "add", n.Network, "type", "veth", "peer", "name", "eth0", "netns", n.Network},
-		{"ip", "address", "add", n.Peer() + "/30", "dev", n.Network},
+		{"ip", "address", "add", n.HostAddress() + "/30", "dev", n.Network},
 		{"ip", "link", "set", n.Network, "up"},
 		{"sysctl", "-qw", "net.ipv4.conf." + n.Network + ".forwarding=1"},
 		inside("ip", "link", "set", "lo", "up"),
 		inside("ip", "address", "add", n.Address+"/30", "dev", "eth0"),
 		inside("ip", "link", "set", "eth0", "up"),
-		inside("ip", "route", "add", "default", "via", n.Peer()),
+		inside("ip", "route", "add", "default", "via", n.HostAddress()),
 		inside("sysctl", "-qw", "net.ipv4.ip_forward=1"),
 	} {
 		if _, err := Run(ctx, command[0], command[1:]...); err != nil {
@@ -61,8 +61,8 @@ func (n *Node) joinNetwork(ctx context.Context) error {
 
 func (n *Node) leaveNetwork(ctx context.Context) error {
 	if n.Network == "" {
-		has, err := Run(ctx, "ip", "address", "show", "dev", "lo", "to", n.Address+"/32")
-		if err != nil || has == "" {
+		assigned, err := Run(ctx, "ip", "address", "show", "dev", "lo", "to", n.Address+"/32")
+		if err != nil || assigned == "" {
 			return err
 		}
 		_, err = Run(ctx, "ip", "address", "delete", n.Address+"/32", "dev", "lo")
@@ -84,7 +84,7 @@ func (n *Node) bridge() Process {
 // routes to its Pods, until the context ends.
 func (n *Node) ServeBridge(ctx context.Context, ports ...int) error {
 	for _, port := range ports {
-		if _, err := BringLoopback(n.Network, port); err != nil {
+		if _, err := ForwardLoopback(n.Network, port); err != nil {
 			return err
 		}
 	}
@@ -111,18 +111,20 @@ func (n *Node) serveRoutes(ctx context.Context) error {
 	return nil
 }
 
-// Inside does something in the network namespace of this name, on this thread alone. A socket stays in the namespace
+// InNetworkNamespace does something in the network namespace of this name, on this thread alone. A socket stays in the namespace
 // it was made in.
-func Inside(network string, do func() error) error { return inside("/run/netns/"+network, do) }
+func InNetworkNamespace(network string, do func() error) error {
+	return inNetworkNamespaceFile("/run/netns/"+network, do)
+}
 
-// inside is Inside for a namespace that is given by its file.
-func inside(path string, do func() error) error {
+// inNetworkNamespaceFile is Inside for a namespace that is given by its file.
+func inNetworkNamespaceFile(path string, do func() error) error {
 	runtime.LockOSThread()
-	own, err := os.Open("/proc/thread-self/ns/net")
+	original, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return err
 	}
-	defer own.Close()
+	defer original.Close()
 	target, err := os.Open(path)
 	if err != nil {
 		return err
@@ -131,60 +133,60 @@ func inside(path string, do func() error) error {
 	if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
 		return err
 	}
-	done := do()
-	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
+	doErr := do()
+	if err := unix.Setns(int(original.Fd()), unix.CLONE_NEWNET); err != nil {
 		return err // the thread stays locked and ends with its goroutine
 	}
 	runtime.UnlockOSThread()
-	return done
+	return doErr
 }
 
-// BringLoopback makes what listens on this port of this machine's loopback interface be reached in the network
+// ForwardLoopback makes what listens on this port of this machine's loopback interface be reached in the network
 // namespace at the same address, until the listener is closed.
-func BringLoopback(network string, port int) (net.Listener, error) {
+func ForwardLoopback(network string, port int) (net.Listener, error) {
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	return bring("/run/netns/"+network, address, address)
+	return listenAndForward("/run/netns/"+network, address, address)
 }
 
-// BringAPI makes the API server be reached at the address of its Service in the network of the process, as kube-proxy,
+// ForwardAPIServer makes the API server be reached at the address of its Service in the network of the process, as kube-proxy,
 // which the cluster does not have, makes it be in each Pod's; until the listener is closed.
-func (c *ControlPlane) BringAPI(ctx context.Context, process string) (net.Listener, error) {
+func (c *ControlPlane) ForwardAPIServer(ctx context.Context, process string) (net.Listener, error) {
 	network := "/proc/" + process + "/ns/net"
-	if _, err := Run(ctx, "nsenter", "--net="+network, "ip", "address", "add", apiService+"/32", "dev", "lo"); err != nil {
+	if _, err := Run(ctx, "nsenter", "--net="+network, "ip", "address", "add", apiServiceIP+"/32", "dev", "lo"); err != nil {
 		return nil, err
 	}
-	return bring(network, net.JoinHostPort(apiService, "443"), fmt.Sprintf("127.0.0.1:%d", c.APIPort))
+	return listenAndForward(network, net.JoinHostPort(apiServiceIP, "443"), fmt.Sprintf("127.0.0.1:%d", c.APIPort))
 }
 
-// bring makes what listens on an address of this machine be reached at another one in the network namespace of this file.
-func bring(network, address, target string) (net.Listener, error) {
+// listenAndForward makes what listens on an address of this machine be reached at another one in the network namespace of this file.
+func listenAndForward(network, address, target string) (net.Listener, error) {
 	var listener net.Listener
-	err := inside(network, func() (err error) {
+	err := inNetworkNamespaceFile(network, func() (err error) {
 		listener, err = net.Listen("tcp", address)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s in %s: %w", address, network, err)
 	}
-	go forward(listener, target)
+	go acceptAndForward(listener, target)
 	return listener, nil
 }
 
-func forward(listener net.Listener, address string) {
+func acceptAndForward(listener net.Listener, address string) {
 	for {
-		near, err := listener.Accept()
+		inbound, err := listener.Accept()
 		if err != nil {
 			return
 		}
 		go func() {
-			defer near.Close()
-			far, err := net.DialTimeout("tcp", address, 5*time.Second)
+			defer inbound.Close()
+			outbound, err := net.DialTimeout("tcp", address, 5*time.Second)
 			if err != nil {
 				return
 			}
-			defer far.Close()
+			defer outbound.Close()
 			done := make(chan struct{}, 2)
-			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+			for _, pair := range [][2]net.Conn{{inbound, outbound}, {outbound, inbound}} {
 				go func() { _, _ = io.Copy(pair[0], pair[1]); done <- struct{}{} }()
 			}
 			<-done
@@ -195,8 +197,8 @@ func forward(listener net.Listener, address string) {
 // routes sends what is for the node's Pods to the node.
 func (n *Node) routes(ctx context.Context) cache.ResourceEventHandler {
 	change := func(verb string, object any) {
-		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-			object = gone.Obj
+		if deleted, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = deleted.Obj
 		}
 		pod, ok := object.(*corev1.Pod)
 		if !ok || pod.Spec.HostNetwork || pod.Status.PodIP == "" {

@@ -16,7 +16,7 @@ import (
 // NodeNames are the nodes that a cluster can have.
 var NodeNames = []string{"node-1", "node-2"}
 
-func encode(raw []byte) string { return base64.StdEncoding.EncodeToString(raw) }
+func encodeBase64(raw []byte) string { return base64.StdEncoding.EncodeToString(raw) }
 
 // Node is a kubelet and a containerd in a mount namespace of their own, whose root is shared as on a
 // normal host.
@@ -53,19 +53,19 @@ func (n *Node) namespaces() Process {
 	return Process{Name: "namespaces", Dir: n.Dir, Args: args}
 }
 
-func (n *Node) inside(name string, args ...string) Process {
+func (n *Node) inNamespaces(name string, args ...string) Process {
 	pid := strconv.Itoa(n.namespaces().PID())
 	return Process{Name: name, Dir: n.Dir, Args: append([]string{"nsenter", "--mount=/proc/" + pid + "/ns/mnt", "--net=/proc/" + pid + "/ns/net", "--"}, args...)}
 }
 
 // Containerd is the node's container runtime.
 func (n *Node) Containerd() Process {
-	return n.inside("containerd", "containerd", "--config", n.file("containerd.toml"), "--log-level", "warn")
+	return n.inNamespaces("containerd", "containerd", "--config", n.file("containerd.toml"), "--log-level", "warn")
 }
 
 // Kubelet is the node's agent.
 func (n *Node) Kubelet() Process {
-	return n.inside("kubelet", "kubelet", "--config", n.file("kubelet.yaml"),
+	return n.inNamespaces("kubelet", "kubelet", "--config", n.file("kubelet.yaml"),
 		"--kubeconfig", n.ControlPlane.Kubeconfig("system:node:"+n.Name), "--hostname-override", n.Name,
 		"--node-ip", n.Address, "--root-dir", n.KubeletRoot(), "--cert-dir", n.file("pki"),
 		"--node-labels", "topology.kubernetes.io/zone="+n.zone()+",topology.kubernetes.io/region=embedded", "--v=1")
@@ -75,7 +75,7 @@ func (n *Node) zone() string { return strings.Replace(n.Name, "node-", "zone-", 
 
 // LXCFS is the node's lxcfs, which has the sizes of its containers at LXCFSRoot. It is not started with the node.
 func (n *Node) LXCFS() Process {
-	return n.inside("lxcfs", "embedded-lxcfs", "--foreground", "--enable-loadavg", "--enable-cfs", "--pidfile", n.file("lxcfs.fuse.pid"), n.LXCFSRoot())
+	return n.inNamespaces("lxcfs", "embedded-lxcfs", "--foreground", "--enable-loadavg", "--enable-cfs", "--pidfile", n.file("lxcfs.fuse.pid"), n.LXCFSRoot())
 }
 
 // LXCFSRoot is where LXCFS is mounted.
@@ -83,7 +83,7 @@ func (n *Node) LXCFSRoot() string { return n.file("lxcfs") }
 
 // Exec runs a program in the node's namespaces.
 func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
-	process := n.inside("exec", args...)
+	process := n.inNamespaces("exec", args...)
 	return Run(ctx, process.Args[0], process.Args[1:]...)
 }
 
@@ -133,7 +133,7 @@ func (n *Node) startNamespaces(ctx context.Context) error {
 	if err := n.namespaces().Start(); err != nil {
 		return err
 	}
-	return Eventually(ctx, 5*time.Second, n.Name+"'s mount namespace", func(ctx context.Context) (bool, error) {
+	return WaitUntil(ctx, 5*time.Second, n.Name+"'s mount namespace", func(ctx context.Context) (bool, error) {
 		out, err := n.Exec(ctx, "findmnt", "--noheadings", "--output", "PROPAGATION", "/")
 		return strings.TrimSpace(out) == "shared", err
 	})
@@ -144,7 +144,7 @@ func (n *Node) StartContainerd(ctx context.Context) error {
 	if err := n.Containerd().Start(); err != nil {
 		return err
 	}
-	err := Eventually(ctx, time.Minute, n.Name+"'s containerd", func(ctx context.Context) (bool, error) {
+	err := WaitUntil(ctx, time.Minute, n.Name+"'s containerd", func(ctx context.Context) (bool, error) {
 		_, err := n.Ctr(ctx, "version")
 		return err == nil, err
 	})
@@ -156,7 +156,7 @@ func (n *Node) StartContainerd(ctx context.Context) error {
 
 // StartKubelet starts the kubelet and waits until the node is ready.
 func (n *Node) StartKubelet(ctx context.Context) error {
-	err := Eventually(ctx, 2*time.Minute, n.Name+" to be ready", func(ctx context.Context) (bool, error) {
+	err := WaitUntil(ctx, 2*time.Minute, n.Name+" to be ready", func(ctx context.Context) (bool, error) {
 		if err := n.Kubelet().Start(); err != nil { // again, when it ended
 			return false, err
 		}
@@ -200,7 +200,7 @@ func (n *Node) Stop(ctx context.Context) error {
 
 // killContainers kills the shims and what runs in them, known by this node's containerd socket.
 func (n *Node) killContainers(ctx context.Context) error {
-	return Eventually(ctx, 30*time.Second, n.Name+"'s containers to end", func(context.Context) (bool, error) {
+	return WaitUntil(ctx, 30*time.Second, n.Name+"'s containers to end", func(context.Context) (bool, error) {
 		shims, err := n.shims()
 		if err != nil {
 			return false, err
@@ -275,8 +275,8 @@ func (n *Node) configure() error {
 	for name, content := range map[string]string{
 		"containerd.toml": fmt.Sprintf(containerdConfig, n.Dir, n.socket(), plugins, runc, PauseImage,
 			n.file("cni"), false, "  restrict_oom_score_adj = true\n  disable_apparmor = true"),
-		"kubelet.yaml": fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pki("ca.crt"), n.Address, n.file("resolv.conf"),
-			n.file("logs"), ClusterDNS, cgroupsByHand),
+		"kubelet.yaml": fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pkiFile("ca.crt"), n.Address, n.file("resolv.conf"),
+			n.file("logs"), ClusterDNS, cgroupsWithoutSystemd),
 		"resolv.conf":            "nameserver " + ClusterDNS + "\n",
 		"cni/10-calico.conflist": fmt.Sprintf(calicoConfig, n.Name, n.ControlPlane.Kubeconfig("cni"), n.file("calico.log")),
 	} {
@@ -330,8 +330,8 @@ state = "%[1]s/containerd-state"
   sandbox = "%[5]s"
 `
 
-// cgroupsByHand are what a kubelet needs on a machine without systemd, or whose cgroups are of version 1.
-const cgroupsByHand = `failCgroupV1: false
+// cgroupsWithoutSystemd are what a kubelet needs on a machine without systemd, or whose cgroups are of version 1.
+const cgroupsWithoutSystemd = `failCgroupV1: false
 cgroupDriver: cgroupfs
 cgroupsPerQOS: false
 enforceNodeAllocatable: []`

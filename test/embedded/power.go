@@ -17,7 +17,7 @@ func (n *Node) PowerOff(ctx context.Context) error {
 	if err := os.RemoveAll(n.file("containerd-state")); err != nil { // on a normal host it is in /run
 		return err
 	}
-	return n.loseLoops(ctx)
+	return n.detachNodeLoops(ctx)
 }
 
 // PowerOn boots the node again, with its kubelet first or its container runtime first, and waits until it
@@ -40,10 +40,10 @@ func (n *Node) PowerOn(ctx context.Context, kubeletFirst bool) error {
 	return n.StartKubelet(ctx)
 }
 
-// loseLoops frees the node's loop devices, once the kernel has taken down what was mounted from them.
-func (n *Node) loseLoops(ctx context.Context) error {
-	return Eventually(ctx, 30*time.Second, n.Name+"'s loop devices to be free", func(ctx context.Context) (bool, error) {
-		loops, err := n.Loops(ctx)
+// detachNodeLoops frees the node's loop devices, once the kernel has taken down what was mounted from them.
+func (n *Node) detachNodeLoops(ctx context.Context) error {
+	return WaitUntil(ctx, 30*time.Second, n.Name+"'s loop devices to be free", func(ctx context.Context) (bool, error) {
+		loops, err := n.LoopDevices(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -56,9 +56,9 @@ func (n *Node) loseLoops(ctx context.Context) error {
 	})
 }
 
-// Loops are the loop devices of the node's volumes, each after those that are on it.
-func (n *Node) Loops(ctx context.Context) ([]string, error) {
-	images, err := n.images(ctx)
+// LoopDevices are the loop devices of the node's volumes, each after those that are on it.
+func (n *Node) LoopDevices(ctx context.Context) ([]string, error) {
+	images, err := n.volumeFiles(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,14 +73,14 @@ func (n *Node) Loops(ctx context.Context) ([]string, error) {
 	return found, nil
 }
 
-// images are the files behind the node's volumes: those of the default class, which are on the node, and
+// volumeFiles are the files behind the node's volumes: those of the default class, which are on the node, and
 // the CSI volumes that it has attached.
-func (n *Node) images(ctx context.Context) ([]string, error) {
+func (n *Node) volumeFiles(ctx context.Context) ([]string, error) {
 	images, err := filepath.Glob(filepath.Join(n.volumes(), "*", "disk.img"))
 	if err != nil {
 		return nil, err
 	}
-	attached, err := n.csiImages(ctx)
+	attached, err := n.csiVolumeFiles(ctx)
 	return append(images, attached...), err
 }
 
@@ -93,34 +93,34 @@ func loopsOf(ctx context.Context, file string) ([]string, error) {
 		return nil, err
 	}
 	for loop := range strings.FieldsSeq(loops) {
-		inside, err := loopsInside(ctx, loop)
+		loopsOnFS, err := loopsOnFilesystem(ctx, loop)
 		if err != nil {
 			return nil, err
 		}
-		above, err := loopsOf(ctx, loop)
+		loopsOnDevice, err := loopsOf(ctx, loop)
 		if err != nil {
 			return nil, err
 		}
-		found = append(append(append(found, inside...), above...), loop)
+		found = append(append(append(found, loopsOnFS...), loopsOnDevice...), loop)
 	}
 	return found, nil
 }
 
-// loopsInside returns the loop devices of files on this device's filesystem.
-func loopsInside(ctx context.Context, loop string) ([]string, error) {
+// loopsOnFilesystem returns the loop devices of files on this device's filesystem.
+func loopsOnFilesystem(ctx context.Context, loop string) ([]string, error) {
 	list, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,MAJ:MIN,BACK-MAJ:MIN")
 	if err != nil {
 		return nil, err
 	}
-	numbers, insides := map[string]string{}, map[string][]string{}
+	numbers, loopsByBacking := map[string]string{}, map[string][]string{}
 	for line := range strings.Lines(list) {
 		fields := strings.Fields(line)
 		if len(fields) != 3 {
 			continue
 		}
-		name, number, below := fields[0], fields[1], fields[2]
+		name, number, backing := fields[0], fields[1], fields[2]
 		numbers[name] = number
-		insides[below] = append(insides[below], name)
+		loopsByBacking[backing] = append(loopsByBacking[backing], name)
 	}
-	return insides[numbers[loop]], nil
+	return loopsByBacking[numbers[loop]], nil
 }

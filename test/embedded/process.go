@@ -65,9 +65,9 @@ func (p Process) PID() int {
 	if err != nil {
 		return 0
 	}
-	text, started, _ := strings.Cut(string(raw), " ")
+	text, recordedStart, _ := strings.Cut(string(raw), " ")
 	pid, err := strconv.Atoi(text)
-	if err != nil || started == "" || startTime(pid) != started {
+	if err != nil || recordedStart == "" || startTime(pid) != recordedStart {
 		return 0
 	}
 	return pid
@@ -91,15 +91,15 @@ func (p Process) Running() bool { return p.PID() != 0 }
 
 // Stop ends the process: with SIGTERM, and with SIGKILL when that did not help in 10 seconds.
 func (p Process) Stop() error {
-	return p.end(syscall.SIGTERM)
+	return p.terminate(syscall.SIGTERM)
 }
 
 // Kill ends the process at once.
 func (p Process) Kill() error {
-	return p.end(syscall.SIGKILL)
+	return p.terminate(syscall.SIGKILL)
 }
 
-func (p Process) end(signal syscall.Signal) error {
+func (p Process) terminate(signal syscall.Signal) error {
 	pid := p.PID()
 	if pid == 0 {
 		return nil
@@ -108,9 +108,9 @@ func (p Process) end(signal syscall.Signal) error {
 		return fmt.Errorf("stop %s: %w", p.Name, err)
 	}
 	gone := func(context.Context) (bool, error) { return !p.Running(), nil }
-	if err := Eventually(context.Background(), 10*time.Second, p.Name+" to end", gone); err != nil {
+	if err := WaitUntil(context.Background(), 10*time.Second, p.Name+" to end", gone); err != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
-		if err := Eventually(context.Background(), 10*time.Second, p.Name+" to be killed", gone); err != nil {
+		if err := WaitUntil(context.Background(), 10*time.Second, p.Name+" to be killed", gone); err != nil {
 			return err
 		}
 	}
@@ -138,22 +138,22 @@ func (p Process) LastLines() string {
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
 }
 
-// errEnded is the error of a condition that cannot come to hold: what it is about has ended.
-var errEnded = errors.New("has ended")
+// errExited is the error of a condition that cannot come to hold: what it is about has ended.
+var errExited = errors.New("has ended")
 
-// Eventually asks until the condition holds, cannot hold any more, or the time is over.
-func Eventually(ctx context.Context, limit time.Duration, what string, holds func(context.Context) (bool, error)) error {
+// WaitUntil asks until the condition holds, cannot hold any more, or the time is over.
+func WaitUntil(ctx context.Context, limit time.Duration, what string, condition func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	var last error
 	for {
-		done, err := holds(ctx)
+		done, err := condition(ctx)
 		if done && err == nil {
 			return nil
 		}
-		if errors.Is(err, errEnded) {
+		if errors.Is(err, errExited) {
 			return fmt.Errorf("waited for %s: %w", what, err)
 		}
 		if err != nil {

@@ -43,29 +43,29 @@ func (n *VMNode) file(name string) string { return filepath.Join(n.Dir, name) }
 
 // asNode is what it has in common with other nodes: how its Pods are reached.
 func (n *VMNode) asNode() *Node {
-	return &Node{Name: VMNodeName, Dir: n.Dir, ControlPlane: n.ControlPlane, Port: n.Port, Address: n.Address, Network: n.tap()}
+	return &Node{Name: VMNodeName, Dir: n.Dir, ControlPlane: n.ControlPlane, Port: n.Port, Address: n.Address, Network: n.tapName()}
 }
 
-// image is the folder that the node was made with.
-func (n *VMNode) image() string {
+// imageDir is the folder that the node was made with.
+func (n *VMNode) imageDir() string {
 	if n.Image != "" {
 		return n.Image
 	}
-	noted, _ := os.ReadFile(n.file("image"))
-	return string(noted)
+	recorded, _ := os.ReadFile(n.file("image"))
+	return string(recorded)
 }
 
-// tap is the name of the network device between this machine and the computer.
-func (n *VMNode) tap() string { return fmt.Sprintf("bosh%d-vm", instance) }
+// tapName is the name of the network device between this machine and the computer.
+func (n *VMNode) tapName() string { return fmt.Sprintf("bosh%d-vm", clusterNumber) }
 
-func (n *VMNode) Peer() string { return n.asNode().Peer() }
+func (n *VMNode) HostAddress() string { return n.asNode().HostAddress() }
 
-// Computer is the kernel's process. What the computer says on its console is in its log.
-func (n *VMNode) Computer() Process {
-	root := filepath.Join(n.image(), "uml")
+// Kernel is the kernel's process. What the computer says on its console is in its log.
+func (n *VMNode) Kernel() Process {
+	root := filepath.Join(n.imageDir(), "uml")
 	kernel := []string{
 		"/usr/bin/linux.uml", "mem=4G", "root=/dev/ubda", "rw", "ubda=/node/root.img", "ubdb=/node/programs.img", "ubdc=/node/store.img",
-		"vec0:transport=tap,ifname=" + n.tap() + ",depth=64,gro=1", "umid=" + n.tap(), "uml_dir=/tmp",
+		"vec0:transport=tap,ifname=" + n.tapName() + ",depth=64,gro=1", "umid=" + n.tapName(), "uml_dir=/tmp",
 		"con=null", "con0=null,fd:1", "quiet", "systemd.show_status=0",
 	}
 	// It has a root filesystem of its own, with a C library that is newer than this machine's may be.
@@ -83,7 +83,7 @@ func (n *VMNode) bridge() Process {
 // and keeps routes to its Pods, until the context ends.
 func (n *VMNode) ServeBridge(ctx context.Context, ports ...int) error {
 	for _, port := range ports {
-		if err := Forward(net.JoinHostPort(n.Peer(), strconv.Itoa(port)), fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+		if err := Forward(net.JoinHostPort(n.HostAddress(), strconv.Itoa(port)), fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
 			return err
 		}
 	}
@@ -96,13 +96,13 @@ func Forward(from, to string) error {
 	if err != nil {
 		return err
 	}
-	go forward(listener, to)
+	go acceptAndForward(listener, to)
 	return nil
 }
 
 // Start boots the computer, and waits until the cluster has it as a node.
 func (n *VMNode) Start(ctx context.Context) error {
-	if err := n.makeDisks(ctx); err != nil {
+	if err := n.createDisks(ctx); err != nil {
 		return err
 	}
 	if err := n.joinNetwork(ctx); err != nil {
@@ -111,20 +111,20 @@ func (n *VMNode) Start(ctx context.Context) error {
 	if err := n.bridge().Start(); err != nil {
 		return err
 	}
-	if err := n.Computer().Start(); err != nil {
+	if err := n.Kernel().Start(); err != nil {
 		return err
 	}
-	if err := n.AwaitReady(ctx); err != nil {
+	if err := n.WaitReady(ctx); err != nil {
 		return err
 	}
 	return n.startCSI(ctx)
 }
 
-// AwaitReady waits until the computer's kubelet answers, and says that it is ready.
-func (n *VMNode) AwaitReady(ctx context.Context) error {
-	err := Eventually(ctx, 15*time.Minute, VMNodeName+" to be ready", func(ctx context.Context) (bool, error) {
-		if !n.Computer().Running() {
-			return false, fmt.Errorf("its kernel %w", errEnded)
+// WaitReady waits until the computer's kubelet answers, and says that it is ready.
+func (n *VMNode) WaitReady(ctx context.Context) error {
+	err := WaitUntil(ctx, 15*time.Minute, VMNodeName+" to be ready", func(ctx context.Context) (bool, error) {
+		if !n.Kernel().Running() {
+			return false, fmt.Errorf("its kernel %w", errExited)
 		}
 		if _, err := n.ControlPlane.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+VMNodeName+"/proxy/healthz"); err != nil {
 			return false, err
@@ -133,20 +133,20 @@ func (n *VMNode) AwaitReady(ctx context.Context) error {
 		return out == "True", err
 	})
 	if err != nil {
-		return fmt.Errorf("%w; the end of its console:\n%s", err, n.Computer().LastLines())
+		return fmt.Errorf("%w; the end of its console:\n%s", err, n.Kernel().LastLines())
 	}
 	return nil
 }
 
 func (n *VMNode) joinNetwork(ctx context.Context) error {
-	if _, err := os.Stat("/sys/class/net/" + n.tap()); err == nil {
+	if _, err := os.Stat("/sys/class/net/" + n.tapName()); err == nil {
 		return nil
 	}
 	for _, command := range [][]string{
-		{"ip", "tuntap", "add", "dev", n.tap(), "mode", "tap"},
-		{"ip", "address", "add", n.Peer() + "/30", "dev", n.tap()},
-		{"ip", "link", "set", n.tap(), "up"},
-		{"sysctl", "-qw", "net.ipv4.conf." + n.tap() + ".forwarding=1"},
+		{"ip", "tuntap", "add", "dev", n.tapName(), "mode", "tap"},
+		{"ip", "address", "add", n.HostAddress() + "/30", "dev", n.tapName()},
+		{"ip", "link", "set", n.tapName(), "up"},
+		{"sysctl", "-qw", "net.ipv4.conf." + n.tapName() + ".forwarding=1"},
 	} {
 		if _, err := Run(ctx, command[0], command[1:]...); err != nil {
 			return err
@@ -161,19 +161,19 @@ func (n *VMNode) Stop(ctx context.Context) error {
 		return err
 	}
 	// What runs on the computer are processes of this machine too, of the kernel's.
-	for _, process := range descendants(n.Computer().PID()) {
+	for _, process := range descendants(n.Kernel().PID()) {
 		_ = syscall.Kill(process, syscall.SIGKILL)
 	}
-	for _, process := range []Process{n.Computer(), n.bridge()} {
+	for _, process := range []Process{n.Kernel(), n.bridge()} {
 		if err := process.Kill(); err != nil {
 			return err
 		}
 	}
-	_, err := os.Stat("/sys/class/net/" + n.tap())
+	_, err := os.Stat("/sys/class/net/" + n.tapName())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	_, err = Run(ctx, "ip", "link", "delete", n.tap())
+	_, err = Run(ctx, "ip", "link", "delete", n.tapName())
 	return err
 }
 
@@ -182,8 +182,8 @@ func (n *VMNode) Reboot(ctx context.Context) error {
 	if _, err := n.Shell(ctx, "systemctl poweroff --no-block"); err != nil {
 		return err
 	}
-	err := Eventually(ctx, 10*time.Minute, VMNodeName+" to be off", func(context.Context) (bool, error) {
-		return !n.Computer().Running(), nil
+	err := WaitUntil(ctx, 10*time.Minute, VMNodeName+" to be off", func(context.Context) (bool, error) {
+		return !n.Kernel().Running(), nil
 	})
 	if err != nil {
 		return err
@@ -196,14 +196,14 @@ func (n *VMNode) RestartKubelet(ctx context.Context) error {
 	if _, err := n.Shell(ctx, "systemctl restart kubelet.service"); err != nil {
 		return err
 	}
-	return n.AwaitReady(ctx)
+	return n.WaitReady(ctx)
 }
 
 // KubeletRoot is the kubelet's folder, on the computer.
 func (n *VMNode) KubeletRoot() string { return vmKubeletRoot }
 
-// Loops are the loop devices of the node's volumes: the computer has no others.
-func (n *VMNode) Loops(ctx context.Context) ([]string, error) {
+// LoopDevices are the loop devices of the node's volumes: the computer has no others.
+func (n *VMNode) LoopDevices(ctx context.Context) ([]string, error) {
 	out, err := n.Shell(ctx, "losetup --list --noheadings --output NAME")
 	return strings.Fields(out), err
 }

@@ -15,7 +15,7 @@ const vmCSIDir = "/var/lib/embedded/csi"
 const vmCSISocket = vmKubeletRoot + "/plugins/" + VMCSIDriverName + "/csi.sock"
 
 func (n *VMNode) csi() csiDriver {
-	d := csiDriver{name: VMCSIDriverName, classes: VMClasses, controlPlane: n.ControlPlane, dir: n.file("csi")}
+	d := csiDriver{name: VMCSIDriverName, classSuffix: VMClassSuffix, controlPlane: n.ControlPlane, dir: n.file("csi")}
 	d.controller = Process{Name: "csi-controller", Dir: d.dir, Args: append([]string{"ssh"}, n.sshArgs("-N", "-L", d.socket()+":"+vmCSISocket,
 		"-o", "StreamLocalBindUnlink=yes", "-o", "ExitOnForwardFailure=yes")...)}
 	return d
@@ -24,7 +24,7 @@ func (n *VMNode) csi() csiDriver {
 // startCSI waits for the kubelet to know the driver, which the computer has started, and starts what serves it, anew: after
 // a reboot there may be a connection of before.
 func (n *VMNode) startCSI(ctx context.Context) error {
-	if err := n.ControlPlane.awaitDriver(ctx, VMNodeName, VMCSIDriverName); err != nil {
+	if err := n.ControlPlane.waitCSIDriver(ctx, VMNodeName, VMCSIDriverName); err != nil {
 		return err
 	}
 	if err := n.csi().stop(); err != nil {
@@ -33,8 +33,8 @@ func (n *VMNode) startCSI(ctx context.Context) error {
 	return n.csi().start(ctx)
 }
 
-// vmCSI is the driver's unit.
-var vmCSI = fmt.Sprintf(`[Service]
+// vmCSIUnit is the driver's unit.
+var vmCSIUnit = fmt.Sprintf(`[Service]
 ExecStart=/opt/embedded/bin/embedded-csi-driver -name %s -controller -node %s -dir %s -socket %s -kubelet %s
 Restart=always
 `, VMCSIDriverName, VMNodeName, vmCSIDir, vmCSISocket, vmKubeletRoot)

@@ -20,8 +20,8 @@ var vmPrograms = []string{
 	"bridge", "loopback", "host-local", "static", "portmap", "calico", "calico-ipam",
 }
 
-// makeDisks makes them, unless the computer has them already.
-func (n *VMNode) makeDisks(ctx context.Context) error {
+// createDisks makes them, unless the computer has them already.
+func (n *VMNode) createDisks(ctx context.Context) error {
 	if _, err := os.Stat(n.file("root.img")); err == nil {
 		return nil
 	}
@@ -37,15 +37,15 @@ func (n *VMNode) makeDisks(ctx context.Context) error {
 	if _, err := Run(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", n.file("key")); err != nil {
 		return err
 	}
-	for _, fill := range []func(string) error{n.copyPrograms, n.copyCredentials, n.configure, n.writeImages} {
-		if err := fill(programs); err != nil {
+	for _, write := range []func(string) error{n.copyPrograms, n.copyCredentials, n.configure, n.writeImages} {
+		if err := write(programs); err != nil {
 			return err
 		}
 	}
 	if err := os.WriteFile(n.file("image"), []byte(n.Image), 0o600); err != nil {
 		return err
 	}
-	if err := n.makeStore(ctx, filepath.Join(programs, "images")); err != nil {
+	if err := n.createImageStore(ctx, filepath.Join(programs, "images")); err != nil {
 		return err
 	}
 	for _, command := range [][]string{
@@ -78,7 +78,7 @@ func (n *VMNode) copyCredentials(folder string) error {
 	for name, source := range map[string]string{
 		"kubelet.kubeconfig": n.ControlPlane.Kubeconfig("system:node:" + VMNodeName),
 		"cni.kubeconfig":     n.ControlPlane.Kubeconfig("cni"),
-		"ca.crt":             n.ControlPlane.pki("ca.crt"),
+		"ca.crt":             n.ControlPlane.pkiFile("ca.crt"),
 		"authorized_keys":    n.file("key.pub"),
 	} {
 		if err := copyFile(source, filepath.Join(folder, name), 0o600); err != nil {
@@ -121,21 +121,21 @@ func (n *VMNode) writeImages(folder string) error {
 }
 
 func (n *VMNode) configure(folder string) error {
-	const here = "/opt/embedded"
-	forward := here + "/bin/embedded forward"
-	ports := fmt.Sprintf("127.0.0.1:%d=%s:%[1]d 127.0.0.1:%[3]d=%[2]s:%[3]d", apiPort, n.Peer(), registryPort)
+	const root = "/opt/embedded"
+	forward := root + "/bin/embedded forward"
+	ports := fmt.Sprintf("127.0.0.1:%d=%s:%[1]d 127.0.0.1:%[3]d=%[2]s:%[3]d", apiPort, n.HostAddress(), registryPort)
 	for name, content := range map[string]string{
-		"start": fmt.Sprintf(vmStart, VMNodeName, n.Address, n.Peer()),
-		"containerd.toml": fmt.Sprintf(containerdConfig, "/var/lib/embedded", "/run/containerd/containerd.sock", here+"/bin", "/usr/sbin/runc",
-			PauseImage, here+"/cni", true, ""),
-		"kubelet.yaml": fmt.Sprintf(kubeletConfig, "/run/containerd/containerd.sock", n.Port, n.Port+1, here+"/ca.crt", n.Address,
-			here+"/resolv.conf", "/var/log/pods", ClusterDNS, "cgroupDriver: systemd"),
+		"start": fmt.Sprintf(vmStartScript, VMNodeName, n.Address, n.HostAddress()),
+		"containerd.toml": fmt.Sprintf(containerdConfig, "/var/lib/embedded", "/run/containerd/containerd.sock", root+"/bin", "/usr/sbin/runc",
+			PauseImage, root+"/cni", true, ""),
+		"kubelet.yaml": fmt.Sprintf(kubeletConfig, "/run/containerd/containerd.sock", n.Port, n.Port+1, root+"/ca.crt", n.Address,
+			root+"/resolv.conf", "/var/log/pods", ClusterDNS, "cgroupDriver: systemd"),
 		"resolv.conf":              "nameserver " + ClusterDNS + "\n",
-		"cni/10-calico.conflist":   fmt.Sprintf(calicoConfig, VMNodeName, here+"/cni.kubeconfig", "/var/log/calico.log"),
+		"cni/10-calico.conflist":   fmt.Sprintf(calicoConfig, VMNodeName, root+"/cni.kubeconfig", "/var/log/calico.log"),
 		"units/forward.service":    "[Service]\nExecStart=" + forward + " " + ports + "\nRestart=always\n",
-		"units/containerd.service": vmContainerd,
-		"units/csi-driver.service": vmCSI,
-		"units/kubelet.service":    fmt.Sprintf(vmKubelet, VMNodeName, n.Address, VMTaint, n.asNode().zone()),
+		"units/containerd.service": vmContainerdUnit,
+		"units/csi-driver.service": vmCSIUnit,
+		"units/kubelet.service":    fmt.Sprintf(vmKubeletUnit, VMNodeName, n.Address, VMTaint, n.asNode().zone()),
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o644); err != nil {
 			return err
@@ -144,8 +144,8 @@ func (n *VMNode) configure(folder string) error {
 	return nil
 }
 
-// vmStart runs at each boot.
-const vmStart = `#!/bin/bash
+// vmStartScript runs at each boot.
+const vmStartScript = `#!/bin/bash
 set -euo pipefail
 hostname %[1]s
 ip link set vec0 down
@@ -166,7 +166,7 @@ systemctl daemon-reload
 systemctl start --no-block kubelet.service
 `
 
-const vmContainerd = `[Unit]
+const vmContainerdUnit = `[Unit]
 After=network.target
 [Service]
 ExecStart=/opt/embedded/bin/containerd --config /opt/embedded/containerd.toml --log-level warn
@@ -181,7 +181,7 @@ OOMScoreAdjust=-999
 TimeoutStartSec=infinity
 `
 
-const vmKubelet = `[Unit]
+const vmKubeletUnit = `[Unit]
 Wants=containerd.service forward.service csi-driver.service
 After=containerd.service forward.service
 [Service]

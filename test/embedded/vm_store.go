@@ -14,8 +14,8 @@ import (
 // Such a computer takes minutes to unpack an image. Its third disk holds its container runtime's store,
 // filled by the same program on this machine.
 
-// storeConfig is that of a containerd which has images and nothing else.
-const storeConfig = `version = 3
+// imageStoreConfig is that of a containerd which has images and nothing else.
+const imageStoreConfig = `version = 3
 root = "%[1]s/containerd"
 state = "%[2]s"
 disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
@@ -23,29 +23,29 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", 
   address = "%[3]s"
 `
 
-// makeStore makes the disk, with the images that every node has and those of stemcells.
-func (n *VMNode) makeStore(ctx context.Context, archives string) error {
+// createImageStore makes the disk, with the images that every node has and those of stemcells.
+func (n *VMNode) createImageStore(ctx context.Context, archives string) error {
 	store, socket, config := n.file("store"), n.file("store.sock"), n.file("store.toml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, storeConfig, store, n.file("store-state"), socket), 0o644); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, imageStoreConfig, store, n.file("store-state"), socket), 0o644); err != nil {
 		return err
 	}
-	runtime := Process{Name: "store", Dir: n.Dir, Args: []string{"containerd", "--config", config, "--log-level", "warn"}}
-	if err := runtime.Start(); err != nil {
+	containerd := Process{Name: "store", Dir: n.Dir, Args: []string{"containerd", "--config", config, "--log-level", "warn"}}
+	if err := containerd.Start(); err != nil {
 		return err
 	}
 	ctr := func(args ...string) error {
 		_, err := Run(ctx, "ctr", append([]string{"--address", socket, "--namespace", "k8s.io"}, args...)...)
 		return err
 	}
-	err := Eventually(ctx, time.Minute, "a containerd for images", func(context.Context) (bool, error) { return true, ctr("version") })
+	err := WaitUntil(ctx, time.Minute, "a containerd for images", func(context.Context) (bool, error) { return true, ctr("version") })
 	if err == nil {
-		err = n.fillStore(ctx, archives, ctr)
+		err = n.importStoreImages(ctx, archives, ctr)
 	}
-	if stopped := runtime.Stop(); err == nil {
+	if stopped := containerd.Stop(); err == nil {
 		err = stopped
 	}
 	if err != nil {
-		return fmt.Errorf("%w; the end of its log:\n%s", err, runtime.LastLines())
+		return fmt.Errorf("%w; the end of its log:\n%s", err, containerd.LastLines())
 	}
 	if _, err := Run(ctx, "mke2fs", "-q", "-t", "ext4", "-d", store, n.file("store.img"), "16G"); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (n *VMNode) makeStore(ctx context.Context, archives string) error {
 	return os.RemoveAll(store)
 }
 
-func (n *VMNode) fillStore(ctx context.Context, archives string, ctr func(args ...string) error) error {
+func (n *VMNode) importStoreImages(ctx context.Context, archives string, ctr func(args ...string) error) error {
 	files, err := filepath.Glob(filepath.Join(archives, "*.tar"))
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (n *VMNode) fillStore(ctx context.Context, archives string, ctr func(args .
 			return err
 		}
 	}
-	images, err := stemcells(ctx)
+	images, err := stemcellImages(ctx)
 	if err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (n *VMNode) fillStore(ctx context.Context, archives string, ctr func(args .
 	return nil
 }
 
-// stemcells are the images of test stemcells in the cluster's registry, by their digests, as Pods name them.
-func stemcells(ctx context.Context) ([]string, error) {
+// stemcellImages are the images of test stemcells in the cluster's registry, by their digests, as Pods name them.
+func stemcellImages(ctx context.Context) ([]string, error) {
 	repository, err := name.NewRepository(fmt.Sprintf("127.0.0.1:%d/stemcell", registryPort), name.Insecure)
 	if err != nil {
 		return nil, err

@@ -1,33 +1,33 @@
 package history
 
-// machine is what BOSH can know of a machine.
-type machine struct{ exists bool }
+// vmState is what BOSH can know of a machine.
+type vmState struct{ exists bool }
 
-// after returns the states that a call can leave of a machine, none when it cannot have had its outcome.
-func (m machine) after(c Call) []machine {
+// nextStates returns the states that a call can leave of a machine, none when it cannot have had its outcome.
+func (s vmState) nextStates(c Call) []vmState {
 	switch c.Method {
 	case "create_vm":
-		return m.changed(c, true, machine{true})
+		return s.afterChange(c, true, vmState{true})
 	case "delete_vm":
-		return m.changed(c, true, machine{}) // also of two at once
+		return s.afterChange(c, true, vmState{}) // also of two at once
 	case "set_vm_metadata":
-		return m.changed(c, m.exists, m)
+		return s.afterChange(c, s.exists, s)
 	case "has_vm":
-		if c.uncertain() || (c.Outcome == Yes) == m.exists {
-			return []machine{m}
+		if c.uncertain() || (c.Outcome == Yes) == s.exists {
+			return []vmState{s}
 		}
 	}
 	return nil
 }
 
-func (m machine) changed(c Call, possible bool, changed machine) []machine {
+func (s vmState) afterChange(c Call, possible bool, changed vmState) []vmState {
 	switch {
-	case c.Outcome == Well && possible:
-		return []machine{changed}
+	case c.Outcome == Succeeded && possible:
+		return []vmState{changed}
 	case c.uncertain() && possible:
-		return []machine{m, changed}
-	case c.uncertain(), c.Outcome == Absent && !m.exists:
-		return []machine{m}
+		return []vmState{s, changed}
+	case c.uncertain(), c.Outcome == NotFound && !s.exists:
+		return []vmState{s}
 	}
 	return nil
 }

@@ -7,25 +7,25 @@ type Outcome string
 
 // Outcomes.
 const (
-	Well    Outcome = "well"
-	Yes     Outcome = "yes" // of a question
-	No      Outcome = "no"
-	Absent  Outcome = "absent"  // VMNotFound, DiskNotFound
-	Apart   Outcome = "apart"   // DiskNotAttached
-	Refused Outcome = "refused" // NotSupported: nothing was done
-	Failed  Outcome = "failed"  // any other error: it may be done or not
-	Lost    Outcome = "lost"    // the process was killed: it may be done or not
+	Succeeded   Outcome = "well"
+	Yes         Outcome = "yes" // of a question
+	No          Outcome = "no"
+	NotFound    Outcome = "absent"  // VMNotFound, DiskNotFound
+	NotAttached Outcome = "apart"   // DiskNotAttached
+	Refused     Outcome = "refused" // NotSupported: nothing was done
+	Failed      Outcome = "failed"  // any other error: it may be done or not
+	Killed      Outcome = "lost"    // the process was killed: it may be done or not
 )
 
 // OutcomeOf is the outcome of a call that was answered with this type of error, "" for none.
 func OutcomeOf(kind string) Outcome {
 	switch strings.TrimPrefix(kind, "Bosh::Clouds::") {
 	case "":
-		return Well
+		return Succeeded
 	case "VMNotFound", "DiskNotFound":
-		return Absent
+		return NotFound
 	case "DiskNotAttached":
-		return Apart
+		return NotAttached
 	case "NotSupported":
 		return Refused
 	}
@@ -35,7 +35,7 @@ func OutcomeOf(kind string) Outcome {
 // Call is one that was made, about one machine or one disk.
 type Call struct {
 	Method  string
-	About   string // the CID of the machine or disk
+	Subject string // the CID of the machine or disk
 	VM      string // of a call about a disk, the machine
 	SizeMiB int
 	Outcome Outcome
@@ -44,4 +44,4 @@ type Call struct {
 }
 
 // uncertain reports whether the call may have had its effect or not.
-func (c Call) uncertain() bool { return c.Outcome == Failed || c.Outcome == Lost }
+func (c Call) uncertain() bool { return c.Outcome == Failed || c.Outcome == Killed }

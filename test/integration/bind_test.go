@@ -10,42 +10,42 @@ import (
 
 var _ = Describe("A disk that appears as a directory", func() {
 	var (
-		w          world
-		vm, bound  string
-		properties = map[string]any{"attach": "bind"}
+		env          testEnv
+		vm, bindDisk string
+		properties   = map[string]any{"attach": "bind"}
 	)
 	BeforeEach(func(ctx context.Context) {
-		w, vm = newWorldWithVM(ctx)
-		bound = w.must(ctx, "create_disk", 64, properties, nil).Text()
+		env, vm = newTestEnvWithVM(ctx)
+		bindDisk = env.mustCall(ctx, "create_disk", 64, properties, nil).Text()
 	})
 
 	It("is attached and detached rightly by repeated calls when the first was killed after any request", func(ctx context.Context) {
-		eachRequest(1, func(n int) bool {
-			cut := w.killed(ctx, n, "attach_disk", vm, bound)
-			Expect(w.must(ctx, "attach_disk", vm, bound).Result).To(MatchJSON(`{"path":"/dev/bosh/` + bound + `"}`))
-			cut = w.killed(ctx, n, "detach_disk", vm, bound) || cut
-			w.must(ctx, "attach_disk", vm, bound)
-			w.must(ctx, "detach_disk", vm, bound)
-			return cut
+		forEachRequest(1, func(n int) bool {
+			interrupted := env.interruptCall(ctx, n, "attach_disk", vm, bindDisk)
+			Expect(env.mustCall(ctx, "attach_disk", vm, bindDisk).Result).To(MatchJSON(`{"path":"/dev/bosh/` + bindDisk + `"}`))
+			interrupted = env.interruptCall(ctx, n, "detach_disk", vm, bindDisk) || interrupted
+			env.mustCall(ctx, "attach_disk", vm, bindDisk)
+			env.mustCall(ctx, "detach_disk", vm, bindDisk)
+			return interrupted
 		})
 	})
 
 	It("is refused beside another disk, since the agent could not migrate between them, and so is the other", func(ctx context.Context) {
-		device := w.createDisk(ctx)
-		for _, each := range [][]string{{bound, device}, {device, bound}} {
-			w.must(ctx, "attach_disk", vm, each[0])
-			before := w.objects(ctx)
-			refused := w.fails(ctx, "attach_disk", vm, each[1])
+		device := env.createDisk(ctx)
+		for _, order := range [][]string{{bindDisk, device}, {device, bindDisk}} {
+			env.mustCall(ctx, "attach_disk", vm, order[0])
+			previous := env.listObjects(ctx)
+			refused := env.mustFail(ctx, "attach_disk", vm, order[1])
 			Expect(refused.Type).To(Equal("Bosh::Clouds::NotSupported"))
-			Expect(refused.Message).To(And(ContainSubstring(bound), ContainSubstring(device), ContainSubstring("attach: bind")))
-			Expect(w.objects(ctx)).To(ConsistOf(before))
-			w.must(ctx, "detach_disk", vm, each[0])
+			Expect(refused.Message).To(And(ContainSubstring(bindDisk), ContainSubstring(device), ContainSubstring("attach: bind")))
+			Expect(env.listObjects(ctx)).To(ConsistOf(previous))
+			env.mustCall(ctx, "detach_disk", vm, order[0])
 		}
 	})
 
 	It("has a claim of its own size, without room for an image file", func(ctx context.Context) {
-		claim, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).Get(ctx, bound, metav1.GetOptions{})
+		pvc, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).Get(ctx, bindDisk, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(claim.Spec.Resources.Requests.Storage().String()).To(Equal("64Mi"))
+		Expect(pvc.Spec.Resources.Requests.Storage().String()).To(Equal("64Mi"))
 	})
 })

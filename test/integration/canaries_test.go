@@ -21,38 +21,38 @@ import (
 )
 
 // Each secret that the CPI is given has its own mark, so that a find says which it was.
-const canaryMark = "c4nary-"
+const canaryPrefix = "c4nary-"
 
-var canary = regexp.MustCompile(canaryMark + `[a-z-]+?-end`)
+var canaryPattern = regexp.MustCompile(canaryPrefix + `[a-z-]+?-end`)
 
-// planted is the mark of a secret of this name.
-func planted(name string) string { return canaryMark + name + "-end" }
+// canaryFor is the mark of a secret of this name.
+func canaryFor(name string) string { return canaryPrefix + name + "-end" }
 
-// canaries are a world whose every secret is marked.
-type canaries struct {
-	world
-	told []string // all that calls have said: answers, and the log at its most talkative
+// canaryEnv are a world whose every secret is marked.
+type canaryEnv struct {
+	testEnv
+	outputs []string // all that calls have said: answers, and the log at its most talkative
 }
 
-func newCanaries(ctx context.Context) *canaries {
+func newCanaryEnv(ctx context.Context) *canaryEnv {
 	GinkgoHelper()
-	c := &canaries{world: newWorld(ctx)}
+	c := &canaryEnv{testEnv: newTestEnv(ctx)}
 	raw, err := os.ReadFile(strings.TrimSuffix(c.Config, ".json") + ".kubeconfig")
 	Expect(err).NotTo(HaveOccurred())
 	var kubeconfig map[string]any
 	Expect(json.Unmarshal(raw, &kubeconfig)).To(Succeed())
-	kubeconfig["users"] = []any{map[string]any{"name": "proxy", "user": map[string]any{"token": planted("token")}}}
+	kubeconfig["users"] = []any{map[string]any{"name": "proxy", "user": map[string]any{"token": canaryFor("token")}}}
 	inline, err := json.Marshal(kubeconfig)
 	Expect(err).NotTo(HaveOccurred())
 	config, err := json.Marshal(map[string]any{
 		"kubernetes": map[string]any{"kubeconfig": string(inline), "namespace": c.namespace},
 		"agent": map[string]any{
-			"mbus":      "nats://nats:" + planted("mbus") + "@10.0.0.6:4222",
-			"blobstore": map[string]any{"provider": "dav", "options": map[string]any{"endpoint": "http://10.0.0.6:25250", "password": planted("blobstore")}},
+			"mbus":      "nats://nats:" + canaryFor("mbus") + "@10.0.0.6:4222",
+			"blobstore": map[string]any{"provider": "dav", "options": map[string]any{"endpoint": "http://10.0.0.6:25250", "password": canaryFor("blobstore")}},
 		},
 		"stemcell": map[string]any{"registry": map[string]any{
-			"repository": "registry.example.com/stemcells", "username": "bosh", "password": planted("registry"),
-			"pull_secret": map[string]any{"name": "stemcells", "username": "nodes", "password": planted("pull-secret")},
+			"repository": "registry.example.com/stemcells", "username": "bosh", "password": canaryFor("registry"),
+			"pull_secret": map[string]any{"name": "stemcells", "username": "nodes", "password": canaryFor("pull-secret")},
 		}},
 		"log":      map[string]any{"level": "debug"},
 		"timeouts": map[string]any{"create_vm": "5s", "attach_disk": "5s", "detach_disk": "5s", "delete_vm": "5s", "create_stemcell": "2s", "other": "5s", "request": "1s"},
@@ -60,39 +60,39 @@ func newCanaries(ctx context.Context) *canaries {
 	Expect(err).NotTo(HaveOccurred())
 	path := strings.TrimSuffix(c.Config, ".json") + "-canaries.json"
 	Expect(os.WriteFile(path, config, 0o600)).To(Succeed())
-	c.Director = &director.Director{CPI: program, Config: path}
+	c.Director = &director.Director{CPI: cpiPath, Config: path}
 	return c
 }
 
-// hears makes the call, whatever becomes of it, and keeps what it says.
-func (c *canaries) hears(ctx context.Context, method string, cpiConfig map[string]any, arguments ...any) {
+// recordCall makes the call, whatever becomes of it, and keeps what it says.
+func (c *canaryEnv) recordCall(ctx context.Context, method string, cpiConfig map[string]any, arguments ...any) {
 	GinkgoHelper()
-	sent := map[string]any{"director_uuid": director.UUID, "request_id": "cpi-1"}
-	maps.Copy(sent, cpiConfig)
-	request, err := json.Marshal(map[string]any{"method": method, "arguments": arguments, "api_version": 2, "context": sent})
+	callContext := map[string]any{"director_uuid": director.UUID, "request_id": "cpi-1"}
+	maps.Copy(callContext, cpiConfig)
+	request, err := json.Marshal(map[string]any{"method": method, "arguments": arguments, "api_version": 2, "context": callContext})
 	Expect(err).NotTo(HaveOccurred())
-	response, err := c.Raw(ctx, request)
+	response, err := c.CallRaw(ctx, request)
 	Expect(err).NotTo(HaveOccurred())
 	answer, err := json.Marshal(response)
 	Expect(err).NotTo(HaveOccurred())
-	c.told = append(c.told, method+": "+string(answer)+response.Stderr)
+	c.outputs = append(c.outputs, method+": "+string(answer)+response.Stderr)
 }
 
-// life makes a call of each method, as a director does over a deployment's life.
-func (c *canaries) life(ctx context.Context) {
+// callAllMethods makes a call of each method, as a director does over a deployment's life.
+func (c *canaryEnv) callAllMethods(ctx context.Context) {
 	GinkgoHelper()
 	image := "heavy://registry.example.com/stemcells@sha256:" + strings.Repeat("0", 64)
-	env := map[string]any{"bosh": map[string]any{
-		"password": planted("env-password"), "mbus": map[string]any{"cert": map[string]any{"private_key": planted("env-key")}},
-		"blobstores": []any{map[string]any{"options": map[string]any{"secret_access_key": planted("env-blobstore")}}},
+	agentEnv := map[string]any{"bosh": map[string]any{
+		"password": canaryFor("env-password"), "mbus": map[string]any{"cert": map[string]any{"private_key": canaryFor("env-key")}},
+		"blobstores": []any{map[string]any{"options": map[string]any{"secret_access_key": canaryFor("env-blobstore")}}},
 	}}
 	services := map[string]any{"services": []any{map[string]any{"ports": []any{80}}}}
 	for _, call := range [][]any{
 		{"info"},
 		{"calculate_vm_cloud_properties", map[string]any{"cpu": 1, "ram": 64, "ephemeral_disk_size": 64}},
 		{"create_stemcell", "/dev/null", map[string]any{"name": "s", "version": "1"}},
-		{"create_vm", "one", image, services, onDynamic(), []string{}, env},
-		{"create_vm", "two", image, map[string]any{"memry": 1}, onDynamic(), []string{}, env},
+		{"create_vm", "one", image, services, dynamicNetwork(), []string{}, agentEnv},
+		{"create_vm", "two", image, map[string]any{"memry": 1}, dynamicNetwork(), []string{}, agentEnv},
 		{"has_vm", "agent-one"},
 		{"set_vm_metadata", "agent-one", map[string]any{"deployment": "d", "job": "web"}},
 		{"create_disk", 64, map[string]any{}, "agent-one"},
@@ -112,18 +112,18 @@ func (c *canaries) life(ctx context.Context) {
 		{"delete_stemcell", image},
 	} {
 		method, _ := call[0].(string)
-		c.hears(ctx, method, nil, call[1:]...)
+		c.recordCall(ctx, method, nil, call[1:]...)
 	}
-	c.hears(ctx, "has_vm", map[string]any{"agent": map[string]any{"mbus": "no URL " + planted("cpi-config-mbus")}}, "agent-one")
-	c.hears(ctx, "has_vm", map[string]any{"kubernetes": map[string]any{"kubeconfig": "no kubeconfig " + planted("cpi-config-kubeconfig")}}, "agent-one")
-	c.hears(ctx, "has_vm", map[string]any{"stemcell": map[string]any{"registry": map[string]any{"password": planted("cpi-config-registry")}}}, "agent-one")
-	c.hears(ctx, "has_vm", map[string]any{"agent": map[string]any{"mbus": "nats://a:1", "blobstore": map[string]any{"options": map[string]any{"password": planted("cpi-config-blobstore")}}}}, "agent-one")
+	c.recordCall(ctx, "has_vm", map[string]any{"agent": map[string]any{"mbus": "no URL " + canaryFor("cpi-config-mbus")}}, "agent-one")
+	c.recordCall(ctx, "has_vm", map[string]any{"kubernetes": map[string]any{"kubeconfig": "no kubeconfig " + canaryFor("cpi-config-kubeconfig")}}, "agent-one")
+	c.recordCall(ctx, "has_vm", map[string]any{"stemcell": map[string]any{"registry": map[string]any{"password": canaryFor("cpi-config-registry")}}}, "agent-one")
+	c.recordCall(ctx, "has_vm", map[string]any{"agent": map[string]any{"mbus": "nats://a:1", "blobstore": map[string]any{"options": map[string]any{"password": canaryFor("cpi-config-blobstore")}}}}, "agent-one")
 }
 
-// finds are the marks in what was said, and in all objects that are no Secrets, Events among them.
-func (c *canaries) finds(ctx context.Context) []string {
+// findCanaries are the marks in what was said, and in all objects that are no Secrets, Events among them.
+func (c *canaryEnv) findCanaries(ctx context.Context) []string {
 	GinkgoHelper()
-	said := slices.Clone(c.told)
+	texts := slices.Clone(c.outputs)
 	kinds := map[string]func() (any, error){
 		"pods":     func() (any, error) { return cluster.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{}) },
 		"events":   func() (any, error) { return cluster.CoreV1().Events(c.namespace).List(ctx, metav1.ListOptions{}) },
@@ -141,26 +141,26 @@ func (c *canaries) finds(ctx context.Context) []string {
 		Expect(err).NotTo(HaveOccurred())
 		raw, err := json.Marshal(items)
 		Expect(err).NotTo(HaveOccurred())
-		said = append(said, kind+": "+string(raw))
+		texts = append(texts, kind+": "+string(raw))
 	}
 	found := []string{}
-	for _, text := range said {
-		where, _, _ := strings.Cut(text, ":")
-		for _, mark := range canary.FindAllString(text+decoded(text), -1) {
-			found = append(found, where+" tells "+mark)
+	for _, text := range texts {
+		source, _, _ := strings.Cut(text, ":")
+		for _, mark := range canaryPattern.FindAllString(text+decodeBase64(text), -1) {
+			found = append(found, source+" tells "+mark)
 		}
 	}
 	slices.Sort(found)
 	return slices.Compact(found)
 }
 
-// base64Text is long enough to hold a mark.
-var base64Text = regexp.MustCompile(`[A-Za-z0-9+/]{12,}={0,2}`)
+// base64Pattern is long enough to hold a mark.
+var base64Pattern = regexp.MustCompile(`[A-Za-z0-9+/]{12,}={0,2}`)
 
-// decoded is what stands in the text in base64.
-func decoded(text string) string {
+// decodeBase64 is what stands in the text in base64.
+func decodeBase64(text string) string {
 	var all strings.Builder
-	for _, each := range base64Text.FindAllString(text, -1) {
+	for _, each := range base64Pattern.FindAllString(text, -1) {
 		if raw, err := base64.StdEncoding.DecodeString(each); err == nil {
 			all.Write(raw)
 		}
@@ -170,43 +170,43 @@ func decoded(text string) string {
 
 var _ = Describe("No secret that the CPI is given", func() {
 	It("is in its answers, its log at debug, or any object that is no Secret, over the life of a machine", func(ctx context.Context) {
-		c := newCanaries(ctx)
+		c := newCanaryEnv(ctx)
 		proxy.Reset(nil)
-		c.life(ctx)
+		c.callAllMethods(ctx)
 		// They have arrived where they belong, so that there was something to find.
 		settings, err := cluster.CoreV1().Secrets(c.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(settings.Data["settings.json"])).To(And(
-			ContainSubstring(planted("mbus")), ContainSubstring(planted("blobstore")), ContainSubstring(planted("env-key"))))
-		Expect(c.left(ctx)).To(ContainElements(told("Normal", "Created", "create_vm"), told("Warning", "AttachFailed", "disk-none")))
-		Expect(c.finds(ctx)).To(BeEmpty())
+			ContainSubstring(canaryFor("mbus")), ContainSubstring(canaryFor("blobstore")), ContainSubstring(canaryFor("env-key"))))
+		Expect(c.listCPIEvents(ctx)).To(ContainElements(matchEvent("Normal", "Created", "create_vm"), matchEvent("Warning", "AttachFailed", "disk-none")))
+		Expect(c.findCanaries(ctx)).To(BeEmpty())
 	})
 
 	for name, fault := range map[string]apiproxy.Fault{
-		"is refused with 401":     apiproxy.Foreign(http.StatusUnauthorized),
-		"is refused with 403":     apiproxy.Foreign(http.StatusForbidden),
-		"is answered with 500":    apiproxy.Foreign(http.StatusInternalServerError),
-		"is answered by no API":   apiproxy.Foreign(http.StatusNotFound),
+		"is refused with 401":     apiproxy.ProxyError(http.StatusUnauthorized),
+		"is refused with 403":     apiproxy.ProxyError(http.StatusForbidden),
+		"is answered with 500":    apiproxy.ProxyError(http.StatusInternalServerError),
+		"is answered by no API":   apiproxy.ProxyError(http.StatusNotFound),
 		"loses each connection":   func(int, http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) },
 		"gets no JSON for answer": func(_ int, w http.ResponseWriter, _ *http.Request, _ http.Handler) { fmt.Fprint(w, "{") },
 	} {
 		It("is in an error when the CPI "+name, func(ctx context.Context) {
-			c := newCanaries(ctx)
+			c := newCanaryEnv(ctx)
 			proxy.Reset(fault)
-			c.life(ctx)
+			c.callAllMethods(ctx)
 			proxy.Reset(nil)
-			Expect(c.finds(ctx)).To(BeEmpty())
+			Expect(c.findCanaries(ctx)).To(BeEmpty())
 		})
 	}
 
 	It("would go unnoticed", func(ctx context.Context) {
-		c := newCanaries(ctx)
-		c.hears(ctx, "create_vm", nil, "one", stemcellCID, map[string]any{"annotations": map[string]any{
-			"plain": planted("annotation"), "encoded": base64.StdEncoding.EncodeToString([]byte(planted("encoded-annotation"))),
-		}}, onDynamic(), []string{}, map[string]any{})
-		c.hears(ctx, "has_vm", nil, planted("vm"))
-		c.hears(ctx, "attach_disk", nil, "agent-one", planted("disk"))
-		Expect(c.finds(ctx)).To(ContainElements("events tells "+planted("disk"),
-			"pods tells "+planted("annotation"), "pods tells "+planted("encoded-annotation"), "has_vm tells "+planted("vm")))
+		c := newCanaryEnv(ctx)
+		c.recordCall(ctx, "create_vm", nil, "one", stemcellCID, map[string]any{"annotations": map[string]any{
+			"plain": canaryFor("annotation"), "encoded": base64.StdEncoding.EncodeToString([]byte(canaryFor("encoded-annotation"))),
+		}}, dynamicNetwork(), []string{}, map[string]any{})
+		c.recordCall(ctx, "has_vm", nil, canaryFor("vm"))
+		c.recordCall(ctx, "attach_disk", nil, "agent-one", canaryFor("disk"))
+		Expect(c.findCanaries(ctx)).To(ContainElements("events tells "+canaryFor("disk"),
+			"pods tells "+canaryFor("annotation"), "pods tells "+canaryFor("encoded-annotation"), "has_vm tells "+canaryFor("vm")))
 	})
 })

@@ -15,25 +15,25 @@ import (
 	"bosh-kubernetes-cpi/cpi/preflight"
 )
 
-// onNodes changes all nodes for this spec, and then puts back what each had.
-func onNodes(ctx context.Context, patch string, subresources ...string) {
+// patchNodes changes all nodes for this spec, and then puts back what each had.
+func patchNodes(ctx context.Context, patch string, subresources ...string) {
 	GinkgoHelper()
 	nodes := cluster.CoreV1().Nodes()
 	for _, name := range []string{"node-a", "node-b"} {
-		before, err := nodes.Get(ctx, name, metav1.GetOptions{})
+		original, err := nodes.Get(ctx, name, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		changed, err := nodes.Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
 		Expect(err).NotTo(HaveOccurred())
-		back := difference(changed, before)
+		revert := diffNodes(changed, original)
 		DeferCleanup(func(ctx context.Context) {
-			_, err := nodes.Patch(ctx, name, types.StrategicMergePatchType, back, metav1.PatchOptions{}, subresources...)
+			_, err := nodes.Patch(ctx, name, types.StrategicMergePatchType, revert, metav1.PatchOptions{}, subresources...)
 			Expect(err).NotTo(HaveOccurred())
 		})
 	}
 }
 
-// difference is the patch that makes one node of the other, but for what the API server notes of each change.
-func difference(from, to *corev1.Node) []byte {
+// diffNodes is the patch that makes one node of the other, but for what the API server notes of each change.
+func diffNodes(from, to *corev1.Node) []byte {
 	GinkgoHelper()
 	raw := func(node *corev1.Node) []byte {
 		node = node.DeepCopy()
@@ -47,8 +47,8 @@ func difference(from, to *corev1.Node) []byte {
 	return patch
 }
 
-// csiStorage is a second default class, the newer of which counts, with all that a CSI driver brings.
-const csiStorage = `
+// csiStorageManifests is a second default class, the newer of which counts, with all that a CSI driver brings.
+const csiStorageManifests = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: of-driver, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
@@ -74,58 +74,58 @@ spec:
 
 // These change what belongs to the cluster, and so all other specs' world.
 var _ = Describe("A check of nodes and storage", Serial, func() {
-	var w world
+	var env testEnv
 	BeforeEach(func(ctx context.Context) {
-		w = newWorld(ctx)
-		w.mayBeChecked(ctx)
+		env = newTestEnv(ctx)
+		env.grantCheckRights(ctx)
 	})
-	results := func(ctx context.Context) map[string]preflight.Result { return checked(ctx, w.Director).results }
+	checkResults := func(ctx context.Context) map[string]preflight.Result { return runCheck(ctx, env.Director).results }
 
 	It("fails where no node takes machines", func(ctx context.Context) {
-		Expect(results(ctx)["nodes"]).To(are(preflight.OK, "2 of 2 take machines", ""))
-		onNodes(ctx, `{"spec":{"unschedulable":true}}`)
-		said := checked(ctx, w.Director)
-		Expect(said.results["nodes"]).To(are(preflight.Fails, "0 of 2 take machines", "not cordoned"))
-		Expect(said.status).To(Equal(1))
+		Expect(checkResults(ctx)["nodes"]).To(matchResult(preflight.OK, "2 of 2 take machines", ""))
+		patchNodes(ctx, `{"spec":{"unschedulable":true}}`)
+		report := runCheck(ctx, env.Director)
+		Expect(report.results["nodes"]).To(matchResult(preflight.Fails, "0 of 2 take machines", "not cordoned"))
+		Expect(report.status).To(Equal(1))
 	})
 
 	It("counts how many Pods the nodes still take", func(ctx context.Context) {
-		onNodes(ctx, `{"status":{"allocatable":{"pods":"0"}}}`, "status")
-		Expect(results(ctx)["pod-slots"]).To(are(preflight.Fails, "room for 0 Pods more on 2 nodes", "maxPods"))
+		patchNodes(ctx, `{"status":{"allocatable":{"pods":"0"}}}`, "status")
+		Expect(checkResults(ctx)["pod-slots"]).To(matchResult(preflight.Fails, "room for 0 Pods more on 2 nodes", "maxPods"))
 	})
 
 	It("names the network plugin that nodes tell of, and what it reads", func(ctx context.Context) {
-		onNodes(ctx, `{"metadata":{"annotations":{"projectcalico.org/IPv4Address":"192.0.2.1/24"}}}`)
-		Expect(results(ctx)["addresses"]).To(are(preflight.OK, "the nodes have Calico, which reads cni.projectcalico.org/ipAddrs", ""))
-		onNodes(ctx, `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"192.0.2.1"}}}`)
-		Expect(results(ctx)["addresses"]).To(are(preflight.Warns, "the nodes have flannel, which reads no annotation", "CNI shim"))
+		patchNodes(ctx, `{"metadata":{"annotations":{"projectcalico.org/IPv4Address":"192.0.2.1/24"}}}`)
+		Expect(checkResults(ctx)["addresses"]).To(matchResult(preflight.OK, "the nodes have Calico, which reads cni.projectcalico.org/ipAddrs", ""))
+		patchNodes(ctx, `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"192.0.2.1"}}}`)
+		Expect(checkResults(ctx)["addresses"]).To(matchResult(preflight.Warns, "the nodes have flannel, which reads no annotation", "CNI shim"))
 	})
 
 	It("tells of a range that is kept for BOSH, and that there is none", func(ctx context.Context) {
 		Expect(plane.Apply(ctx, calicoResource("IPPool")+"---"+calicoResource("IPReservation"))).To(Succeed())
-		Eventually(results).WithContext(ctx).Should(HaveKeyWithValue("address-pools", are(preflight.Warns, "kept for BOSH: none", "keep a range")))
-		network := w.must(ctx, "create_network", map[string]any{"type": "manual", "range": "10.77.0.0/24", "gateway": "10.77.0.1",
+		Eventually(checkResults).WithContext(ctx).Should(HaveKeyWithValue("address-pools", matchResult(preflight.Warns, "kept for BOSH: none", "keep a range")))
+		network := env.mustCall(ctx, "create_network", map[string]any{"type": "manual", "range": "10.77.0.0/24", "gateway": "10.77.0.1",
 			"cloud_properties": map[string]any{"calico": "ip_pool"}})
-		DeferCleanup(func(ctx context.Context) { w.must(ctx, "delete_network", "bosh-pool-10-77-0-0-24") })
+		DeferCleanup(func(ctx context.Context) { env.mustCall(ctx, "delete_network", "bosh-pool-10-77-0-0-24") })
 		Expect(network.Error).To(BeNil())
-		Expect(results(ctx)["address-pools"]).To(are(preflight.OK, "kept for BOSH: bosh-pool-10-77-0-0-24 10.77.0.0/24", ""))
+		Expect(checkResults(ctx)["address-pools"]).To(matchResult(preflight.OK, "kept for BOSH: bosh-pool-10-77-0-0-24 10.77.0.0/24", ""))
 	})
 
 	It("looks at the default class's driver, snapshot class and limits", func(ctx context.Context) {
-		Expect(results(ctx)).To(And(
-			HaveKeyWithValue("csi-driver", are(preflight.Fails, "there is no CSIDriver of that name", "install the driver")),
-			HaveKeyWithValue("snapshot-class", are(preflight.Warns, "no VolumeSnapshotClasses", "create-snapshot")),
-			HaveKeyWithValue("attach-limits", are(preflight.Warns, "no node says that it has integration.test/nothing", "driver's Pods")),
+		Expect(checkResults(ctx)).To(And(
+			HaveKeyWithValue("csi-driver", matchResult(preflight.Fails, "there is no CSIDriver of that name", "install the driver")),
+			HaveKeyWithValue("snapshot-class", matchResult(preflight.Warns, "no VolumeSnapshotClasses", "create-snapshot")),
+			HaveKeyWithValue("attach-limits", matchResult(preflight.Warns, "no node says that it has integration.test/nothing", "driver's Pods")),
 		))
-		Expect(plane.Apply(ctx, csiStorage)).To(Succeed())
+		Expect(plane.Apply(ctx, csiStorageManifests)).To(Succeed())
 		DeferCleanup(func(ctx context.Context) {
 			_, err := plane.Kubectl(ctx, "delete", "storageclass/of-driver", "crd/volumesnapshotclasses.snapshot.storage.k8s.io")
 			Expect(err).NotTo(HaveOccurred())
 		})
-		Eventually(results).WithContext(ctx).Should(And(
-			HaveKeyWithValue("storage-classes", are(preflight.OK, "of-driver (the default, csi.integration.test)", "")),
-			HaveKeyWithValue("csi-driver", are(preflight.Fails, "csi.integration.test, and there is no CSIDriver", "install the driver")),
-			HaveKeyWithValue("snapshot-class", are(preflight.Fails, "there is none of csi.integration.test", "make a VolumeSnapshotClass")),
+		Eventually(checkResults).WithContext(ctx).Should(And(
+			HaveKeyWithValue("storage-classes", matchResult(preflight.OK, "of-driver (the default, csi.integration.test)", "")),
+			HaveKeyWithValue("csi-driver", matchResult(preflight.Fails, "csi.integration.test, and there is no CSIDriver", "install the driver")),
+			HaveKeyWithValue("snapshot-class", matchResult(preflight.Fails, "there is none of csi.integration.test", "make a VolumeSnapshotClass")),
 		))
 
 		drivers := cluster.StorageV1().CSIDrivers()
@@ -134,39 +134,39 @@ var _ = Describe("A check of nodes and storage", Serial, func() {
 		DeferCleanup(func(ctx context.Context) {
 			Expect(drivers.Delete(ctx, "csi.integration.test", metav1.DeleteOptions{})).To(Succeed())
 		})
-		takes(ctx, "node-a", 1)
+		setVolumeLimit(ctx, "node-a", 1)
 		Expect(plane.Apply(ctx, `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass, metadata: {name: fast}, driver: csi.integration.test, deletionPolicy: Delete}`)).To(Succeed())
-		Expect(results(ctx)).To(And(
-			HaveKeyWithValue("csi-driver", are(preflight.OK, "csi.integration.test is installed", "")),
-			HaveKeyWithValue("snapshot-class", are(preflight.Fails, "none of csi.integration.test is the default", "annotate fast with snapshot.storage.kubernetes.io/is-default-class=true")),
-			HaveKeyWithValue("attach-limits", are(preflight.Warns, "room for 1 volumes of csi.integration.test more on 1 nodes, for 1 on node-a", "add nodes")),
+		Expect(checkResults(ctx)).To(And(
+			HaveKeyWithValue("csi-driver", matchResult(preflight.OK, "csi.integration.test is installed", "")),
+			HaveKeyWithValue("snapshot-class", matchResult(preflight.Fails, "none of csi.integration.test is the default", "annotate fast with snapshot.storage.kubernetes.io/is-default-class=true")),
+			HaveKeyWithValue("attach-limits", matchResult(preflight.Warns, "room for 1 volumes of csi.integration.test more on 1 nodes, for 1 on node-a", "add nodes")),
 		))
 
-		attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "first"}, Spec: storagev1.VolumeAttachmentSpec{
+		volumeAttachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "first"}, Spec: storagev1.VolumeAttachmentSpec{
 			Attacher: "csi.integration.test", NodeName: "node-a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("some")}}}
-		_, err = cluster.StorageV1().VolumeAttachments().Create(ctx, attachment, metav1.CreateOptions{})
+		_, err = cluster.StorageV1().VolumeAttachments().Create(ctx, volumeAttachment, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func(ctx context.Context) {
 			Expect(cluster.StorageV1().VolumeAttachments().Delete(ctx, "first", metav1.DeleteOptions{})).To(Succeed())
 		})
-		Expect(results(ctx)["attach-limits"]).To(are(preflight.Fails, "room for 0 volumes", "add nodes"))
+		Expect(checkResults(ctx)["attach-limits"]).To(matchResult(preflight.Fails, "room for 0 volumes", "add nodes"))
 	})
 
 	It("tells where there is no default class", func(ctx context.Context) {
-		undefault := func(ctx context.Context, value string) {
+		setDefaultAnnotation := func(ctx context.Context, value string) {
 			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{"storageclass.kubernetes.io/is-default-class": value}}})
 			Expect(err).NotTo(HaveOccurred())
 			_, err = cluster.StorageV1().StorageClasses().Patch(ctx, "standard", types.MergePatchType, patch, metav1.PatchOptions{})
 			Expect(err).NotTo(HaveOccurred())
 		}
-		undefault(ctx, "false")
-		DeferCleanup(func(ctx context.Context) { undefault(ctx, "true") })
-		Eventually(results).WithContext(ctx).Should(HaveKeyWithValue("storage-classes", are(preflight.Fails, "no default StorageClass", "is-default-class=true")))
+		setDefaultAnnotation(ctx, "false")
+		DeferCleanup(func(ctx context.Context) { setDefaultAnnotation(ctx, "true") })
+		Eventually(checkResults).WithContext(ctx).Should(HaveKeyWithValue("storage-classes", matchResult(preflight.Fails, "no default StorageClass", "is-default-class=true")))
 	})
 })
 
-// takes says of a node that it takes so many volumes of the driver.
-func takes(ctx context.Context, node string, volumes int32) {
+// setVolumeLimit says of a node that it takes so many volumes of the driver.
+func setVolumeLimit(ctx context.Context, node string, volumes int32) {
 	GinkgoHelper()
 	nodes := cluster.StorageV1().CSINodes()
 	found, err := cluster.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})

@@ -32,37 +32,37 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// direct is the world's director with a kubeconfig of its own for this user, past the proxy.
-func (w world) direct(user map[string]any) *director.Director {
+// directorForUser is the world's director with a kubeconfig of its own for this user, past the proxy.
+func (env testEnv) directorForUser(userEntry map[string]any) *director.Director {
 	GinkgoHelper()
-	return w.reaching(apiServer("127.0.0.1"), user)
+	return env.directorFor(clusterEntry("127.0.0.1"), userEntry)
 }
 
-// apiServer is a kubeconfig's entry for the cluster, called by this name.
-func apiServer(name string) map[string]any {
+// clusterEntry is a kubeconfig's entry for the cluster, called by this name.
+func clusterEntry(name string) map[string]any {
 	GinkgoHelper()
 	admin, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
-	at, err := url.Parse(admin.Host)
+	serverURL, err := url.Parse(admin.Host)
 	Expect(err).NotTo(HaveOccurred())
-	return map[string]any{"server": "https://" + net.JoinHostPort(name, at.Port()), "certificate-authority-data": admin.CAData}
+	return map[string]any{"server": "https://" + net.JoinHostPort(name, serverURL.Port()), "certificate-authority-data": admin.CAData}
 }
 
-// reaching is the world's director with a kubeconfig of its own, for this cluster and this user.
-func (w world) reaching(cluster, user map[string]any) *director.Director {
+// directorFor is the world's director with a kubeconfig of its own, for this cluster and this user.
+func (env testEnv) directorFor(clusterEntry, userEntry map[string]any) *director.Director {
 	GinkgoHelper()
 	kubeconfig, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "it",
-		"clusters": []any{map[string]any{"name": "it", "cluster": cluster}},
-		"users":    []any{map[string]any{"name": "it", "user": user}},
+		"clusters": []any{map[string]any{"name": "it", "cluster": clusterEntry}},
+		"users":    []any{map[string]any{"name": "it", "user": userEntry}},
 		"contexts": []any{map[string]any{"name": "it", "context": map[string]any{"cluster": "it", "user": "it"}}},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	return w.with("kubernetes", map[string]any{"kubeconfig": string(kubeconfig), "namespace": w.namespace})
+	return env.directorWithConfig("kubernetes", map[string]any{"kubeconfig": string(kubeconfig), "namespace": env.namespace})
 }
 
-// clientCertificate is one of the cluster's authority, for a user with all rights, until then.
-func clientCertificate(until time.Time) map[string]any {
+// certificateUserEntry is one of the cluster's authority, for a user with all rights, until then.
+func certificateUserEntry(notAfter time.Time) map[string]any {
 	GinkgoHelper()
 	authority, err := tls.LoadX509KeyPair(filepath.Join(plane.Dir, "pki", "ca.crt"), filepath.Join(plane.Dir, "pki", "ca.key"))
 	Expect(err).NotTo(HaveOccurred())
@@ -70,7 +70,7 @@ func clientCertificate(until time.Time) map[string]any {
 	Expect(err).NotTo(HaveOccurred())
 	raw, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "someone", Organization: []string{"system:masters"}},
-		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: notAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, authority.Leaf, &key.PublicKey, authority.PrivateKey)
 	Expect(err).NotTo(HaveOccurred())
 	rawKey, err := x509.MarshalPKCS8PrivateKey(key)
@@ -81,8 +81,8 @@ func clientCertificate(until time.Time) map[string]any {
 	}
 }
 
-// says has the proxy change the answers to /version on their way.
-func says(change func(http.Header, []byte) []byte) apiproxy.Fault {
+// changeVersionResponse has the proxy change the answers to /version on their way.
+func changeVersionResponse(change func(http.Header, []byte) []byte) apiproxy.Fault {
 	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.URL.Path != "/version" {
 			next.ServeHTTP(w, r)
@@ -96,42 +96,42 @@ func says(change func(http.Header, []byte) []byte) apiproxy.Fault {
 	}
 }
 
-// clockAhead has the API server's clock be ahead of this machine's by so much.
-func clockAhead(by time.Duration) apiproxy.Fault {
-	return says(func(header http.Header, body []byte) []byte {
-		header.Set("Date", time.Now().Add(by).UTC().Format(http.TimeFormat))
+// skewServerClock has the API server's clock be ahead of this machine's by so much.
+func skewServerClock(offset time.Duration) apiproxy.Fault {
+	return changeVersionResponse(func(header http.Header, body []byte) []byte {
+		header.Set("Date", time.Now().Add(offset).UTC().Format(http.TimeFormat))
 		return bytes.Clone(body)
 	})
 }
 
 var _ = Describe("A check of the API server", func() {
-	var w world
-	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
+	var env testEnv
+	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
 	It("that does not answer says so, and looks at nothing else", func(ctx context.Context) {
 		listener := httptest.NewServer(http.NotFoundHandler())
 		listener.Close()
 		kubeconfig := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],
 			"clusters":[{"name":"c","cluster":{"server":"` + listener.URL + `"}}],"users":[{"name":"c","user":{"token":"t"}}]}`
-		said := checked(ctx, w.with("kubernetes", map[string]any{"kubeconfig": kubeconfig, "namespace": w.namespace}))
-		Expect(said.results["api"]).To(are(preflight.Fails, "the Kubernetes API server cannot be reached", "check the server's URL"))
-		Expect(said.status).To(Equal(1))
-		Expect(said.results["credentials"].Verdict).To(Equal(preflight.Fails))
-		delete(said.results, "api")
-		delete(said.results, "credentials")
-		for name, result := range said.results {
-			Expect(result).To(are(preflight.Unknown, "not looked at", "see api"), name)
+		report := runCheck(ctx, env.directorWithConfig("kubernetes", map[string]any{"kubeconfig": kubeconfig, "namespace": env.namespace}))
+		Expect(report.results["api"]).To(matchResult(preflight.Fails, "the Kubernetes API server cannot be reached", "check the server's URL"))
+		Expect(report.status).To(Equal(1))
+		Expect(report.results["credentials"].Verdict).To(Equal(preflight.Fails))
+		delete(report.results, "api")
+		delete(report.results, "credentials")
+		for name, result := range report.results {
+			Expect(result).To(matchResult(preflight.Unknown, "not looked at", "see api"), name)
 		}
 	})
 
 	It("that is none says so", func(ctx context.Context) {
-		proxy.Reset(apiproxy.Foreign(http.StatusNotFound))
-		Expect(checked(ctx, w.Director).results["api"]).To(are(preflight.Fails, "what answers does not serve the Kubernetes API", "check the server's URL"))
+		proxy.Reset(apiproxy.ProxyError(http.StatusNotFound))
+		Expect(runCheck(ctx, env.Director).results["api"]).To(matchResult(preflight.Fails, "what answers does not serve the Kubernetes API", "check the server's URL"))
 	})
 
 	DescribeTable("tells of a version that the CPI is not made for",
 		func(ctx context.Context, minor string, verdict preflight.Verdict, advice string) {
-			proxy.Reset(says(func(_ http.Header, body []byte) []byte {
+			proxy.Reset(changeVersionResponse(func(_ http.Header, body []byte) []byte {
 				var version map[string]string
 				Expect(json.Unmarshal(body, &version)).To(Succeed())
 				version["minor"], version["gitVersion"] = minor, "v1."+minor+".0"
@@ -139,7 +139,7 @@ var _ = Describe("A check of the API server", func() {
 				Expect(err).NotTo(HaveOccurred())
 				return changed
 			}))
-			Expect(checked(ctx, w.Director).results["api-version"]).To(are(verdict, "v1."+minor, advice))
+			Expect(runCheck(ctx, env.Director).results["api-version"]).To(matchResult(verdict, "v1."+minor, advice))
 		},
 		Entry("old", "32", preflight.Fails, "upgrade the cluster"),
 		Entry("the oldest", "33", preflight.OK, ""),
@@ -148,77 +148,77 @@ var _ = Describe("A check of the API server", func() {
 	)
 
 	It("whose clock is another tells by how much", func(ctx context.Context) {
-		proxy.Reset(clockAhead(-90 * time.Second))
-		Expect(checked(ctx, w.Director).results["clock"]).To(Or(are(preflight.Fails, "1m30s behind", "time servers"), are(preflight.Fails, "1m29s behind", "time servers")))
+		proxy.Reset(skewServerClock(-90 * time.Second))
+		Expect(runCheck(ctx, env.Director).results["clock"]).To(Or(matchResult(preflight.Fails, "1m30s behind", "time servers"), matchResult(preflight.Fails, "1m29s behind", "time servers")))
 	})
 
 	It("tells when a token ends", func(ctx context.Context) {
-		short, err := cluster.CoreV1().ServiceAccounts(w.namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{
+		shortLived, err := cluster.CoreV1().ServiceAccounts(env.namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{
 			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(25 * 60 * 60))}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		said := checked(ctx, w.direct(map[string]any{"token": short.Status.Token}))
-		Expect(said.results["credentials"]).To(are(preflight.Warns, "the token ends in 1 days", "make new credentials"))
-		Expect(said.status).To(BeZero())
-		said = checked(ctx, w.direct(map[string]any{"token": "nobody's"}))
-		Expect(said.results["credentials"]).To(are(preflight.Fails, "does not accept the token", "make new credentials"))
-		Expect(said.status).To(Equal(1))
+		report := runCheck(ctx, env.directorForUser(map[string]any{"token": shortLived.Status.Token}))
+		Expect(report.results["credentials"]).To(matchResult(preflight.Warns, "the token ends in 1 days", "make new credentials"))
+		Expect(report.status).To(BeZero())
+		report = runCheck(ctx, env.directorForUser(map[string]any{"token": "nobody's"}))
+		Expect(report.results["credentials"]).To(matchResult(preflight.Fails, "does not accept the token", "make new credentials"))
+		Expect(report.status).To(Equal(1))
 	})
 
 	It("tells when a client certificate ends, and that it has", func(ctx context.Context) {
-		Expect(checked(ctx, w.direct(clientCertificate(time.Now().Add(49*time.Hour)))).results["credentials"]).To(
-			are(preflight.Warns, "the client certificate ends in 2 days", "make new credentials"))
-		Expect(checked(ctx, w.direct(clientCertificate(time.Now().Add(-time.Hour)))).results["credentials"]).To(
-			are(preflight.Fails, "the client certificate ended on", "make new credentials"))
-		Expect(checked(ctx, w.direct(clientCertificate(time.Now().AddDate(1, 0, 0)))).results["credentials"].Verdict).To(Equal(preflight.OK))
+		Expect(runCheck(ctx, env.directorForUser(certificateUserEntry(time.Now().Add(49*time.Hour)))).results["credentials"]).To(
+			matchResult(preflight.Warns, "the client certificate ends in 2 days", "make new credentials"))
+		Expect(runCheck(ctx, env.directorForUser(certificateUserEntry(time.Now().Add(-time.Hour)))).results["credentials"]).To(
+			matchResult(preflight.Fails, "the client certificate ended on", "make new credentials"))
+		Expect(runCheck(ctx, env.directorForUser(certificateUserEntry(time.Now().AddDate(1, 0, 0)))).results["credentials"].Verdict).To(Equal(preflight.OK))
 	})
 })
 
 var _ = Describe("A check of the configuration", func() {
-	var w world
-	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
+	var env testEnv
+	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
 	It("begins an upload to the registry, and cancels it", func(ctx context.Context) {
 		registry := stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		registry.Username, registry.Password = "bosh", "sesame"
-		at := func(password string) *director.Director {
-			return w.with("stemcell", map[string]any{"registry": map[string]any{
+		directorWithPassword := func(password string) *director.Director {
+			return env.directorWithConfig("stemcell", map[string]any{"registry": map[string]any{
 				"repository": registry.Host() + "/bosh/stemcells", "username": "bosh", "password": password, "insecure": true}})
 		}
-		Expect(checked(ctx, at("sesame")).results["registry"]).To(are(preflight.OK, "takes uploads", ""))
+		Expect(runCheck(ctx, directorWithPassword("sesame")).results["registry"]).To(matchResult(preflight.OK, "takes uploads", ""))
 		Expect(registry.Requests()).To(And(ContainElement(HavePrefix("POST /v2/bosh/stemcells/blobs/uploads/")), ContainElement(HavePrefix("DELETE /"))))
-		said := checked(ctx, at("wrong"))
-		Expect(said.results["registry"]).To(are(preflight.Fails, "check stemcell.registry.username and password", "correct stemcell.registry"))
-		Expect(said.status).To(Equal(1))
+		report := runCheck(ctx, directorWithPassword("wrong"))
+		Expect(report.results["registry"]).To(matchResult(preflight.Fails, "check stemcell.registry.username and password", "correct stemcell.registry"))
+		Expect(report.status).To(Equal(1))
 		registry.SetFault(stemcells.RejectMethod(http.MethodPost, http.StatusForbidden, "DENIED"))
-		Expect(checked(ctx, at("sesame")).results["registry"]).To(are(preflight.Fails, "the right to pull, push and delete", "correct stemcell.registry"))
+		Expect(runCheck(ctx, directorWithPassword("sesame")).results["registry"]).To(matchResult(preflight.Fails, "the right to pull, push and delete", "correct stemcell.registry"))
 	})
 
 	It("compares the attachments' priority with the machines'", func(ctx context.Context) {
-		Expect(checked(ctx, w.Director).results["priority-class"]).To(are(preflight.Warns, "is not set", "manifests/priority-class.yaml"))
+		Expect(runCheck(ctx, env.Director).results["priority-class"]).To(matchResult(preflight.Warns, "is not set", "manifests/priority-class.yaml"))
 		classes := cluster.SchedulingV1().PriorityClasses()
 		const low = "low-priority"
 		_, err := classes.Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: low}, Value: -5}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func(ctx context.Context) { Expect(classes.Delete(ctx, low, metav1.DeleteOptions{})).To(Succeed()) })
-		with := func(class string) map[string]preflight.Result {
-			return checked(ctx, w.with("disk", map[string]any{"attachment_priority_class": class})).results
+		checkPriorityClass := func(priorityClass string) map[string]preflight.Result {
+			return runCheck(ctx, env.directorWithConfig("disk", map[string]any{"attachment_priority_class": priorityClass})).results
 		}
-		Eventually(with).WithArguments(low).Should(HaveKeyWithValue("priority-class", are(preflight.Fails, "has the value -5, VMs without a priority_class have 0", "a value above")))
-		said := with("none")
-		Expect(said["priority-class"]).To(are(preflight.Fails, "no PriorityClass with name none", "make that PriorityClass"))
-		Expect(said["create-attachment"].Verdict).To(Equal(preflight.Fails))
+		Eventually(checkPriorityClass).WithArguments(low).Should(HaveKeyWithValue("priority-class", matchResult(preflight.Fails, "has the value -5, VMs without a priority_class have 0", "a value above")))
+		results := checkPriorityClass("none")
+		Expect(results["priority-class"]).To(matchResult(preflight.Fails, "no PriorityClass with name none", "make that PriorityClass"))
+		Expect(results["create-attachment"].Verdict).To(Equal(preflight.Fails))
 	})
 
 	It("tries Pods with the image of the machines that are there, or the one that is asked for", func(ctx context.Context) {
-		Expect(checked(ctx, w.Director, "-image", "").results["create-vm"]).To(are(preflight.Fails, "ValidatingAdmissionPolicy 'bosh-cpi-limits'", "give a stemcell's image with -image"))
-		w.createVM(ctx, "one")
-		Expect(checked(ctx, w.Director, "-image", "").results["create-vm"].Detail).To(ContainSubstring("with image " + stemcellCID))
-		Expect(checked(ctx, w.Director, "-image", "registry.example.com/other:1").results["create-vm"].Detail).To(ContainSubstring("with image registry.example.com/other:1"))
+		Expect(runCheck(ctx, env.Director, "-image", "").results["create-vm"]).To(matchResult(preflight.Fails, "ValidatingAdmissionPolicy 'bosh-cpi-limits'", "give a stemcell's image with -image"))
+		env.createVM(ctx, "one")
+		Expect(runCheck(ctx, env.Director, "-image", "").results["create-vm"].Detail).To(ContainSubstring("with image " + stemcellCID))
+		Expect(runCheck(ctx, env.Director, "-image", "registry.example.com/other:1").results["create-vm"].Detail).To(ContainSubstring("with image registry.example.com/other:1"))
 	})
 
 	It("tells when static addresses are asked of nobody", func(ctx context.Context) {
-		none := w.with("network", map[string]any{"address_annotations": []any{}})
-		Expect(checked(ctx, none).results["addresses"]).To(are(preflight.Fails, "network.address_annotations is empty", "name the annotation"))
+		withoutAnnotations := env.directorWithConfig("network", map[string]any{"address_annotations": []any{}})
+		Expect(runCheck(ctx, withoutAnnotations).results["addresses"]).To(matchResult(preflight.Fails, "network.address_annotations is empty", "name the annotation"))
 	})
 })

@@ -21,32 +21,32 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// report is what -check says, and the status that it exits with.
-type report struct {
+// checkReport is what -check says, and the status that it exits with.
+type checkReport struct {
 	results map[string]preflight.Result
 	order   []string
 	status  int
 }
 
-// checked runs the program with -check -json.
-func checked(ctx context.Context, d *director.Director, more ...string) report {
+// runCheck runs the program with -check -json.
+func runCheck(ctx context.Context, d *director.Director, args ...string) checkReport {
 	GinkgoHelper()
-	out, status := checkOutput(ctx, d, append([]string{"-json"}, more...)...)
+	out, status := runCheckProgram(ctx, d, append([]string{"-json"}, args...)...)
 	var results []preflight.Result
 	decoder := json.NewDecoder(bytes.NewReader(out))
 	decoder.DisallowUnknownFields()
 	Expect(decoder.Decode(&results)).To(Succeed(), string(out))
-	said := report{results: map[string]preflight.Result{}, status: status}
+	report := checkReport{results: map[string]preflight.Result{}, status: status}
 	for _, result := range results {
-		said.results[result.Check] = result
-		said.order = append(said.order, result.Check)
+		report.results[result.Check] = result
+		report.order = append(report.order, result.Check)
 	}
-	return said
+	return report
 }
 
-func checkOutput(ctx context.Context, d *director.Director, more ...string) (out []byte, status int) {
+func runCheckProgram(ctx context.Context, d *director.Director, args ...string) (out []byte, status int) {
 	GinkgoHelper()
-	command := exec.CommandContext(ctx, d.CPI, append([]string{"-configPath", d.Config, "-check", "-image", stemcellCID}, more...)...)
+	command := exec.CommandContext(ctx, d.CPI, append([]string{"-configPath", d.Config, "-check", "-image", stemcellCID}, args...)...)
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	out, err := command.Output()
@@ -57,50 +57,50 @@ func checkOutput(ctx context.Context, d *director.Director, more ...string) (out
 	return out, 0
 }
 
-// are matches a check's result by its verdict and by words of its detail and of its advice.
-func are(verdict preflight.Verdict, detail, advice string) OmegaMatcher {
+// matchResult matches a check's result by its verdict and by words of its detail and of its advice.
+func matchResult(verdict preflight.Verdict, detail, advice string) OmegaMatcher {
 	return And(HaveField("Verdict", verdict), HaveField("Detail", ContainSubstring(detail)), HaveField("Advice", ContainSubstring(advice)))
 }
 
-// mayBeChecked gives the world's service account what rbac-check.yaml does.
-func (w world) mayBeChecked(ctx context.Context) {
+// grantCheckRights gives the world's service account what rbac-check.yaml does.
+func (env testEnv) grantCheckRights(ctx context.Context) {
 	GinkgoHelper()
-	grant(ctx, w.namespace, rightsDocuments(rightsOfChecks))
-	awaitRights(ctx, w.namespace,
-		authorizationv1.ResourceAttributes{Verb: "list", Resource: "resourcequotas", Namespace: w.namespace},
+	applyRBAC(ctx, env.namespace, readRBACFiles(checkRBACFile))
+	waitForRights(ctx, env.namespace,
+		authorizationv1.ResourceAttributes{Verb: "list", Resource: "resourcequotas", Namespace: env.namespace},
 		authorizationv1.ResourceAttributes{Verb: "list", Resource: "csinodes", Group: "storage.k8s.io"})
 }
 
-func amount(of string) resource.Quantity { return resource.MustParse(of) }
+func quantity(value string) resource.Quantity { return resource.MustParse(value) }
 
 var _ = Describe("A check of the cluster", func() {
-	var w world
-	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
+	var env testEnv
+	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
 	It("holds where the CPI works, with its own rights, and makes nothing", func(ctx context.Context) {
-		said := checked(ctx, w.Director)
-		Expect(said.status).To(BeZero())
+		report := runCheck(ctx, env.Director)
+		Expect(report.status).To(BeZero())
 		var names []string
 		for _, check := range preflight.Checks() {
 			names = append(names, check.Name)
 			if check.Kind == preflight.Required {
-				Expect(said.results[check.Name].Verdict).NotTo(Equal(preflight.Fails), "%v", said.results[check.Name])
+				Expect(report.results[check.Name].Verdict).NotTo(Equal(preflight.Fails), "%v", report.results[check.Name])
 			}
 		}
-		Expect(said.order).To(Equal(names))
-		Expect(w.objects(ctx)).To(BeEmpty())
+		Expect(report.order).To(Equal(names))
+		Expect(env.listObjects(ctx)).To(BeEmpty())
 	})
 
 	It("says of what it is not allowed to look at which rights to give, and that is no failure", func(ctx context.Context) {
-		said := checked(ctx, w.Director)
+		report := runCheck(ctx, env.Director)
 		for _, name := range []string{"quotas", "limit-ranges", "pod-slots", "attach-limits"} {
-			Expect(said.results[name]).To(are(preflight.Unknown, "not allowed to look", "docs/rbac-check.yaml"), name)
+			Expect(report.results[name]).To(matchResult(preflight.Unknown, "not allowed to look", "docs/rbac-check.yaml"), name)
 		}
-		Expect(said.status).To(BeZero())
+		Expect(report.status).To(BeZero())
 	})
 
 	It("is a table for people, with what to do below what is there", func(ctx context.Context) {
-		out, status := checkOutput(ctx, w.Director)
+		out, status := runCheckProgram(ctx, env.Director)
 		Expect(status).To(BeZero())
 		Expect(string(out)).To(MatchRegexp(`(?m)^CHECK +KIND +RESULT +WHAT IS THERE, AND WHAT TO DO$`))
 		Expect(string(out)).To(MatchRegexp(`(?m)^api-version +advised +ok +v1\.`))
@@ -110,13 +110,13 @@ var _ = Describe("A check of the cluster", func() {
 
 	DescribeTable("of what calls make says what refuses it, when it is",
 		func(ctx context.Context, quota string, checks ...string) {
-			w.bounded(ctx, corev1.ResourceList{corev1.ResourceName(quota): {}})
-			said := checked(ctx, w.Director)
+			env.createQuota(ctx, corev1.ResourceList{corev1.ResourceName(quota): {}})
+			report := runCheck(ctx, env.Director)
 			for _, name := range checks {
-				Expect(said.results[name]).To(are(preflight.Fails, "exceeded quota: small", "raise the ResourceQuota"), name)
+				Expect(report.results[name]).To(matchResult(preflight.Fails, "exceeded quota: small", "raise the ResourceQuota"), name)
 			}
-			required := slices.ContainsFunc(checks, func(name string) bool { return said.results[name].Kind == preflight.Required })
-			Expect(said.status).To(Equal(map[bool]int{true: 1}[required]))
+			required := slices.ContainsFunc(checks, func(name string) bool { return report.results[name].Kind == preflight.Required })
+			Expect(report.status).To(Equal(map[bool]int{true: 1}[required]))
 		},
 		Entry("Pods", "pods", "create-vm", "create-attachment", "create-copy", "create-reboot", "create-flush"),
 		Entry("settings", "count/secrets", "create-settings"),
@@ -128,83 +128,83 @@ var _ = Describe("A check of the cluster", func() {
 	)
 
 	It("names the label that a namespace without privileged Pods is to have", func(ctx context.Context) {
-		_, err := cluster.CoreV1().Namespaces().Patch(ctx, w.namespace, types.MergePatchType,
+		_, err := cluster.CoreV1().Namespaces().Patch(ctx, env.namespace, types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		said := checked(ctx, w.Director)
+		report := runCheck(ctx, env.Director)
 		for _, name := range []string{"create-vm", "create-attachment", "create-copy", "create-reboot", "create-flush"} {
-			Expect(said.results[name]).To(are(preflight.Fails, "violates PodSecurity",
-				"kubectl label namespace "+w.namespace+" pod-security.kubernetes.io/enforce=privileged"), name)
+			Expect(report.results[name]).To(matchResult(preflight.Fails, "violates PodSecurity",
+				"kubectl label namespace "+env.namespace+" pod-security.kubernetes.io/enforce=privileged"), name)
 		}
-		Expect(said.status).To(Equal(1))
+		Expect(report.status).To(Equal(1))
 	})
 
 	It("says which webhook refuses what", func(ctx context.Context) {
-		w.deniesPods(ctx, "no node's network here", func(pod *corev1.Pod) bool { return pod.Spec.HostNetwork })
-		Eventually(func() preflight.Result { return checked(ctx, w.Director).results["create-attachment"] }).WithContext(ctx).Should(
-			are(preflight.Fails, `"deny.integration.test" denied the request: no node's network here`, "have the admission webhook"))
-		Expect(checked(ctx, w.Director).results["create-vm"].Verdict).To(Equal(preflight.OK))
+		env.denyPods(ctx, "no node's network here", func(pod *corev1.Pod) bool { return pod.Spec.HostNetwork })
+		Eventually(func() preflight.Result { return runCheck(ctx, env.Director).results["create-attachment"] }).WithContext(ctx).Should(
+			matchResult(preflight.Fails, `"deny.integration.test" denied the request: no node's network here`, "have the admission webhook"))
+		Expect(runCheck(ctx, env.Director).results["create-vm"].Verdict).To(Equal(preflight.OK))
 	})
 
 	It("names rights that are missing, and the file that gives them", func(ctx context.Context) {
-		role, err := cluster.RbacV1().Roles(w.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
+		role, err := cluster.RbacV1().Roles(env.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
-			return rule.Resources[0] == "secrets" || rule.Resources[0] == "volumesnapshots" || leavesEvents(rule)
+			return rule.Resources[0] == "secrets" || rule.Resources[0] == "volumesnapshots" || allowsEventCreate(rule)
 		})
-		_, err = cluster.RbacV1().Roles(w.namespace).Update(ctx, role, metav1.UpdateOptions{})
+		_, err = cluster.RbacV1().Roles(env.namespace).Update(ctx, role, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(cluster.RbacV1().ClusterRoleBindings().Delete(ctx, "bosh-cpi-networks-"+w.namespace, metav1.DeleteOptions{})).To(Succeed())
-		Eventually(func() map[string]preflight.Result { return checked(ctx, w.Director).results }).WithContext(ctx).Should(And(
-			HaveKeyWithValue("rights", are(preflight.Fails, "missing: secrets (get, create, patch, delete)", `sed -E 's/([- ])bosh$/\1`+w.namespace+"/' docs/rbac.yaml | kubectl apply --namespace "+w.namespace+" -f -")),
-			HaveKeyWithValue("rights-snapshots", are(preflight.Fails, "missing: volumesnapshots (get, list, watch, create, patch, delete)", "enable_snapshots")),
-			HaveKeyWithValue("rights-events", are(preflight.Fails, "missing: events (create)", "events.enabled: false")),
-			HaveKeyWithValue("rights-networks", are(preflight.Fails, "ippools", "docs/rbac-networks.yaml")),
-			HaveKeyWithValue("address-pools", are(preflight.Unknown, "not allowed to look", "docs/rbac-networks.yaml")),
+		Expect(cluster.RbacV1().ClusterRoleBindings().Delete(ctx, "bosh-cpi-networks-"+env.namespace, metav1.DeleteOptions{})).To(Succeed())
+		Eventually(func() map[string]preflight.Result { return runCheck(ctx, env.Director).results }).WithContext(ctx).Should(And(
+			HaveKeyWithValue("rights", matchResult(preflight.Fails, "missing: secrets (get, create, patch, delete)", `sed -E 's/([- ])bosh$/\1`+env.namespace+"/' docs/rbac.yaml | kubectl apply --namespace "+env.namespace+" -f -")),
+			HaveKeyWithValue("rights-snapshots", matchResult(preflight.Fails, "missing: volumesnapshots (get, list, watch, create, patch, delete)", "enable_snapshots")),
+			HaveKeyWithValue("rights-events", matchResult(preflight.Fails, "missing: events (create)", "events.enabled: false")),
+			HaveKeyWithValue("rights-networks", matchResult(preflight.Fails, "ippools", "docs/rbac-networks.yaml")),
+			HaveKeyWithValue("address-pools", matchResult(preflight.Unknown, "not allowed to look", "docs/rbac-networks.yaml")),
 		))
-		Expect(checked(ctx, w.Director).status).To(Equal(1))
+		Expect(runCheck(ctx, env.Director).status).To(Equal(1))
 	})
 
 	It("counts what a quota leaves, and names what a LimitRange forbids", func(ctx context.Context) {
-		w.mayBeChecked(ctx)
-		Expect(checked(ctx, w.Director).results["quotas"]).To(are(preflight.OK, "has none", ""))
-		w.bounded(ctx, corev1.ResourceList{"pods": amount("5"), "limits.memory": amount("2Gi")})
-		Expect(checked(ctx, w.Director).results["quotas"]).To(are(preflight.Warns, "0 of 2Gi limits.memory used, room for an attachment 2 times", "raise the ResourceQuota"))
-		_, err := cluster.CoreV1().LimitRanges(w.namespace).Create(ctx, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "bounds"},
-			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{"memory": amount("512Mi")}}}}}, metav1.CreateOptions{})
+		env.grantCheckRights(ctx)
+		Expect(runCheck(ctx, env.Director).results["quotas"]).To(matchResult(preflight.OK, "has none", ""))
+		env.createQuota(ctx, corev1.ResourceList{"pods": quantity("5"), "limits.memory": quantity("2Gi")})
+		Expect(runCheck(ctx, env.Director).results["quotas"]).To(matchResult(preflight.Warns, "0 of 2Gi limits.memory used, room for an attachment 2 times", "raise the ResourceQuota"))
+		_, err := cluster.CoreV1().LimitRanges(env.namespace).Create(ctx, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "bounds"},
+			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{"memory": quantity("512Mi")}}}}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(func() map[string]preflight.Result { return checked(ctx, w.Director).results }).WithContext(ctx).Should(And(
-			HaveKeyWithValue("limit-ranges", are(preflight.Fails, "a Container may have 512Mi memory, and pods.helper_limits say 1Gi", "lower pods.helper_limits")),
-			HaveKeyWithValue("create-attachment", are(preflight.Fails, "maximum memory usage per Container is 512Mi", "pods.helper_limits")),
+		Eventually(func() map[string]preflight.Result { return runCheck(ctx, env.Director).results }).WithContext(ctx).Should(And(
+			HaveKeyWithValue("limit-ranges", matchResult(preflight.Fails, "a Container may have 512Mi memory, and pods.helper_limits say 1Gi", "lower pods.helper_limits")),
+			HaveKeyWithValue("create-attachment", matchResult(preflight.Fails, "maximum memory usage per Container is 512Mi", "pods.helper_limits")),
 		))
 	})
 
 	It("fails where a quota leaves no Pod", func(ctx context.Context) {
-		w.mayBeChecked(ctx)
-		w.bounded(ctx, corev1.ResourceList{"pods": {}})
-		said := checked(ctx, w.Director)
-		Expect(said.results["quotas"]).To(are(preflight.Fails, "0 of 0 pods used, room for a small VM 0 times", "raise the ResourceQuota"))
-		Expect(said.status).To(Equal(1))
+		env.grantCheckRights(ctx)
+		env.createQuota(ctx, corev1.ResourceList{"pods": {}})
+		report := runCheck(ctx, env.Director)
+		Expect(report.results["quotas"]).To(matchResult(preflight.Fails, "0 of 0 pods used, room for a small VM 0 times", "raise the ResourceQuota"))
+		Expect(report.status).To(Equal(1))
 	})
 
 	It("names disks' classes that are gone, and what a class does not do", func(ctx context.Context) {
-		Expect(checked(ctx, w.Director).results["storage-classes"]).To(are(preflight.Warns, "standard (the default, integration.test/nothing, does not grow)", "allowVolumeExpansion: true"))
-		w.must(ctx, "create_disk", 64, map[string]any{"storage_class": "vanished"}, nil)
-		Expect(checked(ctx, w.Director).results["storage-classes"]).To(are(preflight.Fails, "the StorageClass vanished, which is gone", "make it again"))
+		Expect(runCheck(ctx, env.Director).results["storage-classes"]).To(matchResult(preflight.Warns, "standard (the default, integration.test/nothing, does not grow)", "allowVolumeExpansion: true"))
+		env.mustCall(ctx, "create_disk", 64, map[string]any{"storage_class": "vanished"}, nil)
+		Expect(runCheck(ctx, env.Director).results["storage-classes"]).To(matchResult(preflight.Fails, "the StorageClass vanished, which is gone", "make it again"))
 	})
 
 	It("names attachments that were taken away from disks in use, or told to end", func(ctx context.Context) {
-		vm, taken, told := w.createVM(ctx, "one"), w.createDisk(ctx), w.createDisk(ctx)
-		for _, disk := range []string{taken, told} {
-			w.must(ctx, "attach_disk", vm, disk)
+		vm, deletedAttachment, endingAttachment := env.createVM(ctx, "one"), env.createDisk(ctx), env.createDisk(ctx)
+		for _, disk := range []string{deletedAttachment, endingAttachment} {
+			env.mustCall(ctx, "attach_disk", vm, disk)
 		}
-		Expect(checked(ctx, w.Director).results["attachments"].Verdict).To(Equal(preflight.OK))
-		w.takeAway(ctx, taken+"-attachment")
-		Expect(w.annotate(ctx, told+"-attachment", "test/stays", new("yes"))).To(Succeed())
-		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, told+"-attachment", metav1.DeleteOptions{})).To(Succeed())
-		Expect(checked(ctx, w.Director).results["attachments"]).To(And(
-			are(preflight.Fails, "taken away from used disks: "+taken+" of VM "+vm, "-collect -confirm"),
-			are(preflight.Fails, "told to end while their disks are used: "+told+" of VM "+vm, "")))
-		Expect(w.annotate(ctx, told+"-attachment", "test/stays", nil)).To(Succeed())
+		Expect(runCheck(ctx, env.Director).results["attachments"].Verdict).To(Equal(preflight.OK))
+		env.deletePodAndWait(ctx, deletedAttachment+"-attachment")
+		Expect(env.annotatePod(ctx, endingAttachment+"-attachment", "test/stays", new("yes"))).To(Succeed())
+		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, endingAttachment+"-attachment", metav1.DeleteOptions{})).To(Succeed())
+		Expect(runCheck(ctx, env.Director).results["attachments"]).To(And(
+			matchResult(preflight.Fails, "taken away from used disks: "+deletedAttachment+" of VM "+vm, "-collect -confirm"),
+			matchResult(preflight.Fails, "told to end while their disks are used: "+endingAttachment+" of VM "+vm, "")))
+		Expect(env.annotatePod(ctx, endingAttachment+"-attachment", "test/stays", nil)).To(Succeed())
 	})
 })

@@ -13,17 +13,17 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// document returns a file of the repository.
-func document(path string) string {
+// readRepoFile returns a file of the repository.
+func readRepoFile(path string) string {
 	GinkgoHelper()
 	raw, err := os.ReadFile("../../" + path)
 	Expect(err).NotTo(HaveOccurred())
 	return string(raw)
 }
 
-// limitsOfSuite are what the suite's specs use of what manifests/admission-limits.yaml bounds. The recorded director has stemcells
+// suiteAdmissionLimits are what the suite's specs use of what manifests/admission-limits.yaml bounds. The recorded director has stemcells
 // of registry.local, and some that are called sc-.
-var limitsOfSuite = map[string]string{
+var suiteAdmissionLimits = map[string]string{
 	"images":           "registry.example.com/\nregistry.local/\nsc-\nmirror.example.org/\n",
 	"sidecars":         "proxy:1\nmirror.example.org/proxy:1\n",
 	"priority_classes": "bosh-attachment\nimportant\nlow-priority\nnone\n",
@@ -32,15 +32,15 @@ var limitsOfSuite = map[string]string{
 	"external_ips":     "true",
 }
 
-// policyEnforced is the label of namespaces in which the admission policy holds.
-var policyEnforced = map[string]string{"bosh.cloudfoundry.org/admission-policy": "on"}
+// admissionPolicyLabels is the label of namespaces in which the admission policy holds.
+var admissionPolicyLabels = map[string]string{"bosh.cloudfoundry.org/admission-policy": "on"}
 
-// confine gives a namespace with that label what the policy needs there: without it, nothing of the CPI's is admitted.
-func confine(ctx context.Context, namespace string) {
+// createAdmissionConfigMaps gives a namespace with that label what the policy needs there: without it, nothing of the CPI's is admitted.
+func createAdmissionConfigMaps(ctx context.Context, namespace string) {
 	GinkgoHelper()
-	for path, change := range map[string]map[string]string{"manifests/admission-scripts.yaml": nil, "manifests/admission-limits.yaml": limitsOfSuite} {
+	for path, change := range map[string]map[string]string{"manifests/admission-scripts.yaml": nil, "manifests/admission-limits.yaml": suiteAdmissionLimits} {
 		var settings corev1.ConfigMap
-		Expect(yaml.Unmarshal([]byte(document(path)), &settings)).To(Succeed())
+		Expect(yaml.Unmarshal([]byte(readRepoFile(path)), &settings)).To(Succeed())
 		for key, value := range change {
 			Expect(settings.Data).To(HaveKey(key), path)
 			settings.Data[key] = value
@@ -52,15 +52,15 @@ func confine(ctx context.Context, namespace string) {
 
 var _ = Describe("A machine without privileges", func() {
 	It("has the profiles of its cloud_properties in the cluster", func(ctx context.Context) {
-		w := newWorld(ctx)
-		w.vm = map[string]any{"security": map[string]any{
+		env := newTestEnv(ctx)
+		env.vmProperties = map[string]any{"security": map[string]any{
 			"privileged": false, "capabilities": map[string]any{"add": []string{"SYS_ADMIN"}},
 			"seccomp_profile":  map[string]any{"type": "Localhost", "localhostProfile": "bosh/vm.json"},
 			"apparmor_profile": map[string]any{"type": "Unconfined"},
 		}}
-		made, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, w.createVM(ctx, "one"), metav1.GetOptions{})
+		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, env.createVM(ctx, "one"), metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(made.Spec.Containers[0].SecurityContext).To(Equal(&corev1.SecurityContext{
+		Expect(pod.Spec.Containers[0].SecurityContext).To(Equal(&corev1.SecurityContext{
 			Privileged: new(false), Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}},
 			SeccompProfile:  &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new("bosh/vm.json")},
 			AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined},
@@ -70,24 +70,24 @@ var _ = Describe("A machine without privileges", func() {
 
 var _ = Describe("A machine that is to tell its own sizes", func() {
 	It("has its node's lxcfs to read, which the admission policy allows", func(ctx context.Context) {
-		w := newWorld(ctx)
-		w.Director = w.with("pods", map[string]any{"lxcfs": "/var/lib/lxcfs"})
-		made, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, w.createVM(ctx, "one"), metav1.GetOptions{})
+		env := newTestEnv(ctx)
+		env.Director = env.directorWithConfig("pods", map[string]any{"lxcfs": "/var/lib/lxcfs"})
+		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, env.createVM(ctx, "one"), metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(made.Spec.Containers[0].VolumeMounts).To(ContainElement(corev1.VolumeMount{
+		Expect(pod.Spec.Containers[0].VolumeMounts).To(ContainElement(corev1.VolumeMount{
 			Name: "lxcfs", MountPath: "/bosh/lxcfs", ReadOnly: true, MountPropagation: new(corev1.MountPropagationHostToContainer)}))
 	})
 })
 
 var _ = Describe("The network policies", func() {
 	It("are ones that the API server takes, and are about machines as the CPI labels them", func(ctx context.Context) {
-		w, vm := newWorldWithVM(ctx)
-		_, err := embedded.RunInput(ctx, document("manifests/network-policy.yaml"), "kubectl", "--kubeconfig", plane.Kubeconfig("admin"),
-			"apply", "--namespace", w.namespace, "-f", "-")
+		env, vm := newTestEnvWithVM(ctx)
+		_, err := embedded.RunInput(ctx, readRepoFile("manifests/network-policy.yaml"), "kubectl", "--kubeconfig", plane.Kubeconfig("admin"),
+			"apply", "--namespace", env.namespace, "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
-		policy, err := cluster.NetworkingV1().NetworkPolicies(w.namespace).Get(ctx, "bosh-vms-ingress", metav1.GetOptions{})
+		policy, err := cluster.NetworkingV1().NetworkPolicies(env.namespace).Get(ctx, "bosh-vms-ingress", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		selected, err := cluster.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&policy.Spec.PodSelector)})
+		selected, err := cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&policy.Spec.PodSelector)})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(selected.Items).To(ConsistOf(HaveField("Name", vm)))
 	})

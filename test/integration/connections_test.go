@@ -22,20 +22,20 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// inName is a name in the API server's certificate that no name server knows.
-const inName = "kubernetes.default.svc"
+// certificateName is a name in the API server's certificate that no name server knows.
+const certificateName = "kubernetes.default.svc"
 
-// viaProxy is an HTTP proxy that opens tunnels (RFC 9110, CONNECT), and knows the API server by its name in the certificate.
-type viaProxy struct {
+// connectProxy is an HTTP proxy that opens tunnels (RFC 9110, CONNECT), and knows the API server by its name in the certificate.
+type connectProxy struct {
 	*httptest.Server
 	tunnels atomic.Int32
 }
 
-func newViaProxy() *viaProxy {
-	p := &viaProxy{}
+func newConnectProxy() *connectProxy {
+	p := &connectProxy{}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
-		if r.Method != http.MethodConnect || err != nil || host != inName {
+		if r.Method != http.MethodConnect || err != nil || host != certificateName {
 			http.Error(w, "not through here", http.StatusForbidden)
 			return
 		}
@@ -59,20 +59,20 @@ func newViaProxy() *viaProxy {
 	return p
 }
 
-// endedToken is one of the world's service account, signed as the API server signs them, that ended then.
-func (w world) endedToken(then time.Time) string {
+// expiredToken is one of the world's service account, signed as the API server signs them, that ended then.
+func (env testEnv) expiredToken(expiry time.Time) string {
 	GinkgoHelper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(plane.Dir, "pki", "service-accounts.crt"), filepath.Join(plane.Dir, "pki", "service-accounts.key"))
 	Expect(err).NotTo(HaveOccurred())
-	part := func(content map[string]any) string {
+	encodePart := func(content map[string]any) string {
 		raw, err := json.Marshal(content)
 		Expect(err).NotTo(HaveOccurred())
 		return base64.RawURLEncoding.EncodeToString(raw)
 	}
-	const issuer = "https://" + inName
-	signed := part(map[string]any{"alg": "ES256", "typ": "JWT"}) + "." + part(map[string]any{
-		"iss": issuer, "aud": []string{issuer}, "exp": then.Unix(), "iat": then.Add(-time.Hour).Unix(), "nbf": then.Add(-time.Hour).Unix(),
-		"sub": "system:serviceaccount:" + w.namespace + ":bosh-cpi"})
+	const issuer = "https://" + certificateName
+	signed := encodePart(map[string]any{"alg": "ES256", "typ": "JWT"}) + "." + encodePart(map[string]any{
+		"iss": issuer, "aud": []string{issuer}, "exp": expiry.Unix(), "iat": expiry.Add(-time.Hour).Unix(), "nbf": expiry.Add(-time.Hour).Unix(),
+		"sub": "system:serviceaccount:" + env.namespace + ":bosh-cpi"})
 	sum := sha256.Sum256([]byte(signed))
 	r, s, err := ecdsa.Sign(rand.Reader, pair.PrivateKey.(*ecdsa.PrivateKey), sum[:])
 	Expect(err).NotTo(HaveOccurred())
@@ -83,67 +83,67 @@ func (w world) endedToken(then time.Time) string {
 }
 
 var _ = Describe("A call", func() {
-	var w world
-	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
+	var env testEnv
+	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 	nextYear := func() time.Time { return time.Now().AddDate(1, 0, 0) }
 
 	It("proves with a client certificate who it is, in the kubeconfig or in files that it names", func(ctx context.Context) {
-		inline := clientCertificate(nextYear())
-		w.createsVM(ctx, w.direct(inline))
+		inline := certificateUserEntry(nextYear())
+		env.mustCreateVMWith(ctx, env.directorForUser(inline))
 		folder, files := GinkgoT().TempDir(), map[string]any{}
 		for _, name := range []string{"client-certificate", "client-key"} {
 			path := filepath.Join(folder, name)
 			Expect(os.WriteFile(path, inline[name+"-data"].([]byte), 0o600)).To(Succeed())
 			files[name] = path
 		}
-		w.createsVM(ctx, w.direct(files))
+		env.mustCreateVMWith(ctx, env.directorForUser(files))
 	})
 
 	It("goes through the proxy-url of the kubeconfig", func(ctx context.Context) {
-		via, cluster := newViaProxy(), apiServer(inName)
-		cluster["proxy-url"] = via.URL
-		w.createsVM(ctx, w.reaching(cluster, clientCertificate(nextYear())))
-		Expect(via.tunnels.Load()).To(BeNumerically(">=", 1))
+		httpProxy, entry := newConnectProxy(), clusterEntry(certificateName)
+		entry["proxy-url"] = httpProxy.URL
+		env.mustCreateVMWith(ctx, env.directorFor(entry, certificateUserEntry(nextYear())))
+		Expect(httpProxy.tunnels.Load()).To(BeNumerically(">=", 1))
 	})
 
 	It("goes through the proxy that the job's env.https_proxy names", func(ctx context.Context) {
-		via, d := newViaProxy(), w.reaching(apiServer(inName), clientCertificate(nextYear()))
+		httpProxy, d := newConnectProxy(), env.directorFor(clusterEntry(certificateName), certificateUserEntry(nextYear()))
 		d.CPI = filepath.Join(GinkgoT().TempDir(), "cpi")
-		Expect(os.WriteFile(d.CPI, fmt.Appendf(nil, "#!/bin/sh\nexport HTTPS_PROXY=%s\nexec %s \"$@\"\n", via.URL, program), 0o700)).To(Succeed())
-		w.createsVM(ctx, d)
-		Expect(via.tunnels.Load()).To(BeNumerically(">=", 1))
+		Expect(os.WriteFile(d.CPI, fmt.Appendf(nil, "#!/bin/sh\nexport HTTPS_PROXY=%s\nexec %s \"$@\"\n", httpProxy.URL, cpiPath), 0o700)).To(Succeed())
+		env.mustCreateVMWith(ctx, d)
+		Expect(httpProxy.tunnels.Load()).To(BeNumerically(">=", 1))
 	})
 
 	It("reaches a server whose certificate has another name, when tls-server-name says which", func(ctx context.Context) {
-		elsewhere := apiServer("localhost")
-		response, err := w.reaching(elsewhere, clientCertificate(nextYear())).Call(ctx, "has_vm", "agent-one")
+		entry := clusterEntry("localhost")
+		response, err := env.directorFor(entry, certificateUserEntry(nextYear())).Call(ctx, "has_vm", "agent-one")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error.Message).To(ContainSubstring("not localhost"))
-		elsewhere["tls-server-name"] = inName
-		w.createsVM(ctx, w.reaching(elsewhere, clientCertificate(nextYear())))
+		entry["tls-server-name"] = certificateName
+		env.mustCreateVMWith(ctx, env.directorFor(entry, certificateUserEntry(nextYear())))
 	})
 
 	DescribeTable("whose credentials have ended says which they are and when that was, and changes nothing",
-		func(ctx context.Context, name string, user func(then time.Time) map[string]any) {
-			then := time.Now().Add(-time.Hour)
-			w.createVM(ctx, "one")
-			before := w.objects(ctx)
-			late := w.direct(user(then))
-			said := ContainSubstring("the " + name + " ended on " + then.UTC().Format(time.RFC3339))
+		func(ctx context.Context, name string, userEntry func(expiry time.Time) map[string]any) {
+			expiry := time.Now().Add(-time.Hour)
+			env.createVM(ctx, "one")
+			previous := env.listObjects(ctx)
+			expired := env.directorForUser(userEntry(expiry))
+			message := ContainSubstring("the " + name + " ended on " + expiry.UTC().Format(time.RFC3339))
 			for method, arguments := range map[string][]any{
-				"create_vm":   {"two", stemcellCID, w.vm, onDynamic(), []string{}, map[string]any{}},
+				"create_vm":   {"two", stemcellCID, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{}},
 				"delete_vm":   {"agent-one"},
 				"create_disk": {64, map[string]any{}, nil},
 				"has_vm":      {"agent-one"},
 			} {
-				response, err := late.Call(ctx, method, arguments...)
+				response, err := expired.Call(ctx, method, arguments...)
 				Expect(err).NotTo(HaveOccurred())
-				wanted := map[bool]string{true: "Bosh::Clouds::VMCreationFailed", false: "Bosh::Clouds::CloudError"}[method == "create_vm"]
-				Expect(response.Error).To(And(HaveField("Type", wanted), HaveField("Message", said), HaveField("OkToRetry", false)), method)
+				expectedType := map[bool]string{true: "Bosh::Clouds::VMCreationFailed", false: "Bosh::Clouds::CloudError"}[method == "create_vm"]
+				Expect(response.Error).To(And(HaveField("Type", expectedType), HaveField("Message", message), HaveField("OkToRetry", false)), method)
 			}
-			Expect(w.objects(ctx)).To(ConsistOf(before))
+			Expect(env.listObjects(ctx)).To(ConsistOf(previous))
 		},
-		Entry("a client certificate", "client certificate", clientCertificate),
-		Entry("a token", "token", func(then time.Time) map[string]any { return map[string]any{"token": w.endedToken(then)} }),
+		Entry("a client certificate", "client certificate", certificateUserEntry),
+		Entry("a token", "token", func(expiry time.Time) map[string]any { return map[string]any{"token": env.expiredToken(expiry)} }),
 	)
 })

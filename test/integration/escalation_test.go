@@ -33,156 +33,156 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// prey is what somebody with a role of this project's would like to reach, around the namespace that the role is for.
-type prey struct {
-	own    string // the namespace, with a service account called other
-	victim string // another namespace, with a Secret and a Pod called victim
-	csr    string // a certificate signing request that nobody has approved
-	vm     string // a machine in the own namespace
+// escalationTarget is what somebody with a role of this project's would like to reach, around the namespace that the role is for.
+type escalationTarget struct {
+	namespace       string // the namespace, with a service account called other
+	victimNamespace string // another namespace, with a Secret and a Pod called victim
+	csr             string // a certificate signing request that nobody has approved
+	vm              string // a machine in the own namespace
 }
 
-func newPrey(ctx context.Context, w world) prey {
+func newEscalationTarget(ctx context.Context, env testEnv) escalationTarget {
 	GinkgoHelper()
-	p := prey{own: w.namespace, victim: w.namespace + "-victim", csr: w.namespace, vm: w.createVM(ctx, "one")}
+	t := escalationTarget{namespace: env.namespace, victimNamespace: env.namespace + "-victim", csr: env.namespace, vm: env.createVM(ctx, "one")}
 	core := cluster.CoreV1()
-	_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.victim}}, metav1.CreateOptions{})
+	_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.victimNamespace}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	confine(ctx, p.victim) // so that a Pod is admitted there
-	_, err = core.ServiceAccounts(p.own).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
+	createAdmissionConfigMaps(ctx, t.victimNamespace) // so that a Pod is admitted there
+	_, err = core.ServiceAccounts(t.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	for _, namespace := range []string{p.victim, metav1.NamespaceSystem} {
+	for _, namespace := range []string{t.victimNamespace, metav1.NamespaceSystem} {
 		Eventually(func() error {
 			_, err := core.ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 			return err
 		}).WithContext(ctx).Should(Succeed())
 	}
-	_, err = core.Secrets(p.victim).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "victim"}}, metav1.CreateOptions{})
+	_, err = core.Secrets(t.victimNamespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "victim"}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	victim := podOf("victim", "default")
+	victim := podWithServiceAccount("victim", "default")
 	victim.Annotations = map[string]string{"test/hold": "an address, to which the API server would go on"}
-	_, err = core.Pods(p.victim).Create(ctx, victim, metav1.CreateOptions{})
+	_, err = core.Pods(t.victimNamespace).Create(ctx, victim, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	_, err = cluster.CertificatesV1().CertificateSigningRequests().Create(ctx, signingRequest(p.csr), metav1.CreateOptions{})
+	_, err = cluster.CertificatesV1().CertificateSigningRequests().Create(ctx, newCSR(t.csr), metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) {
-		Expect(cluster.CertificatesV1().CertificateSigningRequests().Delete(ctx, p.csr, metav1.DeleteOptions{})).To(Succeed())
+		Expect(cluster.CertificatesV1().CertificateSigningRequests().Delete(ctx, t.csr, metav1.DeleteOptions{})).To(Succeed())
 	})
-	return p
+	return t
 }
 
-// holder is somebody who has what files of this project give.
-type holder struct {
+// rbacSubject is somebody who has what files of this project give.
+type rbacSubject struct {
 	files  []string
 	user   string
 	config *rest.Config
 }
 
-// newHolder returns the service account with a token.
-func newHolder(ctx context.Context, namespace, account string, files ...string) holder {
+// newServiceAccountSubject returns the service account with a token.
+func newServiceAccountSubject(ctx context.Context, namespace, account string, files ...string) rbacSubject {
 	GinkgoHelper()
 	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	config.BearerToken, config.QPS = token.Status.Token, -1
-	return holder{files: files, user: "system:serviceaccount:" + namespace + ":" + account, config: config}
+	return rbacSubject{files: files, user: "system:serviceaccount:" + namespace + ":" + account, config: config}
 }
 
-// newPerson returns somebody who is to have rights in the namespace, and has an account elsewhere.
-func newPerson(ctx context.Context, w world, name string, files ...string) holder {
+// newUserSubject returns somebody who is to have rights in the namespace, and has an account elsewhere.
+func newUserSubject(ctx context.Context, env testEnv, name string, files ...string) rbacSubject {
 	GinkgoHelper()
-	people := w.namespace + "-people"
-	_, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: people}}, metav1.CreateOptions{})
+	accountNamespace := env.namespace + "-people"
+	_, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: accountNamespace}}, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		Expect(err).NotTo(HaveOccurred())
 	}
-	_, err = cluster.CoreV1().ServiceAccounts(people).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err = cluster.CoreV1().ServiceAccounts(accountNamespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	return newHolder(ctx, people, name, files...)
+	return newServiceAccountSubject(ctx, accountNamespace, name, files...)
 }
 
-// kubeconfig writes one for the holder.
-func (h holder) kubeconfig() string {
+// writeKubeconfig writes one for the holder.
+func (s rbacSubject) writeKubeconfig() string {
 	GinkgoHelper()
 	config, err := clientcmd.LoadFromFile(plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
-	config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo].Token = h.config.BearerToken
+	config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo].Token = s.config.BearerToken
 	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
 	Expect(clientcmd.WriteToFile(*config, path)).To(Succeed())
 	return path
 }
 
-// awaits waits until the holder has one of the rights that were given.
-func (h holder) awaits(ctx context.Context, right authorizationv1.ResourceAttributes) holder {
+// waitForRight waits until the holder has one of the rights that were given.
+func (s rbacSubject) waitForRight(ctx context.Context, right authorizationv1.ResourceAttributes) rbacSubject {
 	GinkgoHelper()
-	Eventually(func() (bool, error) { return userMay(ctx, h.user, right) }).WithContext(ctx).Should(BeTrue(), "%v", right)
-	return h
+	Eventually(func() (bool, error) { return userMay(ctx, s.user, right) }).WithContext(ctx).Should(BeTrue(), "%v", right)
+	return s
 }
 
-// holders are all who have a role that this project ships.
-func holders(ctx context.Context, w world) []holder {
+// rbacSubjects are all who have a role that this project ships.
+func rbacSubjects(ctx context.Context, env testEnv) []rbacSubject {
 	GinkgoHelper()
 	// The CPI, which has the rights of all worlds, and those of checks besides.
-	grant(ctx, w.namespace, rightsDocuments(rightsOfChecks))
-	ofCPI := newHolder(ctx, w.namespace, "bosh-cpi", "docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml", "docs/rbac-check.yaml").
-		awaits(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"})
+	applyRBAC(ctx, env.namespace, readRBACFiles(checkRBACFile))
+	cpi := newServiceAccountSubject(ctx, env.namespace, "bosh-cpi", "docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml", "docs/rbac-check.yaml").
+		waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"})
 
 	// Whoever runs the commands for machines.
-	operator := newPerson(ctx, w, "operator", "docs/rbac-kubectl-bosh.yaml")
-	grant(ctx, w.namespace, rightsDocuments("../../docs/rbac-kubectl-bosh.yaml")+"\n---\n"+fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
+	operator := newUserSubject(ctx, env, "operator", "docs/rbac-kubectl-bosh.yaml")
+	applyRBAC(ctx, env.namespace, readRBACFiles("../../docs/rbac-kubectl-bosh.yaml")+"\n---\n"+fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: operator}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: bosh-operator}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 `, operator.user))
-	operator.awaits(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: w.namespace})
+	operator.waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: env.namespace})
 
 	// Whoever runs kubectl bosh up with what --print-rights prints.
-	bringer := newPerson(ctx, w, "bringer", "docs/rbac-kubectl-bosh-up.yaml")
+	upUser := newUserSubject(ctx, env, "bringer", "docs/rbac-kubectl-bosh-up.yaml")
 	plugin := filepath.Join(GinkgoT().TempDir(), "kubectl-bosh")
 	build := exec.CommandContext(ctx, "go", "build", "-o", plugin, "bosh-kubernetes-cpi/cmd/kubectl-bosh")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(out))
-	printed, err := exec.CommandContext(ctx, plugin, "up", "--print-rights", "--kubeconfig", bringer.kubeconfig(), "--namespace", w.namespace).Output()
+	printed, err := exec.CommandContext(ctx, plugin, "up", "--print-rights", "--kubeconfig", upUser.writeKubeconfig(), "--namespace", env.namespace).Output()
 	Expect(err).NotTo(HaveOccurred())
 	Expect(plane.Apply(ctx, string(printed))).To(Succeed())
-	bringer.awaits(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "bosh-cpi", Namespace: w.namespace})
-	bringer.awaits(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"})
+	upUser.waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "bosh-cpi", Namespace: env.namespace})
+	upUser.waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"})
 
 	// The CNI shim on the nodes, and its installer.
-	manifest := document("docs/cni-shim/daemonset.yaml")
+	manifest := readRepoFile("docs/cni-shim/daemonset.yaml")
 	rights, _, found := strings.Cut(manifest, "---\napiVersion: apps/v1\n")
 	Expect(found).To(BeTrue(), "the accounts and rights come before the DaemonSet")
 	Expect(plane.Apply(ctx, rights)).To(Succeed())
-	shim := newHolder(ctx, "bosh-cni-shim", "bosh-cni-shim", "docs/cni-shim/daemonset.yaml").
-		awaits(ctx, authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: w.namespace})
-	installer := newHolder(ctx, "bosh-cni-shim", "bosh-cni-shim-installer", "docs/cni-shim/daemonset.yaml").
-		awaits(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "bosh-cni-shim", Namespace: "bosh-cni-shim"})
-	return []holder{ofCPI, operator, bringer, shim, installer}
+	shim := newServiceAccountSubject(ctx, "bosh-cni-shim", "bosh-cni-shim", "docs/cni-shim/daemonset.yaml").
+		waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: env.namespace})
+	installer := newServiceAccountSubject(ctx, "bosh-cni-shim", "bosh-cni-shim-installer", "docs/cni-shim/daemonset.yaml").
+		waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "bosh-cni-shim", Namespace: "bosh-cni-shim"})
+	return []rbacSubject{cpi, operator, upUser, shim, installer}
 }
 
-// podOf is a Pod with this service account.
-func podOf(name, account string) *corev1.Pod {
+// podWithServiceAccount is a Pod with this service account.
+func podWithServiceAccount(name, account string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{ServiceAccountName: account,
 		Containers: []corev1.Container{{Name: "c", Image: "registry.example.com/image:1"}}}}
 }
 
-// refused reports whether a request failed because whoever made it may not: by a missing right, or by a rule of the admission policy.
-func refused(err error) bool {
+// isRefused reports whether a request failed because whoever made it may not: by a missing right, or by a rule of the admission policy.
+func isRefused(err error) bool {
 	return apierrors.IsForbidden(err) || err != nil && strings.Contains(err.Error(), "denied request: rule ")
 }
 
-// asWhoMay reports whether the outcome is that of somebody who has the right: what the request is for, an error about the stream
+// wasAllowed reports whether the outcome is that of somebody who has the right: what the request is for, an error about the stream
 // that it does not open, or that the admission policy knows no limits for the namespace.
-func (e escalation) asWhoMay(err error) bool {
-	return err == nil || e.connects && !refused(err) || strings.Contains(err.Error(), "no params found for policy binding")
+func (e escalation) wasAllowed(err error) bool {
+	return err == nil || e.opensStream && !isRefused(err) || strings.Contains(err.Error(), "no params found for policy binding")
 }
 
 var _ = Describe("Every role that this project ships", func() {
 	It("gives nobody a way to another namespace's content, or to rights over the cluster", func(ctx context.Context) {
-		w := newWorld(ctx)
-		p := newPrey(ctx, w)
+		env := newTestEnv(ctx)
+		t := newEscalationTarget(ctx, env)
 		all := escalations()
 		Expect(len(all)).To(BeNumerically(">=", 60))
 
@@ -190,28 +190,28 @@ var _ = Describe("Every role that this project ships", func() {
 		administrator, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
 		Expect(err).NotTo(HaveOccurred())
 		administrator.QPS = -1
-		var useless []string
-		for _, each := range all {
-			if err := each.try(ctx, as(administrator), p); !each.asWhoMay(err) {
-				useless = append(useless, each.what+": "+err.Error())
+		var invalid []string
+		for _, attempt := range all {
+			if err := attempt.try(ctx, newEscalationClient(administrator), t); !attempt.wasAllowed(err) {
+				invalid = append(invalid, attempt.name+": "+err.Error())
 			}
 		}
-		Expect(useless).To(BeEmpty(), "attempts that fail for other reasons than missing rights")
+		Expect(invalid).To(BeEmpty(), "attempts that fail for other reasons than missing rights")
 
 		var table strings.Builder
 		rows := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 		var succeeded []string
-		for _, h := range holders(ctx, w) {
+		for _, subject := range rbacSubjects(ctx, env) {
 			count := 0
-			for _, each := range all {
-				err := each.try(ctx, as(h.config), p)
-				if refused(err) {
+			for _, attempt := range all {
+				err := attempt.try(ctx, newEscalationClient(subject.config), t)
+				if isRefused(err) {
 					count++
 				} else {
-					succeeded = append(succeeded, fmt.Sprintf("%s, with %s: %s: %v", h.user, strings.Join(h.files, ", "), each.what, err))
+					succeeded = append(succeeded, fmt.Sprintf("%s, with %s: %s: %v", subject.user, strings.Join(subject.files, ", "), attempt.name, err))
 				}
 			}
-			fmt.Fprintf(rows, "%s\t%s\t%d of %d refused\n", h.user, strings.Join(h.files, ", "), count, len(all))
+			fmt.Fprintf(rows, "%s\t%s\t%d of %d refused\n", subject.user, strings.Join(subject.files, ", "), count, len(all))
 		}
 		Expect(rows.Flush()).To(Succeed())
 		AddReportEntry("attempts to get more rights", "\n"+table.String(), ReportEntryVisibilityAlways)
@@ -239,7 +239,7 @@ var _ = Describe("Every role that this project ships", func() {
 	It("changes nothing cluster-wide, but for the pools of managed networks", func() {
 		var changing []string
 		for _, path := range []string{"docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-check.yaml", "docs/rbac-kubectl-bosh-up.yaml", "docs/cni-shim/daemonset.yaml"} {
-			for text := range strings.SplitSeq(document(path), "\n---\n") {
+			for text := range strings.SplitSeq(readRepoFile(path), "\n---\n") {
 				var role rbacv1.ClusterRole
 				Expect(yaml.Unmarshal([]byte(text), &role)).To(Succeed())
 				for _, rule := range role.Rules {
@@ -257,8 +257,8 @@ var _ = Describe("Every role that this project ships", func() {
 	})
 })
 
-// certificateRequest asks for a client's certificate; of system:masters the API server would take no request at all.
-func certificateRequest() []byte {
+// encodeCertificateRequest asks for a client's certificate; of system:masters the API server would take no request at all.
+func encodeCertificateRequest() []byte {
 	GinkgoHelper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	Expect(err).NotTo(HaveOccurred())
@@ -268,33 +268,33 @@ func certificateRequest() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: raw})
 }
 
-func signingRequest(name string) *certificatesv1.CertificateSigningRequest {
+func newCSR(name string) *certificatesv1.CertificateSigningRequest {
 	return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certificatesv1.CertificateSigningRequestSpec{
-		Request: certificateRequest(), SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}
+		Request: encodeCertificateRequest(), SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}
 }
 
-// escalator is somebody who tries to get more rights.
-type escalator struct {
+// escalationClient is somebody who tries to get more rights.
+type escalationClient struct {
 	kubernetes.Interface
 	config *rest.Config
 }
 
-func as(config *rest.Config) escalator {
+func newEscalationClient(config *rest.Config) escalationClient {
 	GinkgoHelper()
 	client, err := kubernetes.NewForConfig(config)
 	Expect(err).NotTo(HaveOccurred())
-	return escalator{client, config}
+	return escalationClient{client, config}
 }
 
-// impersonating is the same somebody, in another one's name.
-func (e escalator) impersonating(who rest.ImpersonationConfig) kubernetes.Interface {
+// impersonate is the same somebody, in another one's name.
+func (c escalationClient) impersonate(identity rest.ImpersonationConfig) kubernetes.Interface {
 	GinkgoHelper()
-	config := rest.CopyConfig(e.config)
-	config.Impersonate = who
-	return as(config)
+	config := rest.CopyConfig(c.config)
+	config.Impersonate = identity
+	return newEscalationClient(config)
 }
 
-// does sends a request that no client makes: with this path, and without a body.
-func (e escalator) does(ctx context.Context, verb, path string) error {
-	return e.CoreV1().RESTClient().Verb(verb).AbsPath(path).Do(ctx).Error()
+// sendRequest sends a request that no client makes: with this path, and without a body.
+func (c escalationClient) sendRequest(ctx context.Context, verb, path string) error {
+	return c.CoreV1().RESTClient().Verb(verb).AbsPath(path).Do(ctx).Error()
 }

@@ -18,94 +18,96 @@ import (
 )
 
 // A move is a call in the explorer's table. A new method needs one row.
-type move struct {
+type explorerCall struct {
 	name string
-	call func(a *arena) []any // method and arguments
-	// holds returns why an answer contradicts the cluster in this state, or "". The call's error is among the answers.
-	holds func(a *arena, now state, answer director.Response) string
-	// forgets are the disks that no call has to keep: those that there are when the director makes this call, and, if it
+	call func(env *explorerTestEnv) []any // method and arguments
+	// check returns why an answer contradicts the cluster in this state, or "". The call's error is among the answers.
+	check func(env *explorerTestEnv, now namespaceState, answer director.Response) string
+	// releasedDisks are the disks that no call has to keep: those that there are when the director makes this call, and, if it
 	// succeeds, those that there are by then.
-	forgets func(a *arena) []string
-	// deletes tells that the director wants neither the disk nor its copy any more.
-	deletes bool
-	// harmless is a call beside which every other one ends as if it were alone.
-	harmless bool
-	// runs makes the call if it is not one of the director's.
-	runs func(ctx context.Context, a *arena) director.Response
+	releasedDisks func(env *explorerTestEnv) []string
+	// deletesDisk tells that the director wants neither the disk nor its copy any more.
+	deletesDisk bool
+	// independent is a call beside which every other one ends as if it were alone.
+	independent bool
+	// run makes the call if it is not one of the director's.
+	run func(ctx context.Context, env *explorerTestEnv) director.Response
 }
 
-func (m move) is(other move) bool { return m.name == other.name }
+func (c explorerCall) equals(other explorerCall) bool { return c.name == other.name }
 
 // A setting is what the moves of a pair are about, before the first of them.
-type setting struct {
-	name  string
-	begin func(ctx context.Context, a *arena)
-	// first are the moves that are held, and second those that cross them: the same ones if there are none.
-	first, second []move
-	// three are the moves of which any three cross each other.
-	three []move
+type explorerSetup struct {
+	name    string
+	prepare func(ctx context.Context, env *explorerTestEnv)
+	// firstCalls are the moves that are held, and second those that cross them: the same ones if there are none.
+	firstCalls, secondCalls []explorerCall
+	// tripleCalls are the moves of which any three cross each other.
+	tripleCalls []explorerCall
 	// slow has what the first call creates wait: that call's time ends, and it undoes what it made. What crosses it goes on.
 	slow bool
-	// watched is what others do when the first call begins to watch.
-	watched func(ctx context.Context, a *arena)
+	// onWatch is what others do when the first call begins to watch.
+	onWatch func(ctx context.Context, env *explorerTestEnv)
 }
 
-func (s setting) seconds() []move {
-	if s.second == nil {
-		return s.first
+func (s explorerSetup) crossingCalls() []explorerCall {
+	if s.secondCalls == nil {
+		return s.firstCalls
 	}
-	return s.second
+	return s.secondCalls
 }
 
 // The names of the VMs in an arena: the first two exist, and the bystander is nobody's subject.
 const (
-	vmOne    = "agent-one"
-	vmTwo    = "agent-two"
-	vmFresh  = "agent-fresh"
-	arenaKey = "test/arena"
+	vmOne       = "agent-one"
+	vmTwo       = "agent-two"
+	vmFresh     = "agent-fresh"
+	explorerKey = "test/arena"
 )
 
-func settings() []setting {
-	newDisk := func(ctx context.Context, a *arena) { a.newDisk(ctx) }
-	attached := func(ctx context.Context, a *arena) {
-		a.newDisk(ctx)
-		a.must(ctx, "attach_disk", vmOne, a.disk)
+func explorerSetups() []explorerSetup {
+	createDisk := func(ctx context.Context, env *explorerTestEnv) { env.createTestDisk(ctx) }
+	createAttachedDisk := func(ctx context.Context, env *explorerTestEnv) {
+		env.createTestDisk(ctx)
+		env.mustCall(ctx, "attach_disk", vmOne, env.disk)
 	}
-	ofDisk := []move{
-		attaching(vmOne), attaching(vmTwo), detaching(), deletingDisk(), resizing(), copying(toBlock), relabeling(), snapshotting(),
-		listingDisks(vmOne), deletingVM(vmOne), creatingVM(vmFresh, true), describingDisk(), lookingForDisk(), collecting(),
+	diskCalls := []explorerCall{
+		attachDiskCall(vmOne), attachDiskCall(vmTwo), detachDiskCall(), deleteDiskCall(), resizeDiskCall(), updateDiskCall(toBlock), updateDiskInPlaceCall(), snapshotDiskCall(),
+		getDisksCall(vmOne), deleteVMCall(vmOne), createVMCall(vmFresh, true), setDiskMetadataCall(), hasDiskCall(), collectCall(),
 	}
-	return []setting{
-		{name: "a detached disk", begin: newDisk, first: ofDisk,
-			three: []move{attaching(vmOne), attaching(vmTwo), detaching(), copying(toBlock), deletingDisk()}},
-		{name: "an attached disk", begin: attached, first: []move{
-			attaching(vmOne), attaching(vmTwo), detaching(), deletingDisk(), resizing(), copying(toBlock), snapshotting(),
-			listingDisks(vmOne), deletingVM(vmOne), rebooting(vmOne), lookingForDisk(), collecting(),
+	return []explorerSetup{
+		{name: "a detached disk", prepare: createDisk, firstCalls: diskCalls,
+			tripleCalls: []explorerCall{attachDiskCall(vmOne), attachDiskCall(vmTwo), detachDiskCall(), updateDiskCall(toBlock), deleteDiskCall()}},
+		{name: "an attached disk", prepare: createAttachedDisk, firstCalls: []explorerCall{
+			attachDiskCall(vmOne), attachDiskCall(vmTwo), detachDiskCall(), deleteDiskCall(), resizeDiskCall(), updateDiskCall(toBlock), snapshotDiskCall(),
+			getDisksCall(vmOne), deleteVMCall(vmOne), rebootVMCall(vmOne), hasDiskCall(), collectCall(),
 		}},
-		{name: "a disk whose attachment somebody has told to end", begin: func(ctx context.Context, a *arena) {
-			attached(ctx, a)
-			Expect(a.annotate(ctx, a.disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
-			Expect(cluster.CoreV1().Pods(a.namespace).Delete(ctx, a.disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
-		}, watched: func(ctx context.Context, a *arena) { _ = a.annotate(ctx, a.disk+"-attachment", "test/stays", nil) },
-			first: []move{detaching(), deletingVM(vmOne)}, second: ofDisk},
-		{name: "a copied disk", begin: func(ctx context.Context, a *arena) {
-			a.newDisk(ctx)
-			a.successor = a.must(ctx, "update_disk", a.disk, 64, toBlock).Text()
-		}, first: []move{
-			attaching(vmOne), attachingSuccessor(vmTwo), copying(toBlock), relabeling(), resizing(), deletingDisk(), deletingSuccessor(), lookingForDisk(),
+		{name: "a disk whose attachment somebody has told to end", prepare: func(ctx context.Context, env *explorerTestEnv) {
+			createAttachedDisk(ctx, env)
+			Expect(env.annotatePod(ctx, env.disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
+			Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, env.disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
+		}, onWatch: func(ctx context.Context, env *explorerTestEnv) {
+			_ = env.annotatePod(ctx, env.disk+"-attachment", "test/stays", nil)
+		},
+			firstCalls: []explorerCall{detachDiskCall(), deleteVMCall(vmOne)}, secondCalls: diskCalls},
+		{name: "a copied disk", prepare: func(ctx context.Context, env *explorerTestEnv) {
+			env.createTestDisk(ctx)
+			env.successor = env.mustCall(ctx, "update_disk", env.disk, 64, toBlock).Text()
+		}, firstCalls: []explorerCall{
+			attachDiskCall(vmOne), attachSuccessorCall(vmTwo), updateDiskCall(toBlock), updateDiskInPlaceCall(), resizeDiskCall(), deleteDiskCall(), deleteSuccessorCall(), hasDiskCall(),
 		}},
-		{name: "a disk whose attachment does not come up in time", begin: newDisk, slow: true, first: []move{attaching(vmOne)}, second: ofDisk},
-		{name: "a disk that is not copied in time", begin: newDisk, slow: true, first: []move{copying(toXFS)}, second: append(ofDisk, copying(toXFS))},
-		{name: "a disk whose copy was cut short", begin: func(ctx context.Context, a *arena) {
-			a.newDisk(ctx)
-			a.cutCopy(ctx)
-		}, first: []move{copying(toXFS)}, second: []move{copying(toXFS), collecting(), attaching(vmOne), deletingDisk()}},
-		{name: "a snapshot", begin: func(ctx context.Context, a *arena) {
-			a.newDisk(ctx)
-			a.snapshot = a.must(ctx, "snapshot_disk", a.disk, map[string]any{}).Text()
-		}, first: []move{snapshotting(), deletingSnapshot(), deletingDisk(), attaching(vmOne), collecting()}},
-		{name: "a VM behind a Service, in a group", begin: func(context.Context, *arena) {}, first: []move{
-			creatingVM(vmFresh, false), creatingVM(vmOther, false), deletingVM(vmFresh), describingVM(vmFresh), lookingForVM(vmFresh), rebooting(vmFresh),
+		{name: "a disk whose attachment does not come up in time", prepare: createDisk, slow: true, firstCalls: []explorerCall{attachDiskCall(vmOne)}, secondCalls: diskCalls},
+		{name: "a disk that is not copied in time", prepare: createDisk, slow: true, firstCalls: []explorerCall{updateDiskCall(toXFS)}, secondCalls: append(diskCalls, updateDiskCall(toXFS))},
+		{name: "a disk whose copy was cut short", prepare: func(ctx context.Context, env *explorerTestEnv) {
+			env.createTestDisk(ctx)
+			env.createInterruptedCopy(ctx)
+		}, firstCalls: []explorerCall{updateDiskCall(toXFS)}, secondCalls: []explorerCall{updateDiskCall(toXFS), collectCall(), attachDiskCall(vmOne), deleteDiskCall()}},
+		{name: "a snapshot", prepare: func(ctx context.Context, env *explorerTestEnv) {
+			env.createTestDisk(ctx)
+			env.snapshot = env.mustCall(ctx, "snapshot_disk", env.disk, map[string]any{}).Text()
+		}, firstCalls: []explorerCall{snapshotDiskCall(), deleteSnapshotCall(), deleteDiskCall(), attachDiskCall(vmOne), collectCall()}},
+		{name: "a VM behind a Service, in a group", prepare: func(context.Context, *explorerTestEnv) {}, firstCalls: []explorerCall{
+			createVMCall(vmFresh, false), createVMCall(vmOther, false), deleteVMCall(vmFresh), setVMMetadataCall(vmFresh), hasVMCall(vmFresh), rebootVMCall(vmFresh),
 		}},
 	}
 }
@@ -113,256 +115,258 @@ func settings() []setting {
 // vmOther is another VM of the same group, behind the same Service.
 const vmOther = "agent-other"
 
-var fine = func(*arena, state, director.Response) string { return "" }
+var alwaysConsistent = func(*explorerTestEnv, namespaceState, director.Response) string { return "" }
 
-// when returns why unless what it says is so, for answers without an error.
-func when(so bool, answer director.Response, why string, about ...any) string {
-	if answer.Error != nil || so {
+// reasonUnless returns why unless what it says is so, for answers without an error.
+func reasonUnless(ok bool, answer director.Response, why string, args ...any) string {
+	if answer.Error != nil || ok {
 		return ""
 	}
-	return fmt.Sprintf(why, about...)
+	return fmt.Sprintf(why, args...)
 }
 
-func abandonsSuccessor(a *arena) []string { return []string{a.successor} }
+func releaseSuccessor(env *explorerTestEnv) []string { return []string{env.successor} }
 
-func attaching(vm string) move {
-	return move{
-		name: "attach_disk to " + vm, call: func(a *arena) []any { return []any{"attach_disk", vm, a.disk} },
-		holds: func(a *arena, now state, answer director.Response) string {
-			return when(now.owner(a.disk) == vm, answer, "the disk is not recorded as %s's but %q's", vm, now.owner(a.disk))
+func attachDiskCall(vm string) explorerCall {
+	return explorerCall{
+		name: "attach_disk to " + vm, call: func(env *explorerTestEnv) []any { return []any{"attach_disk", vm, env.disk} },
+		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
+			return reasonUnless(now.owner(env.disk) == vm, answer, "the disk is not recorded as %s's but %q's", vm, now.owner(env.disk))
 		},
-		forgets: abandonsSuccessor,
+		releasedDisks: releaseSuccessor,
 	}
 }
 
-func attachingSuccessor(vm string) move {
-	return move{
-		name: "attach_disk of the successor to " + vm, call: func(a *arena) []any { return []any{"attach_disk", vm, a.successor} },
-		holds: func(a *arena, now state, answer director.Response) string {
-			return when(now.owner(a.successor) == vm, answer, "the successor is not recorded as %s's", vm)
+func attachSuccessorCall(vm string) explorerCall {
+	return explorerCall{
+		name: "attach_disk of the successor to " + vm, call: func(env *explorerTestEnv) []any { return []any{"attach_disk", vm, env.successor} },
+		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
+			return reasonUnless(now.owner(env.successor) == vm, answer, "the successor is not recorded as %s's", vm)
 		},
-		forgets: func(a *arena) []string { return []string{a.disk} },
+		releasedDisks: func(env *explorerTestEnv) []string { return []string{env.disk} },
 	}
 }
 
-func detaching() move {
+func detachDiskCall() explorerCall {
 	const vm = vmOne
-	return move{
-		name: "detach_disk from " + vm, call: func(a *arena) []any { return []any{"detach_disk", vm, a.disk} },
-		holds: func(a *arena, now state, answer director.Response) string {
-			return when(now.owner(a.disk) != vm, answer, "the disk is still recorded as %s's", vm)
+	return explorerCall{
+		name: "detach_disk from " + vm, call: func(env *explorerTestEnv) []any { return []any{"detach_disk", vm, env.disk} },
+		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
+			return reasonUnless(now.owner(env.disk) != vm, answer, "the disk is still recorded as %s's", vm)
 		},
 	}
 }
 
-func deletingDisk() move {
-	return move{
-		name: "delete_disk", call: func(a *arena) []any { return []any{"delete_disk", a.disk} },
-		holds: func(a *arena, now state, answer director.Response) string {
-			return when(!now.hasDisk(a.disk), answer, "the disk exists")
+func deleteDiskCall() explorerCall {
+	return explorerCall{
+		name: "delete_disk", call: func(env *explorerTestEnv) []any { return []any{"delete_disk", env.disk} },
+		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
+			return reasonUnless(!now.hasDisk(env.disk), answer, "the disk exists")
 		},
-		forgets: func(a *arena) []string { return []string{a.disk, a.successor} }, deletes: true,
+		releasedDisks: func(env *explorerTestEnv) []string { return []string{env.disk, env.successor} }, deletesDisk: true,
 	}
 }
 
-func deletingSuccessor() move {
-	return move{
-		name: "delete_disk of the successor", call: func(a *arena) []any { return []any{"delete_disk", a.successor} },
-		holds: func(a *arena, now state, answer director.Response) string {
-			return when(!now.hasDisk(a.successor), answer, "the successor exists")
+func deleteSuccessorCall() explorerCall {
+	return explorerCall{
+		name: "delete_disk of the successor", call: func(env *explorerTestEnv) []any { return []any{"delete_disk", env.successor} },
+		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
+			return reasonUnless(!now.hasDisk(env.successor), answer, "the successor exists")
 		},
-		forgets: func(a *arena) []string { return []string{a.disk, a.successor} }, deletes: true,
+		releasedDisks: func(env *explorerTestEnv) []string { return []string{env.disk, env.successor} }, deletesDisk: true,
 	}
 }
 
-func resizing() move {
-	return move{
-		name: "resize_disk", call: func(a *arena) []any { return []any{"resize_disk", a.disk, 128} },
-		holds: func(a *arena, now state, answer director.Response) string {
-			pvc := now.pvcs[a.disk]
-			return when(pvc != nil && pvc.Annotations[manifest.AnnotationSize] == "128", answer, "the disk has another size")
+func resizeDiskCall() explorerCall {
+	return explorerCall{
+		name: "resize_disk", call: func(env *explorerTestEnv) []any { return []any{"resize_disk", env.disk, 128} },
+		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
+			pvc := now.pvcs[env.disk]
+			return reasonUnless(pvc != nil && pvc.Annotations[manifest.AnnotationSize] == "128", answer, "the disk has another size")
 		},
 	}
 }
 
-// copying is update_disk to another kind of volume.
-func copying(properties map[string]any) move {
-	return move{
-		name: fmt.Sprint("update_disk to ", slices.Collect(maps.Values(properties))), call: func(a *arena) []any { return []any{"update_disk", a.disk, 64, properties} },
-		holds: func(_ *arena, now state, answer director.Response) string {
+// updateDiskCall is update_disk to another kind of volume.
+func updateDiskCall(properties map[string]any) explorerCall {
+	return explorerCall{
+		name: fmt.Sprint("update_disk to ", slices.Collect(maps.Values(properties))), call: func(env *explorerTestEnv) []any { return []any{"update_disk", env.disk, 64, properties} },
+		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
 			pvc := now.pvcs[answer.Text()]
-			return when(pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyIncomplete, answer,
+			return reasonUnless(pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyIncomplete, answer,
 				"the successor %s is gone, or incomplete", answer.Text())
 		},
 	}
 }
 
-func relabeling() move {
-	return move{
-		name: "update_disk in place", call: func(a *arena) []any {
-			return []any{"update_disk", a.disk, 64, map[string]any{"storage_class": "immediate", "labels": map[string]any{"team": "a"}}}
+func updateDiskInPlaceCall() explorerCall {
+	return explorerCall{
+		name: "update_disk in place", call: func(env *explorerTestEnv) []any {
+			return []any{"update_disk", env.disk, 64, map[string]any{"storage_class": "immediate", "labels": map[string]any{"team": "a"}}}
 		},
 		// The same disk, or a copy if a resize_disk has made it larger than this call asks for.
-		holds: func(_ *arena, now state, answer director.Response) string {
+		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
 			pvc := now.pvcs[answer.Text()]
-			return when(pvc != nil && pvc.Labels["team"] == "a", answer, "the disk has no such label")
+			return reasonUnless(pvc != nil && pvc.Labels["team"] == "a", answer, "the disk has no such label")
 		},
-		forgets: abandonsSuccessor,
+		releasedDisks: releaseSuccessor,
 	}
 }
 
-func snapshotting() move {
-	return move{
-		harmless: true,
-		name:     "snapshot_disk", call: func(a *arena) []any { return []any{"snapshot_disk", a.disk, map[string]any{}} },
-		holds: func(_ *arena, now state, answer director.Response) string {
-			return when(slices.Contains(now.snapshots, answer.Text()), answer, "the snapshot %s does not exist", answer.Text())
-		},
-	}
-}
-
-func deletingSnapshot() move {
-	return move{
-		name: "delete_snapshot", call: func(a *arena) []any { return []any{"delete_snapshot", a.snapshot} },
-		holds: func(a *arena, now state, answer director.Response) string {
-			return when(!slices.Contains(now.snapshots, a.snapshot), answer, "the snapshot exists")
+func snapshotDiskCall() explorerCall {
+	return explorerCall{
+		independent: true,
+		name:        "snapshot_disk", call: func(env *explorerTestEnv) []any { return []any{"snapshot_disk", env.disk, map[string]any{}} },
+		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
+			return reasonUnless(slices.Contains(now.snapshots, answer.Text()), answer, "the snapshot %s does not exist", answer.Text())
 		},
 	}
 }
 
-func listingDisks(vm string) move {
-	return move{
-		harmless: true,
-		name:     "get_disks of " + vm, call: func(*arena) []any { return []any{"get_disks", vm} },
-		holds: func(_ *arena, now state, answer director.Response) string {
+func deleteSnapshotCall() explorerCall {
+	return explorerCall{
+		name: "delete_snapshot", call: func(env *explorerTestEnv) []any { return []any{"delete_snapshot", env.snapshot} },
+		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
+			return reasonUnless(!slices.Contains(now.snapshots, env.snapshot), answer, "the snapshot exists")
+		},
+	}
+}
+
+func getDisksCall(vm string) explorerCall {
+	return explorerCall{
+		independent: true,
+		name:        "get_disks of " + vm, call: func(*explorerTestEnv) []any { return []any{"get_disks", vm} },
+		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
 			var listed []string
 			if answer.Error == nil {
 				Expect(json.Unmarshal(answer.Result, &listed)).To(Succeed())
 			}
 			slices.Sort(listed)
-			return when(slices.Equal(listed, now.disksOf(vm)), answer, "it listed %v, and the VM has %v", listed, now.disksOf(vm))
+			return reasonUnless(slices.Equal(listed, now.disksOf(vm)), answer, "it listed %v, and the VM has %v", listed, now.disksOf(vm))
 		},
 	}
 }
 
-func lookingForDisk() move {
-	return move{
-		harmless: true,
-		name:     "has_disk", call: func(a *arena) []any { return []any{"has_disk", a.disk} },
-		holds: func(a *arena, now state, answer director.Response) string {
-			return when(string(answer.Result) == fmt.Sprint(now.hasDisk(a.disk)), answer, "it answered %s", answer.Result)
+func hasDiskCall() explorerCall {
+	return explorerCall{
+		independent: true,
+		name:        "has_disk", call: func(env *explorerTestEnv) []any { return []any{"has_disk", env.disk} },
+		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
+			return reasonUnless(string(answer.Result) == fmt.Sprint(now.hasDisk(env.disk)), answer, "it answered %s", answer.Result)
 		},
 	}
 }
 
-func describingDisk() move {
-	return move{
-		harmless: true,
-		name:     "set_disk_metadata", call: func(a *arena) []any { return []any{"set_disk_metadata", a.disk, map[string]any{"job": "web"}} },
-		holds: func(a *arena, now state, answer director.Response) string {
-			pvc := now.pvcs[a.disk]
-			return when(pvc != nil && pvc.Labels["bosh.cloudfoundry.org/job"] == "web", answer, "the disk has no such label")
+func setDiskMetadataCall() explorerCall {
+	return explorerCall{
+		independent: true,
+		name:        "set_disk_metadata", call: func(env *explorerTestEnv) []any {
+			return []any{"set_disk_metadata", env.disk, map[string]any{"job": "web"}}
+		},
+		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
+			pvc := now.pvcs[env.disk]
+			return reasonUnless(pvc != nil && pvc.Labels["bosh.cloudfoundry.org/job"] == "web", answer, "the disk has no such label")
 		},
 	}
 }
 
-// creatingVM is create_vm of a VM that is to get the disk, or of one behind a Service and in a group.
-func creatingVM(vm string, disk bool) move {
-	return move{
-		name: "create_vm of " + vm, call: func(a *arena) []any {
+// createVMCall is create_vm of a VM that is to get the disk, or of one behind a Service and in a group.
+func createVMCall(vm string, disk bool) explorerCall {
+	return explorerCall{
+		name: "create_vm of " + vm, call: func(env *explorerTestEnv) []any {
 			agent := strings.TrimPrefix(vm, "agent-")
 			if disk {
-				return []any{"create_vm", agent, stemcellCID, a.world.vm, onDynamic(), []string{a.disk}, map[string]any{}}
+				return []any{"create_vm", agent, stemcellCID, env.testEnv.vmProperties, dynamicNetwork(), []string{env.disk}, map[string]any{}}
 			}
-			properties := maps.Clone(a.world.vm)
-			maps.Copy(properties, behind(fixed(nil)))
-			maps.Copy(properties, oneAway())
-			return []any{"create_vm", agent, stemcellCID, properties, onDynamic(), []string{}, inGroup(group)}
+			properties := maps.Clone(env.testEnv.vmProperties)
+			maps.Copy(properties, servicesProperties(namedService(nil)))
+			maps.Copy(properties, maxOneUnavailable())
+			return []any{"create_vm", agent, stemcellCID, properties, dynamicNetwork(), []string{}, groupEnv(groupName)}
 		},
-		holds: func(_ *arena, now state, answer director.Response) string {
+		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
 			pod := now.pods[vm]
-			return when(pod != nil && pod.DeletionTimestamp == nil && kube.Ready(pod), answer, "the VM is not up")
+			return reasonUnless(pod != nil && pod.DeletionTimestamp == nil && kube.Ready(pod), answer, "the VM is not up")
 		},
 	}
 }
 
-func deletingVM(vm string) move {
-	return move{
-		name: "delete_vm of " + vm, call: func(*arena) []any { return []any{"delete_vm", vm} },
-		holds: func(_ *arena, now state, answer director.Response) string {
-			return when(now.pods[vm] == nil && len(now.disksOf(vm)) == 0, answer, "the VM exists, or has disks")
+func deleteVMCall(vm string) explorerCall {
+	return explorerCall{
+		name: "delete_vm of " + vm, call: func(*explorerTestEnv) []any { return []any{"delete_vm", vm} },
+		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
+			return reasonUnless(now.pods[vm] == nil && len(now.disksOf(vm)) == 0, answer, "the VM exists, or has disks")
 		},
 	}
 }
 
-func describingVM(vm string) move {
-	return move{
-		harmless: true,
-		name:     "set_vm_metadata of " + vm, call: func(*arena) []any { return []any{"set_vm_metadata", vm, map[string]any{"job": "web"}} },
-		holds: func(_ *arena, now state, answer director.Response) string {
+func setVMMetadataCall(vm string) explorerCall {
+	return explorerCall{
+		independent: true,
+		name:        "set_vm_metadata of " + vm, call: func(*explorerTestEnv) []any { return []any{"set_vm_metadata", vm, map[string]any{"job": "web"}} },
+		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
 			pod := now.pods[vm]
-			return when(pod != nil && pod.Labels["bosh.cloudfoundry.org/job"] == "web", answer, "the VM has no such label")
+			return reasonUnless(pod != nil && pod.Labels["bosh.cloudfoundry.org/job"] == "web", answer, "the VM has no such label")
 		},
 	}
 }
 
-func lookingForVM(vm string) move {
-	return move{
-		harmless: true,
-		name:     "has_vm of " + vm, call: func(*arena) []any { return []any{"has_vm", vm} },
-		holds: func(_ *arena, now state, answer director.Response) string {
-			return when(string(answer.Result) == fmt.Sprint(now.pods[vm] != nil), answer, "it answered %s", answer.Result)
+func hasVMCall(vm string) explorerCall {
+	return explorerCall{
+		independent: true,
+		name:        "has_vm of " + vm, call: func(*explorerTestEnv) []any { return []any{"has_vm", vm} },
+		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
+			return reasonUnless(string(answer.Result) == fmt.Sprint(now.pods[vm] != nil), answer, "it answered %s", answer.Result)
 		},
 	}
 }
 
-func rebooting(vm string) move {
-	return move{name: "reboot_vm of " + vm, call: func(*arena) []any { return []any{"reboot_vm", vm} }, holds: fine}
+func rebootVMCall(vm string) explorerCall {
+	return explorerCall{name: "reboot_vm of " + vm, call: func(*explorerTestEnv) []any { return []any{"reboot_vm", vm} }, check: alwaysConsistent}
 }
 
 // collectGrace is the age from which on what a call has left is an orphan. No call of an arena takes that long, unless it
 // waits for one that is held.
 const collectGrace = "3s"
 
-// collecting removes orphans.
-func collecting() move {
-	return move{
-		name: "collect", harmless: true, holds: fine, call: func(*arena) []any { return []any{"collect"} },
-		runs: func(ctx context.Context, a *arena) director.Response {
-			a.world.collect(ctx, director.UUID, "-confirm", "-grace", collectGrace)
+// collectCall removes orphans.
+func collectCall() explorerCall {
+	return explorerCall{
+		name: "collect", independent: true, check: alwaysConsistent, call: func(*explorerTestEnv) []any { return []any{"collect"} },
+		run: func(ctx context.Context, env *explorerTestEnv) director.Response {
+			env.testEnv.runCollect(ctx, director.UUID, "-confirm", "-grace", collectGrace)
 			return director.Response{}
 		},
 	}
 }
 
-// state is what is in an arena's namespace at a moment at which no call goes on.
-type state struct {
+// namespaceState is what is in an arena's namespace at a moment at which no call goes on.
+type namespaceState struct {
 	pods      map[string]*corev1.Pod
 	pvcs      map[string]*corev1.PersistentVolumeClaim
 	snapshots []string
 }
 
 // owner is the VM that the disk's PVC records.
-func (s state) owner(disk string) string {
+func (s namespaceState) owner(disk string) string {
 	if pvc := s.pvcs[disk]; pvc != nil {
 		return pvc.Labels[manifest.LabelVM]
 	}
 	return ""
 }
 
-func (s state) hasDisk(disk string) bool {
+func (s namespaceState) hasDisk(disk string) bool {
 	pvc := s.pvcs[disk]
 	return pvc != nil && (pvc.DeletionTimestamp == nil || pvc.Labels[manifest.LabelVM] != "")
 }
 
-// complete reports that the disk exists, with its data.
-func (s state) complete(disk string) bool {
+// isComplete reports that the disk exists, with its data.
+func (s namespaceState) isComplete(disk string) bool {
 	pvc := s.pvcs[disk]
 	return pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyIncomplete
 }
 
 // disksOf are the disks that the VM has, in order.
-func (s state) disksOf(vm string) []string {
+func (s namespaceState) disksOf(vm string) []string {
 	var disks []string
 	for name, pvc := range s.pvcs {
 		if pvc.Labels[manifest.LabelRole] == manifest.RoleDisk && pvc.Labels[manifest.LabelVM] == vm {
@@ -374,14 +378,14 @@ func (s state) disksOf(vm string) []string {
 }
 
 // writers are those that can write to the disk: the VM that its PVC records, and the VM or copy for which a Pod has it open.
-func (s state) writers(disk string) []string {
+func (s namespaceState) writers(disk string) []string {
 	writers := map[string]bool{}
 	exists := func(vm string) bool { return s.pods[vm] != nil && !kube.Finished(s.pods[vm]) }
 	if vm := s.owner(disk); exists(vm) {
 		writers[vm] = true
 	}
 	pod := s.pods[manifest.AttachmentName(disk)]
-	if pod != nil && pod.Spec.NodeName != "" && !kube.Finished(pod) && !proven(pod) {
+	if pod != nil && pod.Spec.NodeName != "" && !kube.Finished(pod) && !passedExclusivityCheck(pod) {
 		if vm := pod.Labels[manifest.LabelVM]; exists(vm) {
 			writers[vm] = true
 		} else if pod.Labels[manifest.LabelRole] == manifest.RoleCopy {
@@ -391,8 +395,8 @@ func (s state) writers(disk string) []string {
 	return slices.Sorted(maps.Keys(writers))
 }
 
-// proven reports that an exclusivity check has taken the device away from the attachment's VM.
-func proven(attachment *corev1.Pod) bool {
+// passedExclusivityCheck reports that an exclusivity check has taken the device away from the attachment's VM.
+func passedExclusivityCheck(attachment *corev1.Pod) bool {
 	return slices.ContainsFunc(attachment.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 	})

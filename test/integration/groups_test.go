@@ -17,191 +17,191 @@ import (
 	"bosh-kubernetes-cpi/test/apiproxy"
 )
 
-const group = "director-cf-web"
+const groupName = "director-cf-web"
 
-// inGroup is an env as the director sends it.
-func inGroup(name string) map[string]any {
+// groupEnv is an env as the director sends it.
+func groupEnv(name string) map[string]any {
 	return map[string]any{"bosh": map[string]any{"group": name}}
 }
 
-func oneAway() map[string]any {
+func maxOneUnavailable() map[string]any {
 	return map[string]any{"disruption_budget": map[string]any{"max_unavailable": 1}}
 }
 
-// budget returns the disruption budget, or nil when there is none.
-func (w world) budget(ctx context.Context, name string) *policyv1.PodDisruptionBudget {
+// getPDB returns the disruption budget, or nil when there is none.
+func (env testEnv) getPDB(ctx context.Context, name string) *policyv1.PodDisruptionBudget {
 	GinkgoHelper()
-	return orNil(cluster.PolicyV1().PodDisruptionBudgets(w.namespace).Get(ctx, name, metav1.GetOptions{}))
+	return nilIfNotFound(cluster.PolicyV1().PodDisruptionBudgets(env.namespace).Get(ctx, name, metav1.GetOptions{}))
 }
 
-// least is how many machines of the group must stay.
-func (w world) least(ctx context.Context) int {
+// minAvailable is how many machines of the group must stay.
+func (env testEnv) minAvailable(ctx context.Context) int {
 	GinkgoHelper()
-	return w.budget(ctx, group).Spec.MinAvailable.IntValue()
+	return env.getPDB(ctx, groupName).Spec.MinAvailable.IntValue()
 }
 
-// evict does what a drain does.
-func (w world) evict(ctx context.Context, pod string) error {
-	return cluster.CoreV1().Pods(w.namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}})
+// evictPod does what a drain does.
+func (env testEnv) evictPod(ctx context.Context, pod string) error {
+	return cluster.CoreV1().Pods(env.namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}})
 }
 
 var _ = Describe("An instance group", func() {
-	var w world
-	BeforeEach(func(ctx context.Context) { w = newWorld(ctx) })
+	var env testEnv
+	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
 	It("is spread softly by default, and has no budget that nobody asked for", func(ctx context.Context) {
-		vm := w.create(ctx, "one", map[string]any{}, inGroup(group))
-		pod, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, vm, metav1.GetOptions{})
+		vm := env.createVMWithProperties(ctx, "one", map[string]any{}, groupEnv(groupName))
+		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(pod.Labels).To(HaveKeyWithValue("bosh.cloudfoundry.org/group", group))
+		Expect(pod.Labels).To(HaveKeyWithValue("bosh.cloudfoundry.org/group", groupName))
 		Expect(pod.Spec.TopologySpreadConstraints).To(HaveLen(2))
-		Expect(w.budget(ctx, group)).To(BeNil())
-		vm = w.create(ctx, "two", map[string]any{"topology_spread": []any{}}, inGroup(group))
-		pod, err = cluster.CoreV1().Pods(w.namespace).Get(ctx, vm, metav1.GetOptions{})
+		Expect(env.getPDB(ctx, groupName)).To(BeNil())
+		vm = env.createVMWithProperties(ctx, "two", map[string]any{"topology_spread": []any{}}, groupEnv(groupName))
+		pod, err = cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(pod.Spec.TopologySpreadConstraints).To(BeEmpty())
 	})
 
 	It("with a budget loses one machine at a time to a drain, and no attachment before its machine", func(ctx context.Context) {
 		for _, agent := range []string{"one", "two", "three"} {
-			w.create(ctx, agent, oneAway(), inGroup(group))
+			env.createVMWithProperties(ctx, agent, maxOneUnavailable(), groupEnv(groupName))
 		}
-		disk := w.createDisk(ctx)
-		w.must(ctx, "attach_disk", "agent-one", disk)
-		Expect(w.least(ctx)).To(Equal(2))
-		Eventually(func() int32 { return w.budget(ctx, group).Status.DisruptionsAllowed }).Should(Equal(int32(1)))
+		disk := env.createDisk(ctx)
+		env.mustCall(ctx, "attach_disk", "agent-one", disk)
+		Expect(env.minAvailable(ctx)).To(Equal(2))
+		Eventually(func() int32 { return env.getPDB(ctx, groupName).Status.DisruptionsAllowed }).Should(Equal(int32(1)))
 
-		Eventually(func() int32 { return w.budget(ctx, group+"-disks").Status.CurrentHealthy }).Should(Equal(int32(1)))
-		Expect(apierrors.IsTooManyRequests(w.evict(ctx, disk+"-attachment"))).To(BeTrue())
-		Expect(w.evict(ctx, "agent-one")).To(Succeed())
-		Expect(apierrors.IsTooManyRequests(w.evict(ctx, "agent-two"))).To(BeTrue())
+		Eventually(func() int32 { return env.getPDB(ctx, groupName+"-disks").Status.CurrentHealthy }).Should(Equal(int32(1)))
+		Expect(apierrors.IsTooManyRequests(env.evictPod(ctx, disk+"-attachment"))).To(BeTrue())
+		Expect(env.evictPod(ctx, "agent-one")).To(Succeed())
+		Expect(apierrors.IsTooManyRequests(env.evictPod(ctx, "agent-two"))).To(BeTrue())
 		Eventually(func() error {
-			_, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
+			_, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 			return err
 		}).Should(Satisfy(apierrors.IsNotFound), "the attachment goes with its machine")
 
 		// The resurrector replaces it; only then may the next one go.
-		response, err := w.Call(ctx, "delete_vm", "agent-one")
+		response, err := env.Call(ctx, "delete_vm", "agent-one")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(Or(BeNil(), HaveField("Type", "Bosh::Clouds::VMNotFound")))
-		Expect(apierrors.IsTooManyRequests(w.evict(ctx, "agent-two"))).To(BeTrue())
-		w.create(ctx, "four", oneAway(), inGroup(group))
-		Expect(w.least(ctx)).To(Equal(2))
-		Eventually(w.evict).WithContext(ctx).WithArguments("agent-two").Should(Succeed())
+		Expect(apierrors.IsTooManyRequests(env.evictPod(ctx, "agent-two"))).To(BeTrue())
+		env.createVMWithProperties(ctx, "four", maxOneUnavailable(), groupEnv(groupName))
+		Expect(env.minAvailable(ctx)).To(Equal(2))
+		Eventually(env.evictPod).WithContext(ctx).WithArguments("agent-two").Should(Succeed())
 	})
 
 	It("has a budget that grows and shrinks with it, and goes with its last machine", func(ctx context.Context) {
-		var wait sync.WaitGroup
+		var calls sync.WaitGroup
 		for n := range 5 {
-			wait.Go(func() {
+			calls.Go(func() {
 				defer GinkgoRecover()
-				w.create(ctx, fmt.Sprintf("vm-%d", n), oneAway(), inGroup(group))
+				env.createVMWithProperties(ctx, fmt.Sprintf("vm-%d", n), maxOneUnavailable(), groupEnv(groupName))
 			})
 		}
-		wait.Wait()
-		Expect(w.least(ctx)).To(Equal(4))
-		w.create(ctx, "other", oneAway(), inGroup("another"))
+		calls.Wait()
+		Expect(env.minAvailable(ctx)).To(Equal(4))
+		env.createVMWithProperties(ctx, "other", maxOneUnavailable(), groupEnv("another"))
 		for n := range 3 {
-			wait.Go(func() {
+			calls.Go(func() {
 				defer GinkgoRecover()
-				w.must(ctx, "delete_vm", fmt.Sprintf("agent-vm-%d", n))
+				env.mustCall(ctx, "delete_vm", fmt.Sprintf("agent-vm-%d", n))
 			})
 		}
-		wait.Wait()
-		Expect(w.least(ctx)).To(Equal(1))
-		w.must(ctx, "delete_vm", "agent-vm-3")
-		Expect(w.least(ctx)).To(BeZero())
-		w.must(ctx, "delete_vm", "agent-vm-4")
-		Eventually(w.budget).WithContext(ctx).WithArguments(group).Should(BeNil())
-		Eventually(w.budget).WithContext(ctx).WithArguments(group + "-disks").Should(BeNil())
-		Expect(w.budget(ctx, "another")).NotTo(BeNil())
+		calls.Wait()
+		Expect(env.minAvailable(ctx)).To(Equal(1))
+		env.mustCall(ctx, "delete_vm", "agent-vm-3")
+		Expect(env.minAvailable(ctx)).To(BeZero())
+		env.mustCall(ctx, "delete_vm", "agent-vm-4")
+		Eventually(env.getPDB).WithContext(ctx).WithArguments(groupName).Should(BeNil())
+		Eventually(env.getPDB).WithContext(ctx).WithArguments(groupName + "-disks").Should(BeNil())
+		Expect(env.getPDB(ctx, "another")).NotTo(BeNil())
 	})
 
 	It("has its machines counted by their metadata alone, however many there are", func(ctx context.Context) {
-		w.create(ctx, "one", oneAway(), inGroup(group))
+		env.createVMWithProperties(ctx, "one", maxOneUnavailable(), groupEnv(groupName))
 		var counted atomic.Int32
 		proxy.Reset(func(_ int, answer http.ResponseWriter, request *http.Request, next http.Handler) {
-			verb, kind, _ := apiproxy.Parse(request)
-			ofGroup := strings.Contains(request.URL.Query().Get("labelSelector"), "bosh.cloudfoundry.org/group=")
-			if verb == "list" && kind == "pods" && ofGroup {
+			verb, kind, _ := apiproxy.ParseRequest(request)
+			selectsGroup := strings.Contains(request.URL.Query().Get("labelSelector"), "bosh.cloudfoundry.org/group=")
+			if verb == "list" && kind == "pods" && selectsGroup {
 				Expect(request.Header.Get("Accept")).To(ContainSubstring("as=PartialObjectMetadataList"))
 				counted.Add(1)
 			}
 			next.ServeHTTP(answer, request)
 		})
-		w.create(ctx, "two", oneAway(), inGroup(group))
-		Expect(w.least(ctx)).To(Equal(1))
+		env.createVMWithProperties(ctx, "two", maxOneUnavailable(), groupEnv(groupName))
+		Expect(env.minAvailable(ctx)).To(Equal(1))
 		Expect(counted.Load()).To(BeNumerically(">", 0))
 	})
 
 	It("does not count machines that have ended, or are to end", func(ctx context.Context) {
 		for _, agent := range []string{"one", "two"} {
-			w.create(ctx, agent, oneAway(), inGroup(group))
+			env.createVMWithProperties(ctx, agent, maxOneUnavailable(), groupEnv(groupName))
 		}
-		w.end(ctx, "agent-one")
-		w.create(ctx, "three", oneAway(), inGroup(group))
-		Expect(w.least(ctx)).To(Equal(1), "of two that run")
-		release := w.keep(ctx, pods, "agent-two")
+		env.markEvicted(ctx, "agent-one")
+		env.createVMWithProperties(ctx, "three", maxOneUnavailable(), groupEnv(groupName))
+		Expect(env.minAvailable(ctx)).To(Equal(1), "of two that run")
+		release := env.blockDeletion(ctx, podResource, "agent-two")
 		defer release()
-		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, "agent-two", metav1.DeleteOptions{})).To(Succeed())
-		w.create(ctx, "four", oneAway(), inGroup(group))
-		Expect(w.least(ctx)).To(Equal(1), "of two that stay")
+		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, "agent-two", metav1.DeleteOptions{})).To(Succeed())
+		env.createVMWithProperties(ctx, "four", maxOneUnavailable(), groupEnv(groupName))
+		Expect(env.minAvailable(ctx)).To(Equal(1), "of two that stay")
 	})
 
 	It("keeps the number of machines that was asked for", func(ctx context.Context) {
 		properties := map[string]any{"disruption_budget": map[string]any{"min_available": 2}}
-		w.create(ctx, "one", properties, inGroup(group))
-		w.create(ctx, "two", properties, inGroup(group))
-		Expect(w.least(ctx)).To(Equal(2))
-		w.must(ctx, "delete_vm", "agent-one")
-		Expect(w.least(ctx)).To(Equal(2))
+		env.createVMWithProperties(ctx, "one", properties, groupEnv(groupName))
+		env.createVMWithProperties(ctx, "two", properties, groupEnv(groupName))
+		Expect(env.minAvailable(ctx)).To(Equal(2))
+		env.mustCall(ctx, "delete_vm", "agent-one")
+		Expect(env.minAvailable(ctx)).To(Equal(2))
 	})
 
 	It("has no bigger budget after a create_vm that failed", func(ctx context.Context) {
-		w.create(ctx, "one", oneAway(), inGroup(group))
-		short := w
-		short.Director = w.withTimeouts(map[string]any{"create_vm": "2s"})
-		properties := oneAway()
+		env.createVMWithProperties(ctx, "one", maxOneUnavailable(), groupEnv(groupName))
+		shortTimeout := env
+		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"create_vm": "2s"})
+		properties := maxOneUnavailable()
 		properties["node_selector"] = map[string]any{"no": "such"}
-		short.fails(ctx, "create_vm", "two", stemcellCID, properties, onDynamic(), []string{}, inGroup(group))
-		Expect(w.least(ctx)).To(BeZero())
+		shortTimeout.mustFail(ctx, "create_vm", "two", stemcellCID, properties, dynamicNetwork(), []string{}, groupEnv(groupName))
+		Expect(env.minAvailable(ctx)).To(BeZero())
 	})
 
 	It("does not take over the budget of someone else", func(ctx context.Context) {
-		_, err := cluster.PolicyV1().PodDisruptionBudgets(w.namespace).Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: group}}, metav1.CreateOptions{})
+		_, err := cluster.PolicyV1().PodDisruptionBudgets(env.namespace).Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: groupName}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		failed := w.fails(ctx, "create_vm", "one", stemcellCID, oneAway(), onDynamic(), []string{}, inGroup(group))
+		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID, maxOneUnavailable(), dynamicNetwork(), []string{}, groupEnv(groupName))
 		Expect(failed.Message).To(ContainSubstring("not this director's"))
-		Eventually(w.objects).WithContext(ctx).Should(ConsistOf("PodDisruptionBudget/" + group))
+		Eventually(env.listObjects).WithContext(ctx).Should(ConsistOf("PodDisruptionBudget/" + groupName))
 	})
 
 	It("whose budget is on its way out gets a new one", func(ctx context.Context) {
-		w.create(ctx, "one", oneAway(), inGroup(group))
-		release := w.keep(ctx, budgets, group)
-		Expect(cluster.PolicyV1().PodDisruptionBudgets(w.namespace).Delete(ctx, group, metav1.DeleteOptions{})).To(Succeed())
+		env.createVMWithProperties(ctx, "one", maxOneUnavailable(), groupEnv(groupName))
+		release := env.blockDeletion(ctx, pdbResource, groupName)
+		Expect(cluster.PolicyV1().PodDisruptionBudgets(env.namespace).Delete(ctx, groupName, metav1.DeleteOptions{})).To(Succeed())
 		proxy.Reset(nil)
 		created := make(chan struct{})
 		go func() {
 			defer GinkgoRecover()
 			defer close(created)
-			w.create(ctx, "two", oneAway(), inGroup(group))
+			env.createVMWithProperties(ctx, "two", maxOneUnavailable(), groupEnv(groupName))
 		}()
 		Eventually(proxy.Requests).Should(ContainElement(HavePrefix("WATCH ")))
-		Eventually(proxy.Requests).Should(ContainElement("WATCH /apis/policy/v1/namespaces/" + w.namespace + "/poddisruptionbudgets"))
+		Eventually(proxy.Requests).Should(ContainElement("WATCH /apis/policy/v1/namespaces/" + env.namespace + "/poddisruptionbudgets"))
 		release()
 		Eventually(created).WithContext(ctx).Should(BeClosed())
-		Expect(w.least(ctx)).To(Equal(1))
+		Expect(env.minAvailable(ctx)).To(Equal(1))
 	})
 
 	It("has the right budget after create_vm was killed after any request and repeated", func(ctx context.Context) {
-		eachRequest(6, func(n int) bool {
+		forEachRequest(6, func(n int) bool {
 			agent := fmt.Sprintf("killed-%d", n)
-			cut := w.killed(ctx, n, "create_vm", agent, stemcellCID, oneAway(), onDynamic(), []string{}, inGroup(group))
-			w.create(ctx, agent, oneAway(), inGroup(group))
-			Expect(w.least(ctx)).To(Equal(n - 1))
-			Expect(w.budget(ctx, group).OwnerReferences).To(HaveLen(n))
-			Expect(w.budget(ctx, group+"-disks").OwnerReferences).To(HaveLen(n))
-			return cut
+			interrupted := env.interruptCall(ctx, n, "create_vm", agent, stemcellCID, maxOneUnavailable(), dynamicNetwork(), []string{}, groupEnv(groupName))
+			env.createVMWithProperties(ctx, agent, maxOneUnavailable(), groupEnv(groupName))
+			Expect(env.minAvailable(ctx)).To(Equal(n - 1))
+			Expect(env.getPDB(ctx, groupName).OwnerReferences).To(HaveLen(n))
+			Expect(env.getPDB(ctx, groupName+"-disks").OwnerReferences).To(HaveLen(n))
+			return interrupted
 		})
 	})
 })

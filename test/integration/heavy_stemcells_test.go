@@ -17,26 +17,26 @@ import (
 
 var _ = Describe("A heavy stemcell", func() {
 	var (
-		w        world
+		env      testEnv
 		registry *stemcells.Registry
 		cid      string
 	)
 	BeforeEach(func(ctx context.Context) {
-		w = newWorld(ctx)
+		env = newTestEnv(ctx)
 		registry = stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
-		w.Director = w.with("stemcell", pushedTo(registry))
-		image, properties := heavyImage()
+		env.Director = env.directorWithConfig("stemcell", registrySettings(registry))
+		image, properties := writeHeavyImage()
 		proxy.Reset(nil)
-		cid = w.must(ctx, "create_stemcell", image, properties).Text()
+		cid = env.mustCall(ctx, "create_stemcell", image, properties).Text()
 	})
-	createVM := func(ctx context.Context, agent, from string) {
+	createVM := func(ctx context.Context, agent, stemcell string) {
 		GinkgoHelper()
-		w.must(ctx, "create_vm", agent, from, w.vm, onDynamic(), []string{}, map[string]any{})
+		env.mustCall(ctx, "create_vm", agent, stemcell, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{})
 	}
-	secret := func(ctx context.Context) string {
+	readPullSecret := func(ctx context.Context) string {
 		GinkgoHelper()
-		found, err := cluster.CoreV1().Secrets(w.namespace).Get(ctx, "stemcells", metav1.GetOptions{})
+		found, err := cluster.CoreV1().Secrets(env.namespace).Get(ctx, "stemcells", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found.Type).To(Equal(corev1.SecretTypeDockerConfigJson))
 		return string(found.Data[corev1.DockerConfigJsonKey])
@@ -45,36 +45,36 @@ var _ = Describe("A heavy stemcell", func() {
 
 	It("is made and deleted with one question to the cluster, whether VMs use it", func(ctx context.Context) {
 		Expect(proxy.Requests()).To(BeEmpty())
-		w.must(ctx, "delete_stemcell", cid)
-		Expect(proxy.Requests()).To(ConsistOf("GET namespaces/" + w.namespace + "/pods"))
+		env.mustCall(ctx, "delete_stemcell", cid)
+		Expect(proxy.Requests()).To(ConsistOf("GET namespaces/" + env.namespace + "/pods"))
 		Expect(registry.Requests()).To(ContainElement(deleted))
-		w.must(ctx, "delete_stemcell", cid)
+		env.mustCall(ctx, "delete_stemcell", cid)
 	})
 
 	It("keeps its image while a VM uses it, also one of before architectures were noted in CIDs", func(ctx context.Context) {
 		createVM(ctx, "one", cid)
-		Expect(w.fails(ctx, "delete_stemcell", cid).Message).To(ContainSubstring("in use by VM agent-one"))
-		before, _, noted := strings.Cut(cid, "#")
+		Expect(env.mustFail(ctx, "delete_stemcell", cid).Message).To(ContainSubstring("in use by VM agent-one"))
+		formerCID, _, noted := strings.Cut(cid, "#")
 		Expect(noted).To(BeTrue())
-		Expect(w.annotate(ctx, "agent-one", manifest.AnnotationStemcell, &before)).To(Succeed())
-		Expect(w.fails(ctx, "delete_stemcell", cid)).To(Equal(director.Error{Type: "Bosh::Clouds::CloudError",
+		Expect(env.annotatePod(ctx, "agent-one", manifest.AnnotationStemcell, &formerCID)).To(Succeed())
+		Expect(env.mustFail(ctx, "delete_stemcell", cid)).To(Equal(director.Error{Type: "Bosh::Clouds::CloudError",
 			Message: "stemcell " + cid + " is in use by VM agent-one: delete or recreate that VM first"}))
 		Expect(registry.Requests()).NotTo(ContainElement(deleted))
 	})
 
 	It("is pulled with a Secret of the namespace, which has the credentials that are configured now", func(ctx context.Context) {
 		createVM(ctx, "one", cid)
-		made, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
+		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(made.Spec.ImagePullSecrets).To(Equal([]corev1.LocalObjectReference{{Name: "stemcells"}}))
-		Expect(made.Spec.Containers[0].Image).To(HavePrefix("registry.example.com/bosh/stemcells@sha256:"))
-		Expect(secret(ctx)).To(And(ContainSubstring(`"registry.example.com"`), ContainSubstring(`"username":"nodes"`), ContainSubstring(`"password":"read"`)))
+		Expect(pod.Spec.ImagePullSecrets).To(Equal([]corev1.LocalObjectReference{{Name: "stemcells"}}))
+		Expect(pod.Spec.Containers[0].Image).To(HavePrefix("registry.example.com/bosh/stemcells@sha256:"))
+		Expect(readPullSecret(ctx)).To(And(ContainSubstring(`"registry.example.com"`), ContainSubstring(`"username":"nodes"`), ContainSubstring(`"password":"read"`)))
 
-		settings := pushedTo(registry)
+		settings := registrySettings(registry)
 		settings["registry"].(map[string]any)["pull_secret"].(map[string]any)["password"] = "other"
-		w.Director = w.with("stemcell", settings)
+		env.Director = env.directorWithConfig("stemcell", settings)
 		createVM(ctx, "two", cid)
-		Expect(secret(ctx)).To(ContainSubstring(`"password":"other"`))
+		Expect(readPullSecret(ctx)).To(ContainSubstring(`"password":"other"`))
 	})
 
 	It("has its Secret looked at alone, once it is there", func(ctx context.Context) {
@@ -82,28 +82,28 @@ var _ = Describe("A heavy stemcell", func() {
 		proxy.Reset(nil)
 		createVM(ctx, "two", cid)
 		Expect(slices.DeleteFunc(proxy.Requests(), func(request string) bool { return !strings.Contains(request, "/secrets") })).To(ConsistOf(
-			"GET namespaces/"+w.namespace+"/secrets/stemcells",
-			"POST namespaces/"+w.namespace+"/secrets", // the VM's own, with its agent's settings
+			"GET namespaces/"+env.namespace+"/secrets/stemcells",
+			"POST namespaces/"+env.namespace+"/secrets", // the VM's own, with its agent's settings
 		))
 	})
 
 	It("is not pulled with a Secret that the CPI did not make, which stays as it is", func(ctx context.Context) {
-		_, err := cluster.CoreV1().Secrets(w.namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "stemcells"}}, metav1.CreateOptions{})
+		_, err := cluster.CoreV1().Secrets(env.namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "stemcells"}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		failed := w.fails(ctx, "create_vm", "one", cid, w.vm, onDynamic(), []string{}, map[string]any{})
+		failed := env.mustFail(ctx, "create_vm", "one", cid, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{})
 		Expect(failed.Message).To(ContainSubstring("stemcell.registry.pull_secret.name stemcells is the name of a Secret that the CPI did not make"))
-		Expect(w.objects(ctx)).To(ConsistOf("Secret/stemcells"))
-		found, err := cluster.CoreV1().Secrets(w.namespace).Get(ctx, "stemcells", metav1.GetOptions{})
+		Expect(env.listObjects(ctx)).To(ConsistOf("Secret/stemcells"))
+		found, err := cluster.CoreV1().Secrets(env.namespace).Get(ctx, "stemcells", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found.Data).To(BeEmpty())
 	})
 
 	It("has a Secret for its own registry, and none for another", func(ctx context.Context) {
 		createVM(ctx, "one", "mirror.example.org/stemcell@sha256:"+strings.Repeat("0", 64))
-		made, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
+		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(made.Spec.ImagePullSecrets).To(BeEmpty())
-		_, err = cluster.CoreV1().Secrets(w.namespace).Get(ctx, "stemcells", metav1.GetOptions{})
+		Expect(pod.Spec.ImagePullSecrets).To(BeEmpty())
+		_, err = cluster.CoreV1().Secrets(env.namespace).Get(ctx, "stemcells", metav1.GetOptions{})
 		Expect(err).To(MatchError(ContainSubstring("not found")))
 	})
 })

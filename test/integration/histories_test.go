@@ -26,105 +26,105 @@ import (
 
 // How a history is, unless the environment says otherwise.
 const (
-	historyCalls    = 300
-	historyWorkers  = 8
-	historyDisks    = 6
-	historyMachines = 4
-	historySizeMiB  = 64
+	historyCalls   = 300
+	historyWorkers = 8
+	historyDisks   = 6
+	historyVMs     = 4
+	historySizeMiB = 64
 )
 
 var _ = Describe("Calls that cross each other, some of them twice, some of them killed", Label("faults"), func() {
 	It("have outcomes that they can have one after another", func(ctx context.Context) {
-		calls, seed := numberFrom("HISTORY_CALLS", historyCalls), numberFrom("HISTORY_SEED", int(GinkgoRandomSeed()))
+		calls, seed := intFromEnv("HISTORY_CALLS", historyCalls), intFromEnv("HISTORY_SEED", int(GinkgoRandomSeed()))
 		GinkgoWriter.Println("HISTORY_SEED", seed)
-		chronicle := newChronicle(ctx)
-		chronicle.run(ctx, uint64(seed), calls) //nolint:gosec // a seed is no amount
-		told := history.Counts(chronicle.calls)
-		GinkgoWriter.Print(told)
-		AddReportEntry(fmt.Sprintf("%d calls, seed %d", len(chronicle.calls), seed), told)
-		impossible, undecided := chronicle.judged()
-		AddReportEntry(fmt.Sprintf("%d of %d histories undecided", undecided, len(history.About(chronicle.calls))))
+		recorder := newHistoryRecorder(ctx)
+		recorder.run(ctx, uint64(seed), calls) //nolint:gosec // a seed is no amount
+		counts := history.CountOutcomes(recorder.calls)
+		GinkgoWriter.Print(counts)
+		AddReportEntry(fmt.Sprintf("%d calls, seed %d", len(recorder.calls), seed), counts)
+		impossible, undecided := recorder.checkHistories()
+		AddReportEntry(fmt.Sprintf("%d of %d histories undecided", undecided, len(history.GroupBySubject(recorder.calls))))
 		if len(impossible) > 0 {
 			Fail("these calls cannot have had these outcomes, in any order:\n" + strings.Join(impossible, "\n"))
 		}
-		AddReportEntry(fmt.Sprintf("%d attachments deleted by others", chronicle.taken.Load()))
-		Expect(chronicle.taken.Load()).To(BeNumerically(">", 0))
-		Expect(len(chronicle.calls)).To(BeNumerically(">=", calls))
-		Expect(told).To(And(ContainSubstring("attach_disk well"), ContainSubstring("detach_disk well"), ContainSubstring("lost")), "nothing worked, or nothing was killed")
+		AddReportEntry(fmt.Sprintf("%d attachments deleted by others", recorder.deletedAttachments.Load()))
+		Expect(recorder.deletedAttachments.Load()).To(BeNumerically(">", 0))
+		Expect(len(recorder.calls)).To(BeNumerically(">=", calls))
+		Expect(counts).To(And(ContainSubstring("attach_disk well"), ContainSubstring("detach_disk well"), ContainSubstring("lost")), "nothing worked, or nothing was killed")
 	})
 })
 
-func numberFrom(variable string, otherwise int) int {
+func intFromEnv(variable string, fallback int) int {
 	GinkgoHelper()
-	given, is := os.LookupEnv(variable)
-	if !is {
-		return otherwise
+	value, ok := os.LookupEnv(variable)
+	if !ok {
+		return fallback
 	}
-	number, err := strconv.Atoi(given)
+	number, err := strconv.Atoi(value)
 	Expect(err).NotTo(HaveOccurred(), variable)
 	return number
 }
 
-// chronicle makes calls at random, and writes down what became of them.
-type chronicle struct {
-	world
-	vms   []string
-	began time.Time
+// historyRecorder makes calls at random, and writes down what became of them.
+type historyRecorder struct {
+	testEnv
+	vms       []string
+	startTime time.Time
 
-	mutex    sync.Mutex
-	disks    []string // those that calls are about now
-	machines []string // their agents' names
-	calls    []history.Call
-	made     int
-	taken    atomic.Int64 // attachments that others have deleted
+	mutex              sync.Mutex
+	currentDisks       []string // those that calls are about now
+	agents             []string // their agents' names
+	calls              []history.Call
+	agentCount         int
+	deletedAttachments atomic.Int64 // attachments that others have deleted
 }
 
-func newChronicle(ctx context.Context) *chronicle {
+func newHistoryRecorder(ctx context.Context) *historyRecorder {
 	GinkgoHelper()
-	c := &chronicle{world: newWorld(ctx), began: time.Now()}
-	c.Director = c.withTimeouts(map[string]any{"create_vm": "10s", "attach_disk": "10s", "detach_disk": "10s", "delete_vm": "10s", "other": "10s", "request": "5s"})
-	c.vms = []string{c.createVM(ctx, "first"), c.createVM(ctx, "second")}
+	r := &historyRecorder{testEnv: newTestEnv(ctx), startTime: time.Now()}
+	r.Director = r.directorWithTimeouts(map[string]any{"create_vm": "10s", "attach_disk": "10s", "detach_disk": "10s", "delete_vm": "10s", "other": "10s", "request": "5s"})
+	r.vms = []string{r.createVM(ctx, "first"), r.createVM(ctx, "second")}
 	for range historyDisks {
-		c.disks = append(c.disks, c.growing(ctx))
+		r.currentDisks = append(r.currentDisks, r.createGrowingDisk(ctx))
 	}
-	for range historyMachines {
-		c.machines = append(c.machines, c.nextMachine())
+	for range historyVMs {
+		r.agents = append(r.agents, r.nextAgent())
 	}
-	return c
+	return r
 }
 
-// growing makes a disk that can grow, and that any node reaches.
-func (c *chronicle) growing(ctx context.Context) string {
+// createGrowingDisk makes a disk that can grow, and that any node reaches.
+func (r *historyRecorder) createGrowingDisk(ctx context.Context) string {
 	GinkgoHelper()
 	properties := map[string]any{"storage_class": "growing", "annotations": map[string]any{"test/driver": "integration.test"}}
-	return c.must(ctx, "create_disk", historySizeMiB, properties, nil).Text()
+	return r.mustCall(ctx, "create_disk", historySizeMiB, properties, nil).Text()
 }
 
-func (c *chronicle) nextMachine() string {
-	c.made++
-	return fmt.Sprintf("m%d", c.made)
+func (r *historyRecorder) nextAgent() string {
+	r.agentCount++
+	return fmt.Sprintf("m%d", r.agentCount)
 }
 
 // Of a thousand requests, as many are disturbed so.
 const (
-	lostAnswers  = 10 // the API server serves the request, and the connection breaks
-	pausedCalls  = 10 // the call stands still before the request
-	longestPause = 3 * time.Second
+	lostAnswersPerMille = 10 // the API server serves the request, and the connection breaks
+	pausesPerMille      = 10 // the call stands still before the request
+	maxPause            = 3 * time.Second
 )
 
-// atRandom is the fault model of the explorer, drawn at random: answers are lost, and calls stand still.
-func atRandom(seed uint64) apiproxy.Fault {
+// randomFaults is the fault model of the explorer, drawn at random: answers are lost, and calls stand still.
+func randomFaults(seed uint64) apiproxy.Fault {
 	var mutex sync.Mutex
 	chance := rand.New(rand.NewPCG(seed, math.MaxUint64)) //nolint:gosec // chance, not a secret
 	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		mutex.Lock()
-		drawn, pause := chance.IntN(1000), time.Duration(chance.Int64N(int64(longestPause)))
+		drawn, pause := chance.IntN(1000), time.Duration(chance.Int64N(int64(maxPause)))
 		mutex.Unlock()
 		switch {
-		case drawn < lostAnswers && r.URL.Query().Get("watch") == "":
+		case drawn < lostAnswersPerMille && r.URL.Query().Get("watch") == "":
 			next.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
-		case drawn < lostAnswers+pausedCalls:
+		case drawn < lostAnswersPerMille+pausesPerMille:
 			select {
 			case <-r.Context().Done():
 				return
@@ -135,8 +135,8 @@ func atRandom(seed uint64) apiproxy.Fault {
 	}
 }
 
-// takeAttachments deletes the attachment of a disk now and then, as others do, until the context ends.
-func (c *chronicle) takeAttachments(ctx context.Context, seed uint64) {
+// deleteAttachments deletes the attachment of a disk now and then, as others do, until the context ends.
+func (r *historyRecorder) deleteAttachments(ctx context.Context, seed uint64) {
 	chance := rand.New(rand.NewPCG(seed, math.MaxUint64-1)) //nolint:gosec // chance, not a secret
 	for {
 		select {
@@ -144,178 +144,178 @@ func (c *chronicle) takeAttachments(ctx context.Context, seed uint64) {
 			return
 		case <-time.After(time.Duration(chance.Int64N(int64(2 * time.Second)))):
 		}
-		c.mutex.Lock()
-		disk := c.disks[chance.IntN(len(c.disks))]
-		c.mutex.Unlock()
-		if cluster.CoreV1().Pods(c.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{}) == nil {
-			c.taken.Add(1)
+		r.mutex.Lock()
+		disk := r.currentDisks[chance.IntN(len(r.currentDisks))]
+		r.mutex.Unlock()
+		if cluster.CoreV1().Pods(r.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{}) == nil {
+			r.deletedAttachments.Add(1)
 		}
 	}
 }
 
 // run has several workers make as many calls together.
-func (c *chronicle) run(ctx context.Context, seed uint64, calls int) {
-	c.proxy.Reset(atRandom(seed))
-	defer c.proxy.Reset(nil)
-	taking, stop := context.WithCancel(ctx)
+func (r *historyRecorder) run(ctx context.Context, seed uint64, calls int) {
+	r.proxy.Reset(randomFaults(seed))
+	defer r.proxy.Reset(nil)
+	deleteCtx, stop := context.WithCancel(ctx)
 	defer stop()
-	go c.takeAttachments(taking, seed)
+	go r.deleteAttachments(deleteCtx, seed)
 	var workers sync.WaitGroup
 	for i := range historyWorkers {
 		workers.Go(func() {
 			defer GinkgoRecover()
 			chance := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // chance, not a secret
 			for range calls / historyWorkers {
-				c.step(ctx, chance)
+				r.makeRandomCall(ctx, chance)
 			}
 		})
 	}
 	workers.Wait()
 }
 
-// step draws a call and makes it, now and then twice at once.
-func (c *chronicle) step(ctx context.Context, chance *rand.Rand) {
-	drawn := c.draw(chance)
-	doomed := func() time.Duration {
+// makeRandomCall draws a call and makes it, now and then twice at once.
+func (r *historyRecorder) makeRandomCall(ctx context.Context, chance *rand.Rand) {
+	drawn := r.drawCall(chance)
+	randomKillDelay := func() time.Duration {
 		if chance.IntN(10) > 0 {
 			return 0
 		}
 		return time.Duration(1+chance.IntN(1000)) * time.Millisecond
 	}
-	again, times := doomed(), doomed()
+	secondDelay, firstDelay := randomKillDelay(), randomKillDelay()
 	var both sync.WaitGroup
 	if chance.IntN(6) == 0 {
-		both.Go(func() { defer GinkgoRecover(); c.make(ctx, drawn, again) })
+		both.Go(func() { defer GinkgoRecover(); r.makeCall(ctx, drawn, secondDelay) })
 	}
-	c.make(ctx, drawn, times)
+	r.makeCall(ctx, drawn, firstDelay)
 	both.Wait()
 	if drawn.Method == "delete_disk" || drawn.Method == "delete_vm" {
-		c.replace(ctx, drawn.About, chance)
+		r.replaceDeleted(ctx, drawn.Subject, chance)
 	}
 }
 
-// draw says what to call.
-func (c *chronicle) draw(chance *rand.Rand) history.Call {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
+// drawCall says what to call.
+func (r *historyRecorder) drawCall(chance *rand.Rand) history.Call {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
 	if chance.IntN(5) == 0 {
-		method := pick(chance, weighted{{"create_vm", 4}, {"has_vm", 3}, {"set_vm_metadata", 3}, {"delete_vm", 2}})
-		return history.Call{Method: method, About: c.machines[chance.IntN(len(c.machines))]}
+		method := pickMethod(chance, weightedMethods{{"create_vm", 4}, {"has_vm", 3}, {"set_vm_metadata", 3}, {"delete_vm", 2}})
+		return history.Call{Method: method, Subject: r.agents[chance.IntN(len(r.agents))]}
 	}
-	drawn := history.Call{About: c.disks[chance.IntN(len(c.disks))], Method: pick(chance, weighted{
+	drawn := history.Call{Subject: r.currentDisks[chance.IntN(len(r.currentDisks))], Method: pickMethod(chance, weightedMethods{
 		{"attach_disk", 30}, {"detach_disk", 28}, {"get_disks", 12}, {"resize_disk", 10}, {"has_disk", 6}, {"snapshot_disk", 4}, {"set_disk_metadata", 6}, {"delete_disk", 4}})}
 	switch drawn.Method {
 	case "attach_disk", "detach_disk", "get_disks":
-		drawn.VM = c.vms[chance.IntN(len(c.vms))]
+		drawn.VM = r.vms[chance.IntN(len(r.vms))]
 	case "resize_disk":
 		drawn.SizeMiB = historySizeMiB + 8*chance.IntN(100)
 	}
 	return drawn
 }
 
-// weighted are methods, and how often each is drawn.
-type weighted []struct {
+// weightedMethods are methods, and how often each is drawn.
+type weightedMethods []struct {
 	method string
 	weight int
 }
 
-func pick(chance *rand.Rand, from weighted) string {
+func pickMethod(chance *rand.Rand, methods weightedMethods) string {
 	sum := 0
-	for _, each := range from {
-		sum += each.weight
+	for _, entry := range methods {
+		sum += entry.weight
 	}
 	drawn := chance.IntN(sum)
-	for _, each := range from {
-		if drawn -= each.weight; drawn < 0 {
-			return each.method
+	for _, entry := range methods {
+		if drawn -= entry.weight; drawn < 0 {
+			return entry.method
 		}
 	}
-	return from[0].method
+	return methods[0].method
 }
 
-func (c *chronicle) arguments(call history.Call) []any {
+func (r *historyRecorder) arguments(call history.Call) []any {
 	switch call.Method {
 	case "create_vm":
-		return []any{call.About, stemcellCID, c.vm, onDynamic(), []string{}, map[string]any{}}
+		return []any{call.Subject, stemcellCID, r.vmProperties, dynamicNetwork(), []string{}, map[string]any{}}
 	case "delete_vm", "has_vm":
-		return []any{"agent-" + call.About}
+		return []any{"agent-" + call.Subject}
 	case "set_vm_metadata":
-		return []any{"agent-" + call.About, map[string]any{"job": "web"}}
+		return []any{"agent-" + call.Subject, map[string]any{"job": "web"}}
 	case "attach_disk", "detach_disk":
-		return []any{call.VM, call.About}
+		return []any{call.VM, call.Subject}
 	case "get_disks":
 		return []any{call.VM}
 	case "resize_disk":
-		return []any{call.About, call.SizeMiB}
+		return []any{call.Subject, call.SizeMiB}
 	case "snapshot_disk", "set_disk_metadata":
-		return []any{call.About, map[string]any{"job": "web"}}
+		return []any{call.Subject, map[string]any{"job": "web"}}
 	default:
-		return []any{call.About}
+		return []any{call.Subject}
 	}
 }
 
-// make makes the call, and kills its process after a while unless that is 0.
-func (c *chronicle) make(ctx context.Context, call history.Call, doomed time.Duration) {
-	by, end := c.Mortal()
-	if doomed > 0 {
-		defer time.AfterFunc(doomed, func() { _ = end(os.Kill) }).Stop()
+// makeCall makes the call, and kills its process after a while unless that is 0.
+func (r *historyRecorder) makeCall(ctx context.Context, call history.Call, killDelay time.Duration) {
+	killable, sendSignal := r.Killable()
+	if killDelay > 0 {
+		defer time.AfterFunc(killDelay, func() { _ = sendSignal(os.Kill) }).Stop()
 	}
-	call.Started = int64(time.Since(c.began))
-	response, err := by.Call(ctx, call.Method, c.arguments(call)...)
-	call.Ended = int64(time.Since(c.began))
+	call.Started = int64(time.Since(r.startTime))
+	response, err := killable.Call(ctx, call.Method, r.arguments(call)...)
+	call.Ended = int64(time.Since(r.startTime))
 	call.Outcome = outcomeOf(call, response, err)
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	c.calls = append(c.calls, call)
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.calls = append(r.calls, call)
 }
 
 func outcomeOf(call history.Call, response director.Response, err error) history.Outcome {
 	switch {
 	case err != nil:
-		return history.Lost
+		return history.Killed
 	case response.Error != nil:
 		return history.OutcomeOf(response.Error.Type)
 	case call.Method == "get_disks":
-		return truth(strings.Contains(string(response.Result), `"`+call.About+`"`))
+		return boolOutcome(strings.Contains(string(response.Result), `"`+call.Subject+`"`))
 	case strings.HasPrefix(call.Method, "has_"):
-		return truth(string(response.Result) == "true")
+		return boolOutcome(string(response.Result) == "true")
 	}
-	return history.Well
+	return history.Succeeded
 }
 
-func truth(is bool) history.Outcome {
-	if is {
+func boolOutcome(value bool) history.Outcome {
+	if value {
 		return history.Yes
 	}
 	return history.No
 }
 
-// replace puts another disk or machine in the place of one that was deleted, though not always at once: calls about it that
+// replaceDeleted puts another disk or machine in the place of one that was deleted, though not always at once: calls about it that
 // come late are a part of the history.
-func (c *chronicle) replace(ctx context.Context, gone string, chance *rand.Rand) {
-	disk := strings.HasPrefix(gone, "disk-")
+func (r *historyRecorder) replaceDeleted(ctx context.Context, deleted string, chance *rand.Rand) {
+	disk := strings.HasPrefix(deleted, "disk-")
 	if chance.IntN(3) > 0 || (!disk && chance.IntN(4) > 0) {
 		return
 	}
-	fresh := ""
+	replacement := ""
 	if disk {
-		fresh = c.growing(ctx)
+		replacement = r.createGrowingDisk(ctx)
 	}
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	among := c.disks
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	subjects := r.currentDisks
 	if !disk {
-		among, fresh = c.machines, c.nextMachine()
+		subjects, replacement = r.agents, r.nextAgent()
 	}
-	if i := slices.Index(among, gone); i >= 0 {
-		among[i] = fresh
+	if i := slices.Index(subjects, deleted); i >= 0 {
+		subjects[i] = replacement
 	}
 }
 
-// judged returns the histories that cannot have come about, and of how many nothing could be said in time.
-func (c *chronicle) judged() (impossible []string, undecided int) {
-	for about, calls := range history.About(c.calls) {
-		what, unknown := history.CheckMachine(calls)
+// checkHistories returns the histories that cannot have come about, and of how many nothing could be said in time.
+func (r *historyRecorder) checkHistories() (impossible []string, undecided int) {
+	for about, calls := range history.GroupBySubject(r.calls) {
+		what, unknown := history.CheckVM(calls)
 		if strings.HasPrefix(about, "disk-") {
 			what, unknown = history.CheckDisk(calls, historySizeMiB)
 		}

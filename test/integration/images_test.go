@@ -21,16 +21,16 @@ import (
 
 var _ = Describe("A node that has to ask the registry at each start of a container", func() {
 	var (
-		w        world
+		env      testEnv
 		vm, disk string
 	)
-	BeforeEach(func(ctx context.Context) { w, vm, disk = newWorldWithDisk(ctx) })
+	BeforeEach(func(ctx context.Context) { env, vm, disk = newTestEnvWithDisk(ctx) })
 
 	It("detaches a disk while the registry does not answer", func(ctx context.Context) {
-		w.must(ctx, "attach_disk", vm, disk)
-		Expect(w.annotate(ctx, disk+"-attachment", "test/unpulled", new("dial tcp 10.0.0.1:443: i/o timeout"))).To(Succeed())
-		w.must(ctx, "detach_disk", vm, disk)
-		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
+		env.mustCall(ctx, "attach_disk", vm, disk)
+		Expect(env.annotatePod(ctx, disk+"-attachment", "test/unpulled", new("dial tcp 10.0.0.1:443: i/o timeout"))).To(Succeed())
+		env.mustCall(ctx, "detach_disk", vm, disk)
+		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 	})
 
 	It("ends an attach_disk early whose image the registry does not have, and leaves nothing", func(ctx context.Context) {
@@ -39,16 +39,16 @@ var _ = Describe("A node that has to ask the registry at each start of a contain
 			next.ServeHTTP(rw, r)
 		})
 		started := time.Now()
-		w.Director = w.withTimeouts(map[string]any{"attach_disk": "5m"})
-		Expect(w.fails(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("registry.example.com/stemcell: not found"))
+		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "5m"})
+		Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("registry.example.com/stemcell: not found"))
 		Expect(time.Since(started)).To(BeNumerically("<", time.Minute))
-		Expect(w.objects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
+		Expect(env.listObjects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
 	})
 })
 
 var _ = Describe("A node whose own disk is full", func() {
 	It("refuses an attachment, which attach_disk says in its words, and takes it once there is room", func(ctx context.Context) {
-		w, vm, disk := newWorldWithDisk(ctx)
+		env, vm, disk := newTestEnvWithDisk(ctx)
 		attachment := disk + "-attachment"
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			annotateNewPod(r, map[string]string{"test/hold": "until the node refuses it"})
@@ -57,17 +57,17 @@ var _ = Describe("A node whose own disk is full", func() {
 		go func() {
 			defer GinkgoRecover()
 			Eventually(func() error {
-				_, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, attachment, metav1.GetOptions{})
+				_, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, attachment, metav1.GetOptions{})
 				return err
 			}).WithContext(ctx).Should(Succeed())
 			refused := []byte(`{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: ephemeral-storage."}}`)
-			_, err := cluster.CoreV1().Pods(w.namespace).Patch(ctx, attachment, types.MergePatchType, refused, metav1.PatchOptions{}, "status")
+			_, err := cluster.CoreV1().Pods(env.namespace).Patch(ctx, attachment, types.MergePatchType, refused, metav1.PatchOptions{}, "status")
 			Expect(err).NotTo(HaveOccurred())
 		}()
-		Expect(w.fails(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("The node was low on resource: ephemeral-storage"))
+		Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("The node was low on resource: ephemeral-storage"))
 		proxy.Reset(nil)
-		w.must(ctx, "attach_disk", vm, disk)
-		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
+		env.mustCall(ctx, "attach_disk", vm, disk)
+		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
 	})
 })
 

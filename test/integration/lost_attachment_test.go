@@ -18,112 +18,112 @@ import (
 
 var _ = Describe("A disk whose attachment the cluster takes away while its VM uses it", func() {
 	var (
-		w        world
+		env      testEnv
 		vm, disk string
 	)
-	attachment := func(ctx context.Context) *corev1.Pod {
+	attachmentPod := func(ctx context.Context) *corev1.Pod {
 		GinkgoHelper()
-		return orNil(cluster.CoreV1().Pods(w.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{}))
+		return nilIfNotFound(cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{}))
 	}
 	BeforeEach(func(ctx context.Context) {
-		w, vm, disk = newWorldWithAttachedDisk(ctx)
-		w.takeAway(ctx, disk+"-attachment")
+		env, vm, disk = newTestEnvWithAttachedDisk(ctx)
+		env.deletePodAndWait(ctx, disk+"-attachment")
 	})
 
 	It("stays that VM's", func(ctx context.Context) {
-		other := w.createVM(ctx, "two", disk)
+		other := env.createVM(ctx, "two", disk)
 		for method, arguments := range map[string][]any{
 			"attach_disk": {other, disk}, "delete_disk": {disk}, "resize_disk": {disk, 128}, "update_disk": {disk, 64, toXFS},
 		} {
-			Expect(w.fails(ctx, method, arguments...).Message).To(ContainSubstring("disk "+disk+" is attached to VM "+vm), method)
+			Expect(env.mustFail(ctx, method, arguments...).Message).To(ContainSubstring("disk "+disk+" is attached to VM "+vm), method)
 		}
-		Expect(attachment(ctx)).To(BeNil())
+		Expect(attachmentPod(ctx)).To(BeNil())
 	})
 
 	It("gets an attachment again by get_disks", func(ctx context.Context) {
-		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
-		Expect(attachment(ctx).Labels).To(HaveKeyWithValue(manifest.LabelVM, vm))
+		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
+		Expect(attachmentPod(ctx).Labels).To(HaveKeyWithValue(manifest.LabelVM, vm))
 	})
 
 	It("is proven free by detach_disk all the same, and can be attached elsewhere then", func(ctx context.Context) {
-		w.must(ctx, "detach_disk", vm, disk)
-		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
-		Expect(w.claim(ctx, disk).Labels).NotTo(HaveKey(manifest.LabelVM))
-		w.must(ctx, "attach_disk", w.createVM(ctx, "two", disk), disk)
+		env.mustCall(ctx, "detach_disk", vm, disk)
+		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
+		Expect(env.getPVC(ctx, disk).Labels).NotTo(HaveKey(manifest.LabelVM))
+		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
 	})
 
 	It("is told of by -collect, which attaches it again", func(ctx context.Context) {
-		w.must(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
-		Expect(w.collect(ctx, director.UUID)).To(ContainElement(And(ContainSubstring(disk), ContainSubstring(vm), ContainSubstring("would be attached again"))))
-		w.collect(ctx, director.UUID, "-confirm")
-		Expect(attachment(ctx)).NotTo(BeNil())
-		Expect(w.collect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
+		env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
+		Expect(env.runCollect(ctx, director.UUID)).To(ContainElement(And(ContainSubstring(disk), ContainSubstring(vm), ContainSubstring("would be attached again"))))
+		env.runCollect(ctx, director.UUID, "-confirm")
+		Expect(attachmentPod(ctx)).NotTo(BeNil())
+		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
 	})
 
 	It("is free once its VM is gone", func(ctx context.Context) {
-		w.must(ctx, "delete_vm", vm)
-		w.must(ctx, "delete_disk", disk)
+		env.mustCall(ctx, "delete_vm", vm)
+		env.mustCall(ctx, "delete_disk", disk)
 	})
 
 	It("is free once its VM has ended", func(ctx context.Context) {
-		w.end(ctx, vm)
-		w.must(ctx, "attach_disk", w.createVM(ctx, "two", disk), disk)
+		env.markEvicted(ctx, vm)
+		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
 	})
 })
 
 var _ = Describe("An attachment that was told to end", func() {
 	var (
-		w        world
+		env      testEnv
 		vm, disk string
 	)
 	BeforeEach(func(ctx context.Context) {
-		w, vm, disk = newWorldWithAttachedDisk(ctx)
-		Expect(w.annotate(ctx, disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
-		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
+		env, vm, disk = newTestEnvWithAttachedDisk(ctx)
+		Expect(env.annotatePod(ctx, disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
+		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 	})
 	// detach lets the attachment go while a detach_disk waits for it, and returns how often the disk was proven free.
-	detach := func(ctx context.Context) (proofs int) {
+	detachCountingChecks := func(ctx context.Context) (checks int) {
 		GinkgoHelper()
 		var once sync.Once
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			if strings.HasSuffix(r.URL.Path, "/ephemeralcontainers") {
-				proofs++
+				checks++
 			}
 			if r.URL.Query().Get("watch") != "" {
-				once.Do(func() { Expect(w.annotate(ctx, disk+"-attachment", "test/stays", nil)).To(Succeed()) })
+				once.Do(func() { Expect(env.annotatePod(ctx, disk+"-attachment", "test/stays", nil)).To(Succeed()) })
 			}
 			next.ServeHTTP(rw, r)
 		})
-		w.must(ctx, "detach_disk", vm, disk)
-		Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
-		return proofs
+		env.mustCall(ctx, "detach_disk", vm, disk)
+		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
+		return checks
 	}
 
 	It("proves the disk free by leaving", func(ctx context.Context) {
-		Expect(detach(ctx)).To(BeZero())
+		Expect(detachCountingChecks(ctx)).To(BeZero())
 	})
 
 	It("proves nothing when it is killed: the disk is attached again, and proven free", func(ctx context.Context) {
-		Expect(w.annotate(ctx, disk+"-attachment", "test/killed", new("yes"))).To(Succeed())
-		Expect(detach(ctx)).To(Equal(1))
+		Expect(env.annotatePod(ctx, disk+"-attachment", "test/killed", new("yes"))).To(Succeed())
+		Expect(detachCountingChecks(ctx)).To(Equal(1))
 	})
 
 	It("does not keep the VM's own attach_disk waiting while the disk is in use", func(ctx context.Context) {
-		w.Director = w.withTimeouts(map[string]any{"attach_disk": "1m"})
-		w.must(ctx, "attach_disk", vm, disk)
-		Expect(w.claim(ctx, disk).Labels).To(HaveKeyWithValue(manifest.LabelVM, vm))
+		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "1m"})
+		env.mustCall(ctx, "attach_disk", vm, disk)
+		Expect(env.getPVC(ctx, disk).Labels).To(HaveKeyWithValue(manifest.LabelVM, vm))
 	})
 
 	It("keeps the disk from being deleted", func(ctx context.Context) {
-		Expect(w.fails(ctx, "delete_disk", disk).Message).To(ContainSubstring("disk " + disk + " is attached to VM " + vm))
-		Expect(w.claim(ctx, disk).DeletionTimestamp).To(BeNil())
+		Expect(env.mustFail(ctx, "delete_disk", disk).Message).To(ContainSubstring("disk " + disk + " is attached to VM " + vm))
+		Expect(env.getPVC(ctx, disk).DeletionTimestamp).To(BeNil())
 	})
 })
 
 var _ = Describe("A disk that is deleted and attached at the same time", func() {
 	It("is not deleted once it is attached", func(ctx context.Context) {
-		w, vm, disk := newWorldWithDisk(ctx)
-		direct := w.asAdministrator()
+		env, vm, disk := newTestEnvWithDisk(ctx)
+		direct := env.adminDirector()
 		var once sync.Once
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			if r.Method == http.MethodDelete {
@@ -135,22 +135,22 @@ var _ = Describe("A disk that is deleted and attached at the same time", func() 
 			}
 			next.ServeHTTP(rw, r)
 		})
-		Expect(w.fails(ctx, "delete_disk", disk).Message).To(ContainSubstring("disk " + disk + " is attached to VM " + vm))
-		Expect(w.claim(ctx, disk).DeletionTimestamp).To(BeNil())
+		Expect(env.mustFail(ctx, "delete_disk", disk).Message).To(ContainSubstring("disk " + disk + " is attached to VM " + vm))
+		Expect(env.getPVC(ctx, disk).DeletionTimestamp).To(BeNil())
 	})
 })
 
 var _ = Describe("A disk for a VM on a full node", func() {
 	It("is told of at once, in the scheduler's words", func(ctx context.Context) {
 		node := "full"
-		bringNode(ctx, node)
-		w := newWorld(ctx)
-		w.must(ctx, "create_vm", "one", stemcellCID, on(node), onDynamic(), []string{}, map[string]any{})
-		disk := w.createDisk(ctx)
-		limitPods(ctx, node, 1)
-		w.Director = w.withTimeouts(map[string]any{"attach_disk": "5m"})
-		Expect(w.fails(ctx, "attach_disk", "agent-one", disk).Message).To(And(ContainSubstring("finds no room on the VM's node"), ContainSubstring("Too many pods")))
-		Expect(w.objects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
+		createNode(ctx, node)
+		env := newTestEnv(ctx)
+		env.mustCall(ctx, "create_vm", "one", stemcellCID, nodeProperties(node), dynamicNetwork(), []string{}, map[string]any{})
+		disk := env.createDisk(ctx)
+		limitNodePods(ctx, node, 1)
+		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "5m"})
+		Expect(env.mustFail(ctx, "attach_disk", "agent-one", disk).Message).To(And(ContainSubstring("finds no room on the VM's node"), ContainSubstring("Too many pods")))
+		Expect(env.listObjects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
 	})
 })
 
@@ -161,20 +161,20 @@ var _ = Describe("A Pod that is more important than a VM, on its full node", fun
 		Expect(plane.Apply(ctx, string(class))).To(Succeed())
 		Expect(plane.Apply(ctx, `{"apiVersion":"scheduling.k8s.io/v1","kind":"PriorityClass","metadata":{"name":"important"},"value":1000}`)).To(Succeed())
 		node := "preempting"
-		bringNode(ctx, node)
-		w := newWorld(ctx)
-		w.must(ctx, "create_vm", "one", stemcellCID, on(node), onDynamic(), []string{}, map[string]any{})
-		disk := w.createDisk(ctx)
-		w.Director = w.with("disk", map[string]any{"attachment_priority_class": "bosh-attachment"})
-		w.must(ctx, "attach_disk", "agent-one", disk)
-		limitPods(ctx, node, 2)
+		createNode(ctx, node)
+		env := newTestEnv(ctx)
+		env.mustCall(ctx, "create_vm", "one", stemcellCID, nodeProperties(node), dynamicNetwork(), []string{}, map[string]any{})
+		disk := env.createDisk(ctx)
+		env.Director = env.directorWithConfig("disk", map[string]any{"attachment_priority_class": "bosh-attachment"})
+		env.mustCall(ctx, "attach_disk", "agent-one", disk)
+		limitNodePods(ctx, node, 2)
 
-		Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"other","namespace":"`+w.namespace+`"},"spec":{
+		Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"other","namespace":"`+env.namespace+`"},"spec":{
 			"priorityClassName":"important","nodeSelector":{"test/name":"`+node+`"},"tolerations":[{"operator":"Exists"}],
 			"containers":[{"name":"c","image":"none"}]}}`)).To(Succeed())
 		preempted := func(ctx context.Context) []string {
 			GinkgoHelper()
-			events, err := cluster.CoreV1().Events(w.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=Preempted"})
+			events, err := cluster.CoreV1().Events(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=Preempted"})
 			Expect(err).NotTo(HaveOccurred())
 			var names []string
 			for _, event := range events.Items {
@@ -188,13 +188,13 @@ var _ = Describe("A Pod that is more important than a VM, on its full node", fun
 
 var _ = Describe("An attachment that was killed", func() {
 	It("is waited for by delete_vm until it runs again, so that it can let go of the node's devices", func(ctx context.Context) {
-		w, vm, disk := newWorldWithAttachedDisk(ctx)
-		w.backsOff(ctx, disk+"-attachment", 137)
-		watches, allow := held(func(_ int, r *http.Request) bool { return r.URL.Query().Get("watch") != "" })
-		deleted := begin(ctx, w.Director, "delete_vm", vm)
+		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
+		env.setCrashLoopBackOff(ctx, disk+"-attachment", 137)
+		watches, allow := holdRequests(func(_ int, r *http.Request) bool { return r.URL.Query().Get("watch") != "" })
+		deleted := startCall(ctx, env.Director, "delete_vm", vm)
 		Eventually(watches).WithContext(ctx).Should(BeClosed())
 		Expect(proxy.Requests()).NotTo(ContainElement(HavePrefix("DELETE")), "before it runs")
-		w.runsAgain(ctx, disk+"-attachment")
+		env.setRunning(ctx, disk+"-attachment")
 		allow()
 		Expect((<-deleted).Error).To(BeNil())
 	})

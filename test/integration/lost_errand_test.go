@@ -12,19 +12,19 @@ import (
 // The Pods that run once on a machine's node, as for reboot_vm, are not run again by a kubelet.
 var _ = Describe("A Pod that runs once, and whose container could not be started", func() {
 	var (
-		w        world
+		env      testEnv
 		vm, disk string
 	)
 	BeforeEach(func(ctx context.Context) {
-		w, vm, disk = newWorldWithAttachedDisk(ctx)
-		Expect(w.annotate(ctx, vm, "test/reboots", new("yes"))).To(Succeed())
+		env, vm, disk = newTestEnvWithAttachedDisk(ctx)
+		Expect(env.annotatePod(ctx, vm, "test/reboots", new("yes"))).To(Succeed())
 	})
 	// unstarted has the first so many Pods that are made from now on not start.
-	unstarted := func(first int) {
-		made := 0
+	failPodStarts := func(count int) {
+		created := 0
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
-				if made++; made <= first {
+				if created++; created <= count {
 					annotateNewPod(r, map[string]string{"test/cut": "128"})
 				}
 			}
@@ -34,17 +34,17 @@ var _ = Describe("A Pod that runs once, and whose container could not be started
 	}
 
 	DescribeTable("is made anew by the call that waits for it", func(ctx context.Context, method string) {
-		unstarted(2)
+		failPodStarts(2)
 		arguments := map[string][]any{"reboot_vm": {vm}, "snapshot_disk": {disk, map[string]any{}}}
-		w.must(ctx, method, arguments[method]...)
+		env.mustCall(ctx, method, arguments[method]...)
 	},
 		Entry(nil, "reboot_vm"),
 		Entry(nil, "snapshot_disk"),
 	)
 
 	It("is not made for ever, and the error has the node's words", func(ctx context.Context) {
-		unstarted(100)
-		Expect(w.fails(ctx, "reboot_vm", vm).Message).To(Equal("the machine was not restarted: failed to create containerd task"))
-		Expect(w.objects(ctx)).NotTo(ContainElement(ContainSubstring("-reboot")))
+		failPodStarts(100)
+		Expect(env.mustFail(ctx, "reboot_vm", vm).Message).To(Equal("the machine was not restarted: failed to create containerd task"))
+		Expect(env.listObjects(ctx)).NotTo(ContainElement(ContainSubstring("-reboot")))
 	})
 })

@@ -27,15 +27,15 @@ spec:
 }
 
 var _ = Describe("A network that BOSH manages", Ordered, func() {
-	var w world
-	BeforeAll(func(ctx context.Context) { w = newWorld(ctx) })
+	var env testEnv
+	BeforeAll(func(ctx context.Context) { env = newTestEnv(ctx) })
 
 	subnet := func(network string, properties map[string]any) map[string]any {
 		return map[string]any{"type": "manual", "range": network, "gateway": strings.Replace(network, ".0/24", ".1", 1), "cloud_properties": properties}
 	}
 	pool := map[string]any{"calico": "ip_pool", "ip_pool": map[string]any{"vxlan_mode": "CrossSubnet", "nat_outgoing": true}, "zone": "of an AZ"}
 	reservation := map[string]any{"calico": "ip_reservation"}
-	calico := func(ctx context.Context) []string {
+	listCalicoResources := func(ctx context.Context) []string {
 		GinkgoHelper()
 		out, err := plane.Kubectl(ctx, "get", "ippools,ipreservations", "-o", "name")
 		Expect(err).NotTo(HaveOccurred())
@@ -44,13 +44,13 @@ var _ = Describe("A network that BOSH manages", Ordered, func() {
 
 	It("is refused where the operator does not say how", func(ctx context.Context) {
 		proxy.Reset(nil)
-		Expect(w.fails(ctx, "create_network", subnet("10.70.0.0/24", map[string]any{})).Type).To(Equal("Bosh::Clouds::NotSupported"))
-		Expect(w.fails(ctx, "delete_network", "vlan-7").Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
+		Expect(env.mustFail(ctx, "create_network", subnet("10.70.0.0/24", map[string]any{})).Type).To(Equal("Bosh::Clouds::NotSupported"))
+		Expect(env.mustFail(ctx, "delete_network", "vlan-7").Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
 		Expect(proxy.Requests()).To(BeEmpty())
 	})
 
-	DescribeTable("is refused when the subnet", func(ctx context.Context, kind string, wanted map[string]any, says string) {
-		failed := w.fails(ctx, "create_network", wanted)
+	DescribeTable("is refused when the subnet", func(ctx context.Context, kind string, network map[string]any, says string) {
+		failed := env.mustFail(ctx, "create_network", network)
 		Expect(failed.Type).To(Equal(kind))
 		Expect(failed.Message).To(ContainSubstring(says))
 	},
@@ -63,7 +63,7 @@ var _ = Describe("A network that BOSH manages", Ordered, func() {
 
 	It("is refused where there is no Calico", func(ctx context.Context) {
 		for _, properties := range []map[string]any{pool, reservation} {
-			failed := w.fails(ctx, "create_network", subnet("10.70.0.0/24", properties))
+			failed := env.mustFail(ctx, "create_network", subnet("10.70.0.0/24", properties))
 			Expect(failed.Type).To(Equal("Bosh::Clouds::NotSupported"))
 			Expect(failed.Message).To(ContainSubstring("no Calico"))
 		}
@@ -86,7 +86,7 @@ var _ = Describe("A network that BOSH manages", Ordered, func() {
 
 		It("is an IPPool that no node matches, until delete_network", func(ctx context.Context) {
 			proxy.Reset(nil)
-			response := w.must(ctx, "create_network", subnet("10.70.0.0/24", pool))
+			response := env.mustCall(ctx, "create_network", subnet("10.70.0.0/24", pool))
 			Expect(proxy.Requests()).To(HaveLen(2))
 			Expect(response.Result).To(MatchJSON(`["bosh-pool-10-70-0-0-24", {"range": "10.70.0.0/24", "gateway": "10.70.0.1", "reserved": []},
 				{"calico": "ip_pool", "ip_pool": {"vxlan_mode": "CrossSubnet", "nat_outgoing": true}, "zone": "of an AZ"}]`))
@@ -94,24 +94,24 @@ var _ = Describe("A network that BOSH manages", Ordered, func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(spec).To(MatchJSON(`{"cidr": "10.70.0.0/24", "vxlanMode": "CrossSubnet", "natOutgoing": true, "nodeSelector": "!all()", "allowedUses": ["Workload"]}`))
 
-			Expect(w.must(ctx, "create_network", subnet("10.70.0.0/24", pool)).Result).To(MatchJSON(response.Result), "a repeated call")
-			w.must(ctx, "delete_network", "bosh-pool-10-70-0-0-24")
-			Expect(calico(ctx)).To(BeEmpty())
-			Expect(w.fails(ctx, "delete_network", "bosh-pool-10-70-0-0-24").Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
+			Expect(env.mustCall(ctx, "create_network", subnet("10.70.0.0/24", pool)).Result).To(MatchJSON(response.Result), "a repeated call")
+			env.mustCall(ctx, "delete_network", "bosh-pool-10-70-0-0-24")
+			Expect(listCalicoResources(ctx)).To(BeEmpty())
+			Expect(env.mustFail(ctx, "delete_network", "bosh-pool-10-70-0-0-24").Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
 		})
 
 		It("is an IPReservation, until delete_network", func(ctx context.Context) {
-			wanted := map[string]any{"type": "manual", "range": "fd00:70::/64", "cloud_properties": reservation}
+			network := map[string]any{"type": "manual", "range": "fd00:70::/64", "cloud_properties": reservation}
 			const cid = "bosh-reservation-fd00-0070-0000-0000-0000-0000-0000-0000-64"
 			answer := `["` + cid + `", {"range": "fd00:70::/64", "gateway": "fd00:70::1", "reserved": []}, {"calico": "ip_reservation"}]`
-			Expect(w.must(ctx, "create_network", wanted).Result).To(MatchJSON(answer))
-			Expect(w.must(ctx, "create_network", wanted).Result).To(MatchJSON(answer), "a repeated call")
+			Expect(env.mustCall(ctx, "create_network", network).Result).To(MatchJSON(answer))
+			Expect(env.mustCall(ctx, "create_network", network).Result).To(MatchJSON(answer), "a repeated call")
 			reserved, err := plane.Kubectl(ctx, "get", "ipreservation", cid, "-o", "jsonpath={.spec.reservedCIDRs}")
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reserved).To(MatchJSON(`["fd00:70::/64"]`))
-			w.must(ctx, "delete_network", cid)
-			Expect(calico(ctx)).To(BeEmpty())
-			Expect(w.fails(ctx, "delete_network", cid).Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
+			env.mustCall(ctx, "delete_network", cid)
+			Expect(listCalicoResources(ctx)).To(BeEmpty())
+			Expect(env.mustFail(ctx, "delete_network", cid).Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
 		})
 
 		It("does not overlap another pool, nor change or delete what somebody else made", func(ctx context.Context) {
@@ -126,25 +126,25 @@ kind: IPPool
 metadata: {name: bosh-pool-10-71-0-0-24}
 spec: {cidr: 10.71.0.0/24}
 `)).To(Succeed())
-			Expect(w.fails(ctx, "create_network", subnet("10.70.0.0/24", pool)).Message).To(ContainSubstring("10.70.0.0/16 of Calico's IPPool pods"))
-			Expect(w.fails(ctx, "create_network", subnet("10.71.0.0/24", pool)).Message).To(ContainSubstring("not this director's"))
-			Expect(w.fails(ctx, "delete_network", "bosh-pool-10-71-0-0-24").Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
-			Expect(calico(ctx)).To(HaveLen(2))
+			Expect(env.mustFail(ctx, "create_network", subnet("10.70.0.0/24", pool)).Message).To(ContainSubstring("10.70.0.0/16 of Calico's IPPool pods"))
+			Expect(env.mustFail(ctx, "create_network", subnet("10.71.0.0/24", pool)).Message).To(ContainSubstring("not this director's"))
+			Expect(env.mustFail(ctx, "delete_network", "bosh-pool-10-71-0-0-24").Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
+			Expect(listCalicoResources(ctx)).To(HaveLen(2))
 
-			w.must(ctx, "create_network", subnet("10.72.0.0/24", pool))
-			Expect(w.fails(ctx, "create_network", subnet("10.72.0.0/24", map[string]any{"calico": "ip_pool"})).Message).To(ContainSubstring("with other properties"))
+			env.mustCall(ctx, "create_network", subnet("10.72.0.0/24", pool))
+			Expect(env.mustFail(ctx, "create_network", subnet("10.72.0.0/24", map[string]any{"calico": "ip_pool"})).Message).To(ContainSubstring("with other properties"))
 		})
 
 		It("ends well when a call that was killed after any request is repeated", func(ctx context.Context) {
 			for name, properties := range map[string]map[string]any{"bosh-pool-10-73-0-0-24": pool, "bosh-reservation-10-73-0-0-24": reservation} {
-				eachRequest(1, func(n int) bool {
-					cut := w.killed(ctx, n, "create_network", subnet("10.73.0.0/24", properties))
-					w.must(ctx, "create_network", subnet("10.73.0.0/24", properties))
-					Expect(calico(ctx)).To(HaveLen(1))
-					cut = w.killed(ctx, n, "delete_network", name) || cut
-					w.repeats(ctx, "NetworkNotFound", "delete_network", name)
-					Expect(calico(ctx)).To(BeEmpty())
-					return cut
+				forEachRequest(1, func(n int) bool {
+					interrupted := env.interruptCall(ctx, n, "create_network", subnet("10.73.0.0/24", properties))
+					env.mustCall(ctx, "create_network", subnet("10.73.0.0/24", properties))
+					Expect(listCalicoResources(ctx)).To(HaveLen(1))
+					interrupted = env.interruptCall(ctx, n, "delete_network", name) || interrupted
+					env.mustRetry(ctx, "NetworkNotFound", "delete_network", name)
+					Expect(listCalicoResources(ctx)).To(BeEmpty())
+					return interrupted
 				})
 			}
 		})

@@ -23,279 +23,279 @@ import (
 // A run of CI tries a part of the scenarios, and of their cells a part: which, its seed says, so that many runs try all. Processes
 // that are killed after a request of a core scenario are tried by each.
 const (
-	partsOfScenarios = 8
-	partsOfCells     = 8
+	scenarioParts = 8
+	testCaseParts = 8
 )
 
 // A run of all cells plays each scenario in as many turns, which do not wait for each other: some have hundreds of cells.
-const turnsOfAll = 4
+const turnsPerScenario = 4
 
 // FAULTS is "all", or a regular expression for the names of cells; a part is tried without it.
-var wantedFaults = os.Getenv("FAULTS")
+var faultsPattern = os.Getenv("FAULTS")
 
-// cell is one disturbance at one request of a scenario's call.
-type cell struct {
+// testCase is one disturbance at one request of a scenario's call.
+type testCase struct {
 	scenario scenario
 	n        int
 	request  string
-	disturbance
+	faultSpec
 }
 
-func (c cell) String() string {
-	return fmt.Sprintf("%s, at request %d (%s): %s", c.scenario.name, c.n, alike(c.request), c.name)
+func (tc testCase) String() string {
+	return fmt.Sprintf("%s, at request %d (%s): %s", tc.scenario.name, tc.n, normalizeIDs(tc.request), tc.name)
 }
 
-// wanted reports whether this run tries the cell.
-func (c cell) wanted() bool {
-	if wantedFaults == "" {
-		return c.scenario.core && c.name == killedAfter || c.scenario.drawn && part(c.String(), partsOfCells)
+// selected reports whether this run tries the cell.
+func (tc testCase) selected() bool {
+	if faultsPattern == "" {
+		return tc.scenario.core && tc.name == killedAfter || tc.scenario.selected && drawnBySeed(tc.String(), testCaseParts)
 	}
-	return wantedFaults == "all" || regexp.MustCompile(wantedFaults).MatchString(c.String())
+	return faultsPattern == "all" || regexp.MustCompile(faultsPattern).MatchString(tc.String())
 }
 
-// part reports whether the seed has drawn what is called so, one of as many.
-func part(name string, of uint64) bool {
+// drawnBySeed reports whether the seed has drawn what is called so, one of as many.
+func drawnBySeed(name string, parts uint64) bool {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(name))
-	return (hash.Sum64()+uint64(GinkgoRandomSeed()))%of == 0 //nolint:gosec // a seed is no amount
+	return (hash.Sum64()+uint64(GinkgoRandomSeed()))%parts == 0 //nolint:gosec // a seed is no amount
 }
 
 var _ = Describe("Whatever happens at any request of", Label("faults"), func() {
-	for i, played := range scenarios() {
-		played.drawn = (i+int(GinkgoRandomSeed()))%partsOfScenarios == 0
-		if wantedFaults == "" && !played.drawn && !played.core {
+	for i, sc := range scenarios() {
+		sc.selected = (i+int(GinkgoRandomSeed()))%scenarioParts == 0
+		if faultsPattern == "" && !sc.selected && !sc.core {
 			continue
 		}
-		const holds = ", the call can be repeated and undone, and nothing else changes"
+		const description = ", the call can be repeated and undone, and nothing else changes"
 		switch {
-		case played.alone:
-			It(played.name+holds, Serial, func(ctx context.Context) { play(ctx, played, 0, 1) })
-		case wantedFaults == "":
-			It(played.name+holds, func(ctx context.Context) { play(ctx, played, 0, 1) })
+		case sc.serial:
+			It(sc.name+description, Serial, func(ctx context.Context) { runScenario(ctx, sc, 0, 1) })
+		case faultsPattern == "":
+			It(sc.name+description, func(ctx context.Context) { runScenario(ctx, sc, 0, 1) })
 		default:
-			for turn := range turnsOfAll {
-				It(fmt.Sprintf("%s%s (turn %d)", played.name, holds, turn+1), func(ctx context.Context) { play(ctx, played, turn, turnsOfAll) })
+			for turn := range turnsPerScenario {
+				It(fmt.Sprintf("%s%s (turn %d)", sc.name, description, turn+1), func(ctx context.Context) { runScenario(ctx, sc, turn, turnsPerScenario) })
 			}
 		}
 	}
 })
 
-// outcome is what became of a scenario's cells.
-type outcome struct {
+// scenarioResult is what became of a scenario's cells.
+type scenarioResult struct {
 	Scenario    string
 	Requests    int
 	Cells, Held int
 	Failed      []string
 }
 
-// try tries a cell, and notes whether it held.
-func (o *outcome) try(c cell, disturb func()) (held bool) {
-	o.Cells++
+// record tries a cell, and notes whether it held.
+func (r *scenarioResult) record(tc testCase, run func()) (passed bool) {
+	r.Cells++
 	started := time.Now()
-	err := InterceptGomegaFailure(disturb)
-	fmt.Fprintf(GinkgoWriter, "%6.1fs %s\n", time.Since(started).Seconds(), c)
+	err := InterceptGomegaFailure(run)
+	fmt.Fprintf(GinkgoWriter, "%6.1fs %s\n", time.Since(started).Seconds(), tc)
 	if err != nil {
-		o.Failed = append(o.Failed, fmt.Sprintf("%s:\n%v", c, err))
+		r.Failed = append(r.Failed, fmt.Sprintf("%s:\n%v", tc, err))
 		return false
 	}
-	o.Held++
+	r.Held++
 	return true
 }
 
-// report hands the outcome over to the suite, and fails the spec unless all cells have held.
-func (o *outcome) report() {
-	AddReportEntry(entryOfCells, *o, ReportEntryVisibilityNever)
-	if len(o.Failed) > 0 {
-		Fail(strings.Join(o.Failed, "\n\n"))
+// addToReport hands the outcome over to the suite, and fails the spec unless all cells have held.
+func (r *scenarioResult) addToReport() {
+	AddReportEntry(testCaseReportEntry, *r, ReportEntryVisibilityNever)
+	if len(r.Failed) > 0 {
+		Fail(strings.Join(r.Failed, "\n\n"))
 	}
 }
 
-// play tries the scenario's cells, those of one of as many turns.
-func play(ctx context.Context, played scenario, turn, turns int) {
-	s := newStage(ctx, played)
-	undisturbed, requests := s.undisturbed(ctx, played)
-	became := outcome{Scenario: played.name, Requests: len(requests)}
-	wanted := 0
+// runScenario tries the scenario's cells, those of one of as many turns.
+func runScenario(ctx context.Context, sc scenario, turn, turns int) {
+	s := newScenarioEnv(ctx, sc)
+	undisturbed, requests := s.callWithoutFault(ctx, sc)
+	result := scenarioResult{Scenario: sc.name, Requests: len(requests)}
+	selectedCount := 0
 	for i, request := range requests {
-		for _, each := range disturbances() {
-			c := cell{scenario: played, n: i + 1, request: request, disturbance: each}
-			if each.befalls != nil && !each.befalls(request) || !c.wanted() {
+		for _, spec := range allFaults() {
+			tc := testCase{scenario: sc, n: i + 1, request: request, faultSpec: spec}
+			if spec.appliesTo != nil && !spec.appliesTo(request) || !tc.selected() {
 				continue
 			}
-			wanted++
-			if wanted%turns != turn {
+			selectedCount++
+			if selectedCount%turns != turn {
 				continue
 			}
-			if held := became.try(c, func() { s.disturb(ctx, c, undisturbed) }); !held || each.taking != nil {
-				s = newStage(ctx, played)
+			if passed := result.record(tc, func() { s.runTestCase(ctx, tc, undisturbed) }); !passed || spec.deletePod != nil {
+				s = newScenarioEnv(ctx, sc)
 			}
 		}
 	}
-	became.report()
+	result.addToReport()
 }
 
-// undisturbed makes the call as it should be, and returns its answer and its requests.
-func (s *stage) undisturbed(ctx context.Context, played scenario) (string, []string) {
-	s.prepare(ctx, played)
-	arguments := played.call(s)
+// callWithoutFault makes the call as it should be, and returns its answer and its requests.
+func (s *scenarioEnv) callWithoutFault(ctx context.Context, sc scenario) (string, []string) {
+	s.runBeforeCall(ctx, sc)
+	arguments := sc.call(s)
 	s.proxy.Reset(nil)
 	method, _ := arguments[0].(string)
-	response := s.must(ctx, method, arguments[1:]...)
+	response := s.mustCall(ctx, method, arguments[1:]...)
 	requests := s.proxy.Requests()
-	s.restored(ctx, played)
-	return answer(response), requests
+	s.undoAndVerify(ctx, sc)
+	return normalizedResult(response), requests
 }
 
-func (s *stage) prepare(ctx context.Context, played scenario) {
-	if played.begin != nil {
-		played.begin(ctx, s)
+func (s *scenarioEnv) runBeforeCall(ctx context.Context, sc scenario) {
+	if sc.beforeCall != nil {
+		sc.beforeCall(ctx, s)
 	}
 }
 
-// restored undoes the call, and waits until all is as it was before.
-func (s *stage) restored(ctx context.Context, played scenario) {
-	if played.undo != nil {
-		played.undo(ctx, s)
+// undoAndVerify undoes the call, and waits until all is as it was before.
+func (s *scenarioEnv) undoAndVerify(ctx context.Context, sc scenario) {
+	if sc.undo != nil {
+		sc.undo(ctx, s)
 	}
-	Eventually(s.found).WithContext(ctx).WithTimeout(20 * time.Second).Should(Equal(s.clean))
-	Expect(s.unmoved(ctx, played.kind == "")).To(Equal(s.at))
+	Eventually(s.listAllObjects).WithContext(ctx).WithTimeout(20 * time.Second).Should(Equal(s.baseline))
+	Expect(s.invariantState(ctx, sc.strategy == "")).To(Equal(s.baselineState))
 }
 
-// disturb makes the call with the cell's disturbance, repeats it, and undoes it.
-func (s *stage) disturb(ctx context.Context, c cell, undisturbed string) {
-	s.prepare(ctx, c.scenario)
-	arguments := c.scenario.call(s)
-	first, requests, ended := s.disturbed(ctx, c, arguments)
-	s.keepsSecrets(first)
+// runTestCase makes the call with the cell's disturbance, repeats it, and undoes it.
+func (s *scenarioEnv) runTestCase(ctx context.Context, tc testCase, expected string) {
+	s.runBeforeCall(ctx, tc.scenario)
+	arguments := tc.scenario.call(s)
+	first, requests, callErr := s.callWithFault(ctx, tc, arguments)
+	s.expectNoSecrets(first)
 	// Whether an Event is left does not matter to a call, which has its answer already. What was disturbed may be another request
 	// than without a disturbance: a watch, where what is waited for had come already.
-	if c.n <= len(requests) && isEvent(requests[c.n-1]) {
-		c.bearable = true
+	if tc.n <= len(requests) && isEvent(requests[tc.n-1]) {
+		tc.tolerated = true
 	}
-	if ended == nil && (c.bearable || first.Error != nil) {
-		s.bears(c, first, undisturbed)
+	if callErr == nil && (tc.tolerated || first.Error != nil) {
+		s.expectFaultedResponse(tc, first, expected)
 	}
-	if c.taking != nil {
-		s.repeatsAfterLoss(ctx, arguments)
-		s.clears(ctx)
+	if tc.deletePod != nil {
+		s.repeatAfterPodDeletion(ctx, arguments)
+		s.deleteAllButBystander(ctx)
 		return
 	}
-	if answered := ended == nil && first.Error == nil; !answered || !c.scenario.once {
-		s.repeatsWell(ctx, c, arguments, undisturbed)
+	if answered := callErr == nil && first.Error == nil; !answered || !tc.scenario.notIdempotent {
+		s.expectRepeatSucceeds(ctx, tc, arguments, expected)
 	}
-	s.restored(ctx, c.scenario)
+	s.undoAndVerify(ctx, tc.scenario)
 }
 
-// briefTimeouts are those of a call that is kept hanging.
-var briefTimeouts = map[string]any{
+// shortTimeouts are those of a call that is kept hanging.
+var shortTimeouts = map[string]any{
 	"create_vm": "3s", "attach_disk": "3s", "detach_disk": "3s", "delete_vm": "3s", "update_disk": "3s", "create_stemcell": "3s", "other": "3s", "request": "1s",
 }
 
-// disturbed makes the call, and returns what it requested. The error tells that its process has ended without an answer.
-func (s *stage) disturbed(ctx context.Context, c cell, arguments []any) (director.Response, []string, error) {
-	by := s.Director
-	if c.brief && !isEvent(c.request) {
-		by = s.withTimeouts(briefTimeouts)
+// callWithFault makes the call, and returns what it requested. The error tells that its process has ended without an answer.
+func (s *scenarioEnv) callWithFault(ctx context.Context, tc testCase, arguments []any) (director.Response, []string, error) {
+	caller := s.Director
+	if tc.shortTimeout && !isEvent(tc.request) {
+		caller = s.directorWithTimeouts(shortTimeouts)
 	}
-	mortal, end := by.Mortal()
-	s.proxy.Reset(s.fault(ctx, c, func(signal os.Signal) { _ = end(signal) }))
+	killable, sendSignal := caller.Killable()
+	s.proxy.Reset(s.testCaseFault(ctx, tc, func(signal os.Signal) { _ = sendSignal(signal) }))
 	defer s.proxy.Reset(nil)
 	method, _ := arguments[0].(string)
-	response, ended := mortal.Call(ctx, method, arguments[1:]...)
-	return response, s.proxy.Requests(), ended
+	response, callErr := killable.Call(ctx, method, arguments[1:]...)
+	return response, s.proxy.Requests(), callErr
 }
 
-func (s *stage) fault(ctx context.Context, c cell, end func(os.Signal)) apiproxy.Fault {
-	if c.taking == nil {
-		return c.at(c.n, end)
+func (s *scenarioEnv) testCaseFault(ctx context.Context, tc testCase, sendSignal func(os.Signal)) apiproxy.Fault {
+	if tc.deletePod == nil {
+		return tc.inject(tc.n, sendSignal)
 	}
 	return func(n int, w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if n == c.n {
-			if pod := ofPod.FindStringSubmatch(r.Method + " " + strings.TrimPrefix(r.URL.Path, "/api/v1/")); pod != nil {
-				c.taking(ctx, s, pod[1])
+		if n == tc.n {
+			if pod := podRequestPattern.FindStringSubmatch(r.Method + " " + strings.TrimPrefix(r.URL.Path, "/api/v1/")); pod != nil {
+				tc.deletePod(ctx, s, pod[1])
 			}
 		}
 		next.ServeHTTP(w, r)
 	}
 }
 
-// bears says what an answer of the disturbed call has to be.
-func (s *stage) bears(c cell, response director.Response, undisturbed string) {
-	if c.bearable {
+// expectFaultedResponse says what an answer of the disturbed call has to be.
+func (s *scenarioEnv) expectFaultedResponse(tc testCase, response director.Response, expected string) {
+	if tc.tolerated {
 		Expect(response.Error).To(BeNil(), "the disturbed call: %s", response.Stderr)
-		Expect(answer(response)).To(Equal(undisturbed), "the disturbed call's answer")
+		Expect(normalizedResult(response)).To(Equal(expected), "the disturbed call's answer")
 		return
 	}
 	Expect(response.Error.Type).To(HavePrefix("Bosh::Clouds::"))
 	Expect(response.Error.Message).NotTo(BeEmpty())
 }
 
-func (s *stage) keepsSecrets(response director.Response) {
-	said, err := json.Marshal(response)
+func (s *scenarioEnv) expectNoSecrets(response director.Response) {
+	raw, err := json.Marshal(response)
 	Expect(err).NotTo(HaveOccurred())
-	Expect(canary.FindString(string(said) + response.Stderr)).To(BeEmpty())
+	Expect(canaryPattern.FindString(string(raw) + response.Stderr)).To(BeEmpty())
 }
 
-// repeatsWell makes the call once more: it gives the undisturbed answer, or says that all is done.
-func (s *stage) repeatsWell(ctx context.Context, c cell, arguments []any, undisturbed string) {
+// expectRepeatSucceeds makes the call once more: it gives the undisturbed answer, or says that all is done.
+func (s *scenarioEnv) expectRepeatSucceeds(ctx context.Context, tc testCase, arguments []any, expected string) {
 	method, _ := arguments[0].(string)
 	again, err := s.Call(ctx, method, arguments[1:]...)
 	Expect(err).NotTo(HaveOccurred())
-	s.keepsSecrets(again)
+	s.expectNoSecrets(again)
 	if again.Error != nil {
-		Expect(again.Error.Type).To(Equal("Bosh::Clouds::"+c.scenario.done), "the repeated call: %s", again.Stderr)
+		Expect(again.Error.Type).To(Equal("Bosh::Clouds::"+tc.scenario.doneError), "the repeated call: %s", again.Stderr)
 		return
 	}
-	Expect(answer(again)).To(Equal(undisturbed), "the repeated call's answer")
+	Expect(normalizedResult(again)).To(Equal(expected), "the repeated call's answer")
 }
 
-// repeatsAfterLoss makes the call once more where its machine or disk may be lost: it may fail, with an error of a known type.
-func (s *stage) repeatsAfterLoss(ctx context.Context, arguments []any) {
+// repeatAfterPodDeletion makes the call once more where its machine or disk may be lost: it may fail, with an error of a known type.
+func (s *scenarioEnv) repeatAfterPodDeletion(ctx context.Context, arguments []any) {
 	method, _ := arguments[0].(string)
 	again, err := s.Call(ctx, method, arguments[1:]...)
 	Expect(err).NotTo(HaveOccurred())
-	s.keepsSecrets(again)
+	s.expectNoSecrets(again)
 	if again.Error != nil {
 		Expect(again.Error.Type).To(HavePrefix("Bosh::Clouds::"))
 	}
 }
 
-// clears removes all but the bystander with the calls that a director has for that, after others have done their worst.
-func (s *stage) clears(ctx context.Context) {
-	s.evictSquatters(ctx)
+// deleteAllButBystander removes all but the bystander with the calls that a director has for that, after others have done their worst.
+func (s *scenarioEnv) deleteAllButBystander(ctx context.Context) {
+	s.deleteForeignPods(ctx)
 	for _, vm := range []string{s.vm, s.subject, "agent-" + s.subject} {
 		if vm != "" {
-			s.repeats(ctx, "VMNotFound", "delete_vm", vm)
+			s.mustRetry(ctx, "VMNotFound", "delete_vm", vm)
 		}
 	}
-	for _, disk := range s.disks(ctx) {
-		if disk == s.disk || !slices.Contains(s.clean, "PersistentVolumeClaim/"+disk) {
-			s.repeats(ctx, "DiskNotFound", "delete_disk", disk)
+	for _, disk := range s.listDisks(ctx) {
+		if disk == s.disk || !slices.Contains(s.baseline, "PersistentVolumeClaim/"+disk) {
+			s.mustRetry(ctx, "DiskNotFound", "delete_disk", disk)
 		}
 	}
-	for _, snapshot := range s.snapshots(ctx) {
-		s.must(ctx, "delete_snapshot", snapshot)
+	for _, snapshot := range s.listSnapshots(ctx) {
+		s.mustCall(ctx, "delete_snapshot", snapshot)
 	}
-	Eventually(s.found).WithContext(ctx).WithTimeout(20 * time.Second).Should(Equal(s.others))
+	Eventually(s.listAllObjects).WithContext(ctx).WithTimeout(20 * time.Second).Should(Equal(s.bystanderObjects))
 }
 
-const entryOfCells = "cells"
+const testCaseReportEntry = "cells"
 
 var _ = ReportAfterSuite("cells", func(report Report) {
-	var all outcome
-	scenarios := map[string]outcome{}
+	var all scenarioResult
+	results := map[string]scenarioResult{}
 	for _, spec := range report.SpecReports {
 		for _, entry := range spec.ReportEntries {
-			if entry.Name != entryOfCells {
+			if entry.Name != testCaseReportEntry {
 				continue
 			}
-			of, here := entry.GetRawValue().(outcome)
-			if !here { // it comes from another process
-				Expect(json.Unmarshal([]byte(entry.Value.AsJSON), &of)).To(Succeed())
+			result, ok := entry.GetRawValue().(scenarioResult)
+			if !ok { // it comes from another process
+				Expect(json.Unmarshal([]byte(entry.Value.AsJSON), &result)).To(Succeed())
 			}
-			all.Cells, all.Held = all.Cells+of.Cells, all.Held+of.Held
-			of.Cells, of.Held = of.Cells+scenarios[of.Scenario].Cells, of.Held+scenarios[of.Scenario].Held
-			scenarios[of.Scenario] = of
+			all.Cells, all.Held = all.Cells+result.Cells, all.Held+result.Held
+			result.Cells, result.Held = result.Cells+results[result.Scenario].Cells, result.Held+results[result.Scenario].Held
+			results[result.Scenario] = result
 		}
 	}
 	if all.Cells == 0 {
@@ -304,9 +304,9 @@ var _ = ReportAfterSuite("cells", func(report Report) {
 	fmt.Fprintf(os.Stdout, "\ncells: %d held: %d (seed %d)\n", all.Cells, all.Held, report.SuiteConfig.RandomSeed)
 	if path := os.Getenv("FAULTS_TABLE"); path != "" {
 		var table strings.Builder
-		for _, name := range slices.Sorted(maps.Keys(scenarios)) {
-			of := scenarios[name]
-			fmt.Fprintf(&table, "| %s | %d | %d | %d |\n", name, of.Requests, of.Cells, of.Held)
+		for _, name := range slices.Sorted(maps.Keys(results)) {
+			result := results[name]
+			fmt.Fprintf(&table, "| %s | %d | %d | %d |\n", name, result.Requests, result.Cells, result.Held)
 		}
 		Expect(os.WriteFile(path, []byte("| call | requests | cells | held |\n|---|---|---|---|\n"+table.String()), 0o600)).To(Succeed())
 	}

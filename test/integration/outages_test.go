@@ -21,50 +21,50 @@ import (
 
 // outage is what all calls that are under way meet together.
 type outage struct {
-	name  string
-	lasts time.Duration
-	// before is what is so before calls are made, if anything is.
-	before func(ctx context.Context, of []*player)
-	begin  func(of []*player)
-	end    func(ctx context.Context)
+	name     string
+	duration time.Duration
+	// prepare is what is so before calls are made, if anything is.
+	prepare func(ctx context.Context, of []*scenarioRunner)
+	begin   func(of []*scenarioRunner)
+	end     func(ctx context.Context)
 }
 
 // outages are what a cluster goes through as a whole.
 func outages() []outage {
-	all := slices.Concat(outagesOfAll(), outagesOfOneServer())
-	if clock.Works {
-		all = append(all, outagesOfClocks()...)
+	all := slices.Concat(controlPlaneOutages(), apiServerOutages())
+	if clock.Supported {
+		all = append(all, clockOutages()...)
 	}
 	return all
 }
 
-func outagesOfAll() []outage {
-	frozen := func(name string, processes func() []embedded.Process) outage {
-		each := func(signal syscall.Signal) {
+func controlPlaneOutages() []outage {
+	pauseOutage := func(name string, processes func() []embedded.Process) outage {
+		signalAll := func(signal syscall.Signal) {
 			for _, process := range processes() {
 				Expect(syscall.Kill(process.PID(), signal)).To(Succeed(), process.Name)
 			}
 		}
 		return outage{
-			name: name, lasts: 10 * time.Second,
-			begin: func([]*player) { each(syscall.SIGSTOP) }, end: func(context.Context) { each(syscall.SIGCONT) },
+			name: name, duration: 10 * time.Second,
+			begin: func([]*scenarioRunner) { signalAll(syscall.SIGSTOP) }, end: func(context.Context) { signalAll(syscall.SIGCONT) },
 		}
 	}
 	return []outage{
-		frozen("etcd stands still for 10 seconds", func() []embedded.Process { return []embedded.Process{plane.Process("etcd")} }),
-		frozen("scheduler, controllers and nodes stand still for 10 seconds", func() []embedded.Process {
+		pauseOutage("etcd stands still for 10 seconds", func() []embedded.Process { return []embedded.Process{plane.Process("etcd")} }),
+		pauseOutage("scheduler, controllers and nodes stand still for 10 seconds", func() []embedded.Process {
 			return []embedded.Process{plane.Process("kube-scheduler"), plane.Process("kube-controller-manager"), kwok}
 		}),
 		{
-			name: "the API server is killed, and starts again after 5 seconds", lasts: 5 * time.Second,
-			begin: func([]*player) { Expect(plane.Process("kube-apiserver").Kill()).To(Succeed()) },
+			name: "the API server is killed, and starts again after 5 seconds", duration: 5 * time.Second,
+			begin: func([]*scenarioRunner) { Expect(plane.Process("kube-apiserver").Kill()).To(Succeed()) },
 			end:   func(ctx context.Context) { Expect(plane.Start(ctx)).To(Succeed()) },
 		},
 		{
-			name: "the network to the API server is cut for 20 seconds", lasts: 20 * time.Second,
-			begin: func(of []*player) {
-				for _, each := range of {
-					each.stage.proxy.Cut()
+			name: "the network to the API server is cut for 20 seconds", duration: 20 * time.Second,
+			begin: func(runners []*scenarioRunner) {
+				for _, runner := range runners {
+					runner.stage.proxy.BreakConnections()
 				}
 			},
 			end: func(context.Context) {},
@@ -72,8 +72,8 @@ func outagesOfAll() []outage {
 	}
 }
 
-// outagesOfOneServer befall one of two API servers, to which requests go in turns.
-func outagesOfOneServer() []outage {
+// apiServerOutages befall one of two API servers, to which requests go in turns.
+func apiServerOutages() []outage {
 	var second embedded.Process
 	var port int
 	start := func(ctx context.Context) {
@@ -81,53 +81,53 @@ func outagesOfOneServer() []outage {
 		second, err = plane.StartSecondAPIServer(ctx, port)
 		Expect(err).NotTo(HaveOccurred(), second.LastLines)
 	}
-	pair := func(ctx context.Context, of []*player) {
+	startPair := func(ctx context.Context, runners []*scenarioRunner) {
 		var err error
 		port, err = embedded.FreePort()
 		Expect(err).NotTo(HaveOccurred())
 		start(ctx)
 		DeferCleanup(func() { Expect(second.Kill()).To(Succeed()) })
-		for _, each := range of {
-			each.stage.proxy.TakeTurns(plane.APIPort, port)
-			DeferCleanup(func() { each.stage.proxy.TakeTurns(plane.APIPort) })
+		for _, runner := range runners {
+			runner.stage.proxy.SetBackendPorts(plane.APIPort, port)
+			DeferCleanup(func() { runner.stage.proxy.SetBackendPorts(plane.APIPort) })
 		}
 	}
 	signal := func(signal syscall.Signal) { Expect(syscall.Kill(second.PID(), signal)).To(Succeed()) }
 	return []outage{
 		{
-			name: "one of two API servers stands still for 10 seconds, and is behind after that", lasts: 10 * time.Second, before: pair,
-			begin: func([]*player) { signal(syscall.SIGSTOP) }, end: func(context.Context) { signal(syscall.SIGCONT) },
+			name: "one of two API servers stands still for 10 seconds, and is behind after that", duration: 10 * time.Second, prepare: startPair,
+			begin: func([]*scenarioRunner) { signal(syscall.SIGSTOP) }, end: func(context.Context) { signal(syscall.SIGCONT) },
 		},
 		{
-			name:  "one of two API servers is killed, and a load balancer goes on to send it requests for 10 seconds",
-			lasts: 10 * time.Second, before: pair,
-			begin: func([]*player) { Expect(second.Kill()).To(Succeed()) }, end: start,
+			name:     "one of two API servers is killed, and a load balancer goes on to send it requests for 10 seconds",
+			duration: 10 * time.Second, prepare: startPair,
+			begin: func([]*scenarioRunner) { Expect(second.Kill()).To(Succeed()) }, end: start,
 		},
 	}
 }
 
-// outagesOfClocks befall the machine that the CPI runs on.
-func outagesOfClocks() []outage {
-	var its *clock.Clock
-	set := func(ahead time.Duration) { Expect(its.Set(ahead)).To(Succeed()) }
-	jumps := func(where string, ahead time.Duration) outage {
+// clockOutages befall the machine that the CPI runs on.
+func clockOutages() []outage {
+	var fakeClock *clock.Clock
+	set := func(offset time.Duration) { Expect(fakeClock.Set(offset)).To(Succeed()) }
+	clockJump := func(direction string, offset time.Duration) outage {
 		return outage{
-			name: "the clock of the CPI's machine jumps a day " + where + ", and is set right after 5 seconds", lasts: 5 * time.Second,
-			before: func(_ context.Context, of []*player) {
+			name: "the clock of the CPI's machine jumps a day " + direction + ", and is set right after 5 seconds", duration: 5 * time.Second,
+			prepare: func(_ context.Context, runners []*scenarioRunner) {
 				var err error
-				its, err = clock.New(GinkgoT().TempDir())
+				fakeClock, err = clock.New(GinkgoT().TempDir())
 				Expect(err).NotTo(HaveOccurred())
-				for _, each := range of {
-					by := each.stage.Director
-					each.stage.Director = by.Under(its.Runs()...)
-					DeferCleanup(func() { each.stage.Director = by })
+				for _, runner := range runners {
+					original := runner.stage.Director
+					runner.stage.Director = original.WithWrapper(fakeClock.CommandPrefix()...)
+					DeferCleanup(func() { runner.stage.Director = original })
 				}
 			},
-			begin: func([]*player) { set(ahead) },
+			begin: func([]*scenarioRunner) { set(offset) },
 			end:   func(context.Context) { set(0) },
 		}
 	}
-	return []outage{jumps("ahead", 24*time.Hour), jumps("back", -24*time.Hour)}
+	return []outage{clockJump("ahead", 24*time.Hour), clockJump("back", -24*time.Hour)}
 }
 
 // The request's is the default.
@@ -136,110 +136,110 @@ var outageTimeouts = map[string]any{
 }
 
 var _ = Describe("All calls at once, when in their middle", Label("faults"), Ordered, Serial, func() {
-	if wantedFaults == "" {
+	if faultsPattern == "" {
 		return // it takes minutes
 	}
-	var players []*player
+	var runners []*scenarioRunner
 	BeforeAll(func(ctx context.Context) {
-		for _, played := range scenarios() {
-			if !played.alone {
-				players = append(players, newPlayer(ctx, played))
+		for _, sc := range scenarios() {
+			if !sc.serial {
+				runners = append(runners, newScenarioRunner(ctx, sc))
 			}
 		}
 	}, NodeTimeout(20*time.Minute))
 
-	for _, each := range outages() {
-		It(each.name+", can be repeated and undone, and nothing else changes", func(ctx context.Context) {
+	for _, event := range outages() {
+		It(event.name+", can be repeated and undone, and nothing else changes", func(ctx context.Context) {
 			chance := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 0)) //nolint:gosec // chance, not a secret
-			endured := suffer(ctx, each, players, chance)
-			AddReportEntry(fmt.Sprintf("%d of %d calls went on: %s", endured, len(players), each.name))
+			unaffected := runOutage(ctx, event, runners, chance)
+			AddReportEntry(fmt.Sprintf("%d of %d calls went on: %s", unaffected, len(runners), event.name))
 		}, NodeTimeout(10*time.Minute))
 	}
 })
 
-// player has a stage and a proxy of its own for one scenario.
-type player struct {
+// scenarioRunner has a stage and a proxy of its own for one scenario.
+type scenarioRunner struct {
 	scenario
-	stage       *stage
-	undisturbed string
-	requests    []string
+	stage    *scenarioEnv
+	expected string
+	requests []string
 
 	arguments []any
 	response  director.Response
 	err       error
 }
 
-func newPlayer(ctx context.Context, played scenario) *player {
+func newScenarioRunner(ctx context.Context, sc scenario) *scenarioRunner {
 	GinkgoHelper()
 	proxy, err := apiproxy.NewStrict(plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(proxy.Close)
-	p := &player{scenario: played, stage: newStageBehind(ctx, proxy, played)}
-	p.stage.Director = p.stage.withTimeouts(outageTimeouts)
-	p.undisturbed, p.requests = p.stage.undisturbed(ctx, played)
-	return p
+	r := &scenarioRunner{scenario: sc, stage: newScenarioEnvWithProxy(ctx, proxy, sc)}
+	r.stage.Director = r.stage.directorWithTimeouts(outageTimeouts)
+	r.expected, r.requests = r.stage.callWithoutFault(ctx, sc)
+	return r
 }
 
-// suffer has all calls meet the outage, each while it makes a request that chance draws. It returns how many went on as if
+// runOutage has all calls meet the outage, each while it makes a request that chance draws. It returns how many went on as if
 // nothing had been.
-func suffer(ctx context.Context, from outage, players []*player, chance *rand.Rand) (endured int) {
+func runOutage(ctx context.Context, event outage, runners []*scenarioRunner, chance *rand.Rand) (unaffected int) {
 	GinkgoHelper()
-	if from.before != nil {
-		from.before(ctx, players)
+	if event.prepare != nil {
+		event.prepare(ctx, runners)
 	}
-	for _, p := range players {
-		p.stage.prepare(ctx, p.scenario)
-		p.arguments = p.call(p.stage)
+	for _, r := range runners {
+		r.stage.runBeforeCall(ctx, r.scenario)
+		r.arguments = r.call(r.stage)
 	}
-	var made, underWay sync.WaitGroup
-	begun := make(chan struct{})
-	underWay.Add(len(players))
-	for _, p := range players {
+	var calls, underWay sync.WaitGroup
+	outageStarted := make(chan struct{})
+	underWay.Add(len(runners))
+	for _, r := range runners {
 		arrived := sync.OnceFunc(underWay.Done)
-		n := 1 + chance.IntN(len(p.requests))
-		p.stage.proxy.Reset(holding(func(i int, _ *http.Request) bool { return i == n }, arrived, begun))
-		made.Go(func() {
+		n := 1 + chance.IntN(len(r.requests))
+		r.stage.proxy.Reset(holdUntil(func(i int, _ *http.Request) bool { return i == n }, arrived, outageStarted))
+		calls.Go(func() {
 			defer arrived() // a call may make fewer requests than it did before
-			method, _ := p.arguments[0].(string)
-			p.response, p.err = p.stage.Call(ctx, method, p.arguments[1:]...)
+			method, _ := r.arguments[0].(string)
+			r.response, r.err = r.stage.Call(ctx, method, r.arguments[1:]...)
 		})
 	}
 	underWay.Wait()
-	from.begin(players)
-	close(begun)
+	event.begin(runners)
+	close(outageStarted)
 	select {
-	case <-time.After(from.lasts):
+	case <-time.After(event.duration):
 	case <-ctx.Done():
 	}
-	from.end(ctx)
-	for _, p := range players {
-		p.stage.proxy.Reset(nil)
+	event.end(ctx)
+	for _, r := range runners {
+		r.stage.proxy.Reset(nil)
 	}
-	defer restartingWhatEnds(ctx)()
-	made.Wait()
-	for _, p := range players {
-		if p.recovers(ctx) {
-			endured++
+	defer restartExitedProcesses(ctx)()
+	calls.Wait()
+	for _, r := range runners {
+		if r.verifyRecovery(ctx) {
+			unaffected++
 		}
 	}
-	return endured
+	return unaffected
 }
 
-// restartingWhatEnds has the cluster's processes run until the function that it returns is called, as a kubelet does: a scheduler
+// restartExitedProcesses has the cluster's processes run until the function that it returns is called, as a kubelet does: a scheduler
 // that has missed what became of its Pods ends by itself.
-func restartingWhatEnds(ctx context.Context) (stop func()) {
-	running, cancel := context.WithCancel(ctx)
+func restartExitedProcesses(ctx context.Context) (stop func()) {
+	loopCtx, cancel := context.WithCancel(ctx)
 	var restarts sync.WaitGroup
 	restarts.Go(func() {
 		defer GinkgoRecover()
-		every := time.NewTicker(time.Second)
-		defer every.Stop()
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
 		for {
 			select {
-			case <-running.Done():
+			case <-loopCtx.Done():
 				return
-			case <-every.C:
-				if err := plane.Start(running); running.Err() == nil {
+			case <-ticker.C:
+				if err := plane.Start(loopCtx); loopCtx.Err() == nil {
 					Expect(err).NotTo(HaveOccurred())
 				}
 				Expect(kwok.Start()).To(Succeed())
@@ -252,10 +252,10 @@ func restartingWhatEnds(ctx context.Context) (stop func()) {
 	}
 }
 
-// holding keeps the requests of a kind until they are allowed, and tells of each.
-func holding(which func(i int, r *http.Request) bool, arrived func(), allowed <-chan struct{}) apiproxy.Fault {
+// holdUntil keeps the requests of a kind until they are allowed, and tells of each.
+func holdUntil(matches func(i int, r *http.Request) bool, arrived func(), allowed <-chan struct{}) apiproxy.Fault {
 	return func(i int, w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if which(i, r) {
+		if matches(i, r) {
 			arrived()
 			<-allowed
 		}
@@ -263,21 +263,21 @@ func holding(which func(i int, r *http.Request) bool, arrived func(), allowed <-
 	}
 }
 
-// recovers repeats the call, undoes it, and reports whether it had gone on by itself.
-func (p *player) recovers(ctx context.Context) bool {
+// verifyRecovery repeats the call, undoes it, and reports whether it had gone on by itself.
+func (r *scenarioRunner) verifyRecovery(ctx context.Context) bool {
 	GinkgoHelper()
-	Expect(p.err).NotTo(HaveOccurred(), p.name)
-	p.stage.keepsSecrets(p.response)
-	here := cell{scenario: p.scenario}
-	if p.response.Error != nil {
-		p.stage.bears(here, p.response, p.undisturbed)
-		fmt.Fprintf(GinkgoWriter, "%s: %s: %s\n", p.name, p.response.Error.Type, p.response.Error.Message)
+	Expect(r.err).NotTo(HaveOccurred(), r.name)
+	r.stage.expectNoSecrets(r.response)
+	tc := testCase{scenario: r.scenario}
+	if r.response.Error != nil {
+		r.stage.expectFaultedResponse(tc, r.response, r.expected)
+		fmt.Fprintf(GinkgoWriter, "%s: %s: %s\n", r.name, r.response.Error.Type, r.response.Error.Message)
 	} else {
-		Expect(answer(p.response)).To(Equal(p.undisturbed), p.name)
+		Expect(normalizedResult(r.response)).To(Equal(r.expected), r.name)
 	}
-	if p.response.Error != nil || !p.once {
-		p.stage.repeatsWell(ctx, here, p.arguments, p.undisturbed)
+	if r.response.Error != nil || !r.notIdempotent {
+		r.stage.expectRepeatSucceeds(ctx, tc, r.arguments, r.expected)
 	}
-	p.stage.restored(ctx, p.scenario)
-	return p.response.Error == nil
+	r.stage.undoAndVerify(ctx, r.scenario)
+	return r.response.Error == nil
 }

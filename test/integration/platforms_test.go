@@ -11,9 +11,9 @@ import (
 // The nodes are of two architectures: node-a has amd64, node-b arm64.
 var _ = Describe("A machine in a cluster of several architectures", func() {
 	DescribeTable("runs where its stemcell's image runs", func(ctx context.Context, architectures, node string) {
-		w := newWorld(ctx)
-		w.must(ctx, "create_vm", "one", stemcellCID+architectures, map[string]any{}, onDynamic(), []string{}, map[string]any{})
-		pod, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
+		env := newTestEnv(ctx)
+		env.mustCall(ctx, "create_vm", "one", stemcellCID+architectures, map[string]any{}, dynamicNetwork(), []string{}, map[string]any{})
+		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(pod.Spec.NodeName).To(MatchRegexp("^" + node + "$"))
 	},
@@ -24,9 +24,9 @@ var _ = Describe("A machine in a cluster of several architectures", func() {
 	)
 
 	It("does not run where there is no such node", func(ctx context.Context) {
-		w := newWorld(ctx)
-		w.Director = w.withTimeouts(map[string]any{"unschedulable": "0s"})
-		failed := w.fails(ctx, "create_vm", "one", stemcellCID+"#s390x", map[string]any{}, onDynamic(), []string{}, map[string]any{})
+		env := newTestEnv(ctx)
+		env.Director = env.directorWithTimeouts(map[string]any{"unschedulable": "0s"})
+		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID+"#s390x", map[string]any{}, dynamicNetwork(), []string{}, map[string]any{})
 		Expect(failed.Message).To(ContainSubstring("didn't match Pod's node affinity/selector"))
 		Expect(failed.OkToRetry).To(BeTrue())
 	})

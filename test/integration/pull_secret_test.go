@@ -11,13 +11,13 @@ import (
 
 var _ = Describe("The Secret with which nodes pull", func() {
 	It("is the same one with new credentials, so that no pull goes without", func(ctx context.Context) {
-		w := newWorld(ctx)
+		env := newTestEnv(ctx)
 		create := func(agent, password string) *corev1.Secret {
 			GinkgoHelper()
-			w.Director = w.with("stemcell", map[string]any{"registry": map[string]any{"repository": "registry.example.com/stemcell",
+			env.Director = env.directorWithConfig("stemcell", map[string]any{"registry": map[string]any{"repository": "registry.example.com/stemcell",
 				"pull_secret": map[string]any{"name": "stemcells", "username": "nodes", "password": password}}})
-			w.createVM(ctx, agent)
-			secret, err := cluster.CoreV1().Secrets(w.namespace).Get(ctx, "stemcells", metav1.GetOptions{})
+			env.createVM(ctx, agent)
+			secret, err := cluster.CoreV1().Secrets(env.namespace).Get(ctx, "stemcells", metav1.GetOptions{})
 			Expect(err).NotTo(HaveOccurred())
 			return secret
 		}

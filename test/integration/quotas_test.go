@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// bounded gives the namespace a quota, and waits until it holds.
-func (w world) bounded(ctx context.Context, hard corev1.ResourceList) {
+// createQuota gives the namespace a quota, and waits until it holds.
+func (env testEnv) createQuota(ctx context.Context, hard corev1.ResourceList) {
 	GinkgoHelper()
-	quotas := cluster.CoreV1().ResourceQuotas(w.namespace)
+	quotas := cluster.CoreV1().ResourceQuotas(env.namespace)
 	_, err := quotas.Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	Eventually(func(g Gomega) {
@@ -25,7 +25,7 @@ func (w world) bounded(ctx context.Context, hard corev1.ResourceList) {
 }
 
 var _ = Describe("A namespace with a quota", func() {
-	of := func(amounts ...string) corev1.ResourceList {
+	resourceList := func(amounts ...string) corev1.ResourceList {
 		hard := corev1.ResourceList{}
 		for i := 0; i < len(amounts); i += 2 {
 			hard[corev1.ResourceName(amounts[i])] = resource.MustParse(amounts[i+1])
@@ -34,35 +34,35 @@ var _ = Describe("A namespace with a quota", func() {
 	}
 
 	It("on requests and limits takes machines and what helps them", func(ctx context.Context) {
-		w := newWorld(ctx)
-		w.bounded(ctx, of("requests.cpu", "2", "requests.memory", "2Gi", "limits.cpu", "8", "limits.memory", "8Gi"))
-		vm, disk := w.createVM(ctx, "one"), w.createDisk(ctx)
-		w.must(ctx, "attach_disk", vm, disk)
-		w.must(ctx, "snapshot_disk", disk, map[string]any{}) // runs a Pod that flushes
-		w.must(ctx, "detach_disk", vm, disk)
-		w.must(ctx, "update_disk", disk, 64, map[string]any{"storage_class": "growing"})
+		env := newTestEnv(ctx)
+		env.createQuota(ctx, resourceList("requests.cpu", "2", "requests.memory", "2Gi", "limits.cpu", "8", "limits.memory", "8Gi"))
+		vm, disk := env.createVM(ctx, "one"), env.createDisk(ctx)
+		env.mustCall(ctx, "attach_disk", vm, disk)
+		env.mustCall(ctx, "snapshot_disk", disk, map[string]any{}) // runs a Pod that flushes
+		env.mustCall(ctx, "detach_disk", vm, disk)
+		env.mustCall(ctx, "update_disk", disk, 64, map[string]any{"storage_class": "growing"})
 	})
 
 	DescribeTable("that has no room for it says so at once, and nothing is left",
 		func(ctx context.Context, hard corev1.ResourceList, words string) {
-			w, vm, disk := newWorldWithDisk(ctx)
-			before := w.objects(ctx)
-			w.bounded(ctx, hard)
+			env, vm, disk := newTestEnvWithDisk(ctx)
+			previous := env.listObjects(ctx)
+			env.createQuota(ctx, hard)
 			proxy.Reset(nil)
-			Expect(w.fails(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring(words))
-			Expect(tries("pods")).To(BeNumerically("<=", 2), "and once more, for an API server that has only started")
-			Expect(w.objects(ctx)).To(ConsistOf(before))
+			Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring(words))
+			Expect(countCreateRequests("pods")).To(BeNumerically("<=", 2), "and once more, for an API server that has only started")
+			Expect(env.listObjects(ctx)).To(ConsistOf(previous))
 		},
-		Entry("an attachment among too many Pods", of("pods", "1"), "exceeded quota: small"),
-		Entry("an attachment's limits", of("limits.memory", "512Mi"), "exceeded quota: small"),
+		Entry("an attachment among too many Pods", resourceList("pods", "1"), "exceeded quota: small"),
+		Entry("an attachment's limits", resourceList("limits.memory", "512Mi"), "exceeded quota: small"),
 	)
 
 	It("that has no room for a disk's claim says so at once", func(ctx context.Context) {
-		w := newWorld(ctx)
-		w.bounded(ctx, of("persistentvolumeclaims", "0"))
+		env := newTestEnv(ctx)
+		env.createQuota(ctx, resourceList("persistentvolumeclaims", "0"))
 		proxy.Reset(nil)
-		Expect(w.fails(ctx, "create_disk", 64, map[string]any{}, nil).Message).To(ContainSubstring("exceeded quota: small"))
-		Expect(tries("persistentvolumeclaims")).To(BeNumerically("<=", 2))
-		Expect(w.objects(ctx)).To(BeEmpty())
+		Expect(env.mustFail(ctx, "create_disk", 64, map[string]any{}, nil).Message).To(ContainSubstring("exceeded quota: small"))
+		Expect(countCreateRequests("persistentvolumeclaims")).To(BeNumerically("<=", 2))
+		Expect(env.listObjects(ctx)).To(BeEmpty())
 	})
 })

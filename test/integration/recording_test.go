@@ -31,56 +31,56 @@ var _ = Describe("A recording of what this release leaves in a cluster", func() 
 		if release == "" {
 			Skip(updateRecorded + " names no release to record")
 		}
-		w := newWorld(ctx)
-		left := w.leave(ctx)
+		env := newTestEnv(ctx)
+		recording := env.createRecordedObjects(ctx)
 		folder := filepath.Join(recordings, release)
 		Expect(os.MkdirAll(folder, 0o755)).To(Succeed())
-		names, err := yaml.Marshal(left)
+		names, err := yaml.Marshal(recording)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(os.WriteFile(filepath.Join(folder, "names.yaml"), names, 0o644)).To(Succeed())
-		Expect(os.WriteFile(filepath.Join(folder, "objects.yaml"), w.record(ctx), 0o644)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(folder, "objects.yaml"), env.recordObjects(ctx), 0o644)).To(Succeed())
 	})
 })
 
-// leave makes of everything that the CPI makes.
-func (w world) leave(ctx context.Context) recording {
+// createRecordedObjects makes of everything that the CPI makes.
+func (env testEnv) createRecordedObjects(ctx context.Context) releaseRecording {
 	GinkgoHelper()
-	w.Director = w.prefetching(ctx, enabled, nil)
-	w.must(ctx, "create_stemcell", "image", light)
+	env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, nil)
+	env.mustCall(ctx, "create_stemcell", "image", lightStemcell)
 
-	properties := behind(fixed(nil))
-	properties["disruption_budget"] = oneAway()["disruption_budget"]
-	w.create(ctx, strings.TrimPrefix(recordedVM, "agent-"), properties, inGroup(group))
-	w.must(ctx, "set_vm_metadata", recordedVM, map[string]any{"deployment": "cf", "job": "web", "index": "0", "name": "web/0"})
-	used := w.usedDisk(ctx, recordedVM, map[string]any{"storage_class": "growing"})
-	left := recording{Disks: map[string]string{"used": used, "attached": w.createDisk(ctx), "unused": w.createDisk(ctx)}}
-	w.must(ctx, "attach_disk", recordedVM, left.Disks["attached"])
-	w.must(ctx, "set_disk_metadata", left.Disks["attached"], map[string]any{"deployment": "cf"})
-	left.Snapshot = w.must(ctx, "snapshot_disk", used, map[string]any{"deployment": "cf"}).Text()
+	properties := servicesProperties(namedService(nil))
+	properties["disruption_budget"] = maxOneUnavailable()["disruption_budget"]
+	env.createVMWithProperties(ctx, strings.TrimPrefix(recordedVM, "agent-"), properties, groupEnv(groupName))
+	env.mustCall(ctx, "set_vm_metadata", recordedVM, map[string]any{"deployment": "cf", "job": "web", "index": "0", "name": "web/0"})
+	used := env.createUsedDisk(ctx, recordedVM, map[string]any{"storage_class": "growing"})
+	recording := releaseRecording{Disks: map[string]string{"used": used, "attached": env.createDisk(ctx), "unused": env.createDisk(ctx)}}
+	env.mustCall(ctx, "attach_disk", recordedVM, recording.Disks["attached"])
+	env.mustCall(ctx, "set_disk_metadata", recording.Disks["attached"], map[string]any{"deployment": "cf"})
+	recording.Snapshot = env.mustCall(ctx, "snapshot_disk", used, map[string]any{"deployment": "cf"}).Text()
 
-	recreated := w.of(kinds[" with disk_strategy: recreate"])
-	recreated.createVM(ctx, strings.TrimPrefix(recordedRecreated, "agent-"))
-	w.must(ctx, "set_vm_metadata", recordedRecreated, map[string]any{"job": "sandboxed"})
-	left.Disks["recreated"] = recreated.createDisk(ctx)
-	w.must(ctx, "attach_disk", recordedRecreated, left.Disks["recreated"])
+	recreateEnv := env.withDiskStrategy(diskStrategies[" with disk_strategy: recreate"])
+	recreateEnv.createVM(ctx, strings.TrimPrefix(recordedRecreateVM, "agent-"))
+	env.mustCall(ctx, "set_vm_metadata", recordedRecreateVM, map[string]any{"job": "sandboxed"})
+	recording.Disks["recreated"] = recreateEnv.createDisk(ctx)
+	env.mustCall(ctx, "attach_disk", recordedRecreateVM, recording.Disks["recreated"])
 
-	w.must(ctx, "create_vm", strings.TrimPrefix(recordedBound, "agent-"), stemcellCID, map[string]any{}, manual("10.9.8.7"), []string{}, map[string]any{})
-	w.must(ctx, "set_vm_metadata", recordedBound, map[string]any{"job": "shared"})
-	left.Disks["bound"] = w.must(ctx, "create_disk", 64, map[string]any{"attach": "bind"}, recordedBound).Text()
-	w.must(ctx, "attach_disk", recordedBound, left.Disks["bound"])
+	env.mustCall(ctx, "create_vm", strings.TrimPrefix(recordedBindVM, "agent-"), stemcellCID, map[string]any{}, manualNetwork("10.9.8.7"), []string{}, map[string]any{})
+	env.mustCall(ctx, "set_vm_metadata", recordedBindVM, map[string]any{"job": "shared"})
+	recording.Disks["bound"] = env.mustCall(ctx, "create_disk", 64, map[string]any{"attach": "bind"}, recordedBindVM).Text()
+	env.mustCall(ctx, "attach_disk", recordedBindVM, recording.Disks["bound"])
 
 	const untilSettings = 3
-	Expect(w.killed(ctx, untilSettings, "create_vm", strings.TrimPrefix(recordedCut, "agent-"), stemcellCID,
-		map[string]any{}, onDynamic(), []string{}, map[string]any{})).To(BeTrue())
-	return left
+	Expect(env.interruptCall(ctx, untilSettings, "create_vm", strings.TrimPrefix(recordedInterrupted, "agent-"), stemcellCID,
+		map[string]any{}, dynamicNetwork(), []string{}, map[string]any{})).To(BeTrue())
+	return recording
 }
 
-// ofOthers are kinds that carry the CPI's label without being made by it: what it tells in passing, and what Services' controllers
+// excludedKinds are kinds that carry the CPI's label without being made by it: what it tells in passing, and what Services' controllers
 // make of those.
-var ofOthers = []string{"Event", "Endpoints"}
+var excludedKinds = []string{"Event", "Endpoints"}
 
-// made is all in the namespace, of whatever kind, that the CPI has made itself.
-func (w world) made(ctx context.Context) []unstructured.Unstructured {
+// listManagedObjects is all in the namespace, of whatever kind, that the CPI has made itself.
+func (env testEnv) listManagedObjects(ctx context.Context) []unstructured.Unstructured {
 	GinkgoHelper()
 	served, err := cluster.Discovery().ServerPreferredNamespacedResources()
 	Expect(err).NotTo(HaveOccurred())
@@ -89,10 +89,10 @@ func (w world) made(ctx context.Context) []unstructured.Unstructured {
 		version, err := schema.ParseGroupVersion(group.GroupVersion)
 		Expect(err).NotTo(HaveOccurred())
 		for _, kind := range group.APIResources {
-			if !slices.Contains(kind.Verbs, "list") || slices.Contains(ofOthers, kind.Kind) {
+			if !slices.Contains(kind.Verbs, "list") || slices.Contains(excludedKinds, kind.Kind) {
 				continue
 			}
-			all, err := objects.Resource(version.WithResource(kind.Name)).Namespace(w.namespace).List(ctx,
+			all, err := dynamicClient.Resource(version.WithResource(kind.Name)).Namespace(env.namespace).List(ctx,
 				metav1.ListOptions{LabelSelector: manifest.LabelManagedBy + "=" + manifest.ManagedBy})
 			Expect(err).NotTo(HaveOccurred())
 			for _, object := range all.Items {
@@ -105,11 +105,11 @@ func (w world) made(ctx context.Context) []unstructured.Unstructured {
 	return found
 }
 
-// record is what the CPI has made, as files have it: without what the API server and its controllers add.
-func (w world) record(ctx context.Context) []byte {
+// recordObjects is what the CPI has made, as files have it: without what the API server and its controllers add.
+func (env testEnv) recordObjects(ctx context.Context) []byte {
 	GinkgoHelper()
 	var all bytes.Buffer
-	for _, object := range w.made(ctx) {
+	for _, object := range env.listManagedObjects(ctx) {
 		meta := object.Object["metadata"].(map[string]any)
 		for _, field := range []string{"resourceVersion", "generation", "creationTimestamp", "managedFields"} {
 			delete(meta, field)
@@ -140,73 +140,73 @@ func (w world) record(ctx context.Context) []byte {
 		all.WriteString("---\n")
 		all.Write(content)
 	}
-	return bytes.ReplaceAll(all.Bytes(), []byte(w.namespace), []byte(recordedNamespace))
+	return bytes.ReplaceAll(all.Bytes(), []byte(env.namespace), []byte(recordedNamespace))
 }
 
-// restore makes the objects of the file: owners first, since the API server gives each a UID of its own.
-func (w world) restore(ctx context.Context, path string) {
+// restoreObjects makes the objects of the file: owners first, since the API server gives each a UID of its own.
+func (env testEnv) restoreObjects(ctx context.Context, path string) {
 	GinkgoHelper()
 	raw, err := os.ReadFile(path)
 	Expect(err).NotTo(HaveOccurred())
-	text := strings.ReplaceAll(string(raw), recordedNamespace, w.namespace)
-	var waiting []string
-	there := map[types.UID]types.UID{}
+	text := strings.ReplaceAll(string(raw), recordedNamespace, env.namespace)
+	var pending []string
+	restoredUIDs := map[types.UID]types.UID{}
 	for document := range strings.SplitSeq(strings.TrimPrefix(text, "---\n"), "\n---\n") {
-		waiting = append(waiting, document)
+		pending = append(pending, document)
 	}
-	for len(waiting) > 0 {
-		var later []string
-		for _, document := range waiting {
+	for len(pending) > 0 {
+		var postponed []string
+		for _, document := range pending {
 			var object unstructured.Unstructured
 			Expect(yaml.Unmarshal([]byte(document), &object.Object)).To(Succeed())
-			if slices.ContainsFunc(owners(&object), func(owner types.UID) bool { return there[owner] == "" }) {
-				later = append(later, document)
+			if slices.ContainsFunc(ownerUIDs(&object), func(owner types.UID) bool { return restoredUIDs[owner] == "" }) {
+				postponed = append(postponed, document)
 				continue
 			}
-			for was, is := range there {
+			for was, is := range restoredUIDs {
 				document = strings.ReplaceAll(document, string(was), string(is))
 			}
-			there[object.GetUID()] = w.put(ctx, document)
+			restoredUIDs[object.GetUID()] = env.createObject(ctx, document)
 		}
-		Expect(len(later)).To(BeNumerically("<", len(waiting)), "owners that are not recorded: %v", later)
-		waiting = later
+		Expect(len(postponed)).To(BeNumerically("<", len(pending)), "owners that are not recorded: %v", postponed)
+		pending = postponed
 	}
-	w.restoreOwners(ctx, there)
-	w.awaitRestored(ctx)
+	env.restoreDiskOwners(ctx, restoredUIDs)
+	env.waitRestored(ctx)
 }
 
-// restoreOwners records the Pods that have the disks by the UIDs that they have now.
-func (w world) restoreOwners(ctx context.Context, uids map[types.UID]types.UID) {
+// restoreDiskOwners records the Pods that have the disks by the UIDs that they have now.
+func (env testEnv) restoreDiskOwners(ctx context.Context, uids map[types.UID]types.UID) {
 	GinkgoHelper()
-	disks, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).List(ctx, metav1.ListOptions{})
+	disks, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	for _, disk := range disks.Items {
 		if owner := disk.Annotations[manifest.AnnotationOwner]; owner != "" {
 			patch := `{"metadata":{"annotations":{"` + manifest.AnnotationOwner + `":"` + string(uids[types.UID(owner)]) + `"}}}`
-			_, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).Patch(ctx, disk.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			_, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).Patch(ctx, disk.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			Expect(err).NotTo(HaveOccurred())
 		}
 	}
 }
 
-// put makes the object of the document, and returns its UID.
-func (w world) put(ctx context.Context, document string) types.UID {
+// createObject makes the object of the document, and returns its UID.
+func (env testEnv) createObject(ctx context.Context, document string) types.UID {
 	GinkgoHelper()
 	var object unstructured.Unstructured
 	Expect(yaml.Unmarshal([]byte(document), &object.Object)).To(Succeed())
 	object.SetUID("")
 	kind := object.GroupVersionKind()
-	made, err := objects.Resource(kind.GroupVersion().WithResource(strings.ToLower(kind.Kind)+"s")).Namespace(w.namespace).
+	created, err := dynamicClient.Resource(kind.GroupVersion().WithResource(strings.ToLower(kind.Kind)+"s")).Namespace(env.namespace).
 		Create(ctx, &object, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	return made.GetUID()
+	return created.GetUID()
 }
 
-// awaitRestored waits until the machines and attachments run, and the claims that they have are bound again.
-func (w world) awaitRestored(ctx context.Context) {
+// waitRestored waits until the machines and attachments run, and the claims that they have are bound again.
+func (env testEnv) waitRestored(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		for _, object := range w.made(ctx) {
+		for _, object := range env.listManagedObjects(ctx) {
 			phase, _, _ := unstructured.NestedString(object.Object, "status", "phase")
 			switch object.GetKind() {
 			case "Pod":

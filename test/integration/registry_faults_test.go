@@ -18,173 +18,173 @@ import (
 )
 
 // Of the cells of registries a run of CI tries one of so many.
-const partsOfRegistryCells = 40
+const registryTestCaseParts = 40
 
-// depot is a registry, empty at first, of which each request can be disturbed, and a director that is configured to use it.
-type depot struct {
-	world
+// registryEnv is a registry, empty at first, of which each request can be disturbed, and a director that is configured to use it.
+type registryEnv struct {
+	testEnv
 	registry *stemcells.Registry
-	requests *apiproxy.Numbered
+	requests *apiproxy.FaultHandler
 	host     string
 }
 
-func newDepot(w world) *depot {
+func newRegistryEnv(env testEnv) *registryEnv {
 	GinkgoHelper()
-	d := &depot{world: w, registry: stemcells.NewRegistry(false)}
-	DeferCleanup(d.registry.Close)
-	d.requests = &apiproxy.Numbered{Next: d.registry}
-	server := httptest.NewServer(d.requests)
+	r := &registryEnv{testEnv: env, registry: stemcells.NewRegistry(false)}
+	DeferCleanup(r.registry.Close)
+	r.requests = &apiproxy.FaultHandler{Next: r.registry}
+	server := httptest.NewServer(r.requests)
 	DeferCleanup(server.Close)
-	d.host = strings.TrimPrefix(server.URL, "http://")
-	d.Director = w.with("stemcell", map[string]any{"registry": map[string]any{"repository": d.host + "/stemcells", "insecure": true}})
-	return d
+	r.host = strings.TrimPrefix(server.URL, "http://")
+	r.Director = env.directorWithConfig("stemcell", map[string]any{"registry": map[string]any{"repository": r.host + "/stemcells", "insecure": true}})
+	return r
 }
 
-// create uploads the heavy stemcell.
-func (d *depot) create() []any {
-	image, properties := heavyImage()
+// createStemcellArguments uploads the heavy stemcell.
+func (r *registryEnv) createStemcellArguments() []any {
+	image, properties := writeHeavyImage()
 	return []any{"create_stemcell", image, properties}
 }
 
-// holds reports whether the registry has the image of a stemcell, whole.
-func (d *depot) holds(cid string) bool {
+// hasImage reports whether the registry has the image of a stemcell, whole.
+func (r *registryEnv) hasImage(cid string) bool {
 	GinkgoHelper()
 	reference, _, _ := strings.Cut(strings.TrimPrefix(cid, "heavy://"), "#")
-	repository, digest, _ := strings.Cut(strings.TrimPrefix(reference, d.host+"/"), "@")
+	repository, digest, _ := strings.Cut(strings.TrimPrefix(reference, r.host+"/"), "@")
 	manifest := httptest.NewRecorder()
-	d.registry.ServeHTTP(manifest, httptest.NewRequest(http.MethodGet, "/v2/"+repository+"/manifests/"+digest, http.NoBody))
+	r.registry.ServeHTTP(manifest, httptest.NewRequest(http.MethodGet, "/v2/"+repository+"/manifests/"+digest, http.NoBody))
 	if manifest.Code == http.StatusNotFound {
 		return false
 	}
 	Expect(manifest.Code).To(Equal(http.StatusOK))
-	for _, blob := range digests.FindAllString(manifest.Body.String(), -1) {
+	for _, blob := range digestPattern.FindAllString(manifest.Body.String(), -1) {
 		found := httptest.NewRecorder()
-		d.registry.ServeHTTP(found, httptest.NewRequest(http.MethodHead, "/v2/"+repository+"/blobs/"+blob, http.NoBody))
+		r.registry.ServeHTTP(found, httptest.NewRequest(http.MethodHead, "/v2/"+repository+"/blobs/"+blob, http.NoBody))
 		Expect(found.Code).To(Equal(http.StatusOK), "%s of %s", blob, cid)
 	}
 	return true
 }
 
-var digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+var digestPattern = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
-// delivery is a call that speaks to a registry.
-type delivery struct {
-	name  string
-	begin func(ctx context.Context, d *depot)
-	call  func(d *depot) []any
+// registryCall is a call that speaks to a registry.
+type registryCall struct {
+	name       string
+	beforeCall func(ctx context.Context, r *registryEnv)
+	call       func(r *registryEnv) []any
 	// check says what has to be so after the call was repeated.
-	check func(ctx context.Context, d *depot, answer string)
+	check func(ctx context.Context, r *registryEnv, answer string)
 }
 
-func deliveries() []delivery {
+func registryCalls() []registryCall {
 	var cid string // of the present cell's
-	upload := func(ctx context.Context, d *depot) {
-		arguments := d.create()
-		cid = d.must(ctx, "create_stemcell", arguments[1:]...).Text()
+	upload := func(ctx context.Context, r *registryEnv) {
+		arguments := r.createStemcellArguments()
+		cid = r.mustCall(ctx, "create_stemcell", arguments[1:]...).Text()
 	}
-	return []delivery{
+	return []registryCall{
 		{
-			name: "create_stemcell of a heavy stemcell", call: (*depot).create,
-			check: func(ctx context.Context, d *depot, answer string) {
-				Expect(d.holds(answer)).To(BeTrue())
-				d.must(ctx, "delete_stemcell", answer)
-				Expect(d.holds(answer)).To(BeFalse())
+			name: "create_stemcell of a heavy stemcell", call: (*registryEnv).createStemcellArguments,
+			check: func(ctx context.Context, r *registryEnv, answer string) {
+				Expect(r.hasImage(answer)).To(BeTrue())
+				r.mustCall(ctx, "delete_stemcell", answer)
+				Expect(r.hasImage(answer)).To(BeFalse())
 			},
 		},
 		{
-			name: "delete_stemcell of a heavy stemcell", begin: upload,
-			call:  func(*depot) []any { return []any{"delete_stemcell", cid} },
-			check: func(_ context.Context, d *depot, _ string) { Expect(d.holds(cid)).To(BeFalse()) },
+			name: "delete_stemcell of a heavy stemcell", beforeCall: upload,
+			call:  func(*registryEnv) []any { return []any{"delete_stemcell", cid} },
+			check: func(_ context.Context, r *registryEnv, _ string) { Expect(r.hasImage(cid)).To(BeFalse()) },
 		},
 		{
-			name: "create_stemcell of a light stemcell", begin: upload,
-			call: func(d *depot) []any {
+			name: "create_stemcell of a light stemcell", beforeCall: upload,
+			call: func(r *registryEnv) []any {
 				reference, _, _ := strings.Cut(strings.TrimPrefix(cid, "heavy://"), "#")
 				return []any{"create_stemcell", os.DevNull, map[string]any{"image_reference": reference}}
 			},
-			check: func(_ context.Context, d *depot, answer string) {
+			check: func(_ context.Context, r *registryEnv, answer string) {
 				Expect(answer).To(HaveSuffix("#amd64"))
-				Expect(d.holds(answer)).To(BeTrue())
+				Expect(r.hasImage(answer)).To(BeTrue())
 			},
 		},
 	}
 }
 
 var _ = Describe("Whatever happens at any request to a registry of", Label("faults"), func() {
-	for _, each := range deliveries() {
-		It(each.name+", the call can be repeated and undone", func(ctx context.Context) { deliver(ctx, newWorld(ctx), each) })
+	for _, call := range registryCalls() {
+		It(call.name+", the call can be repeated and undone", func(ctx context.Context) { runRegistryCall(ctx, newTestEnv(ctx), call) })
 	}
 })
 
-// deliver tries the cells of a call that speaks to a registry, each with a registry of its own.
-func deliver(ctx context.Context, w world, each delivery) {
-	undisturbed, requests := each.undisturbed(ctx, newDepot(w))
-	became := outcome{Scenario: each.name + ", at the registry", Requests: len(requests)}
+// runRegistryCall tries the cells of a call that speaks to a registry, each with a registry of its own.
+func runRegistryCall(ctx context.Context, env testEnv, call registryCall) {
+	expected, requests := call.callWithoutFault(ctx, newRegistryEnv(env))
+	result := scenarioResult{Scenario: call.name + ", at the registry", Requests: len(requests)}
 	for i, request := range requests {
-		for _, how := range registryDisturbances() {
-			c := cell{scenario: scenario{name: each.name + ", at the registry"}, n: i + 1, request: request, disturbance: how}
-			drawn := wantedFaults == "" && part(c.String(), partsOfRegistryCells)
-			if how.befalls != nil && !how.befalls(request) || !drawn && !c.wanted() {
+		for _, spec := range registryFaults() {
+			tc := testCase{scenario: scenario{name: call.name + ", at the registry"}, n: i + 1, request: request, faultSpec: spec}
+			drawn := faultsPattern == "" && drawnBySeed(tc.String(), registryTestCaseParts)
+			if spec.appliesTo != nil && !spec.appliesTo(request) || !drawn && !tc.selected() {
 				continue
 			}
-			became.try(c, func() { each.disturb(ctx, newDepot(w), c, undisturbed) })
+			result.record(tc, func() { call.runTestCase(ctx, newRegistryEnv(env), tc, expected) })
 		}
 	}
-	became.report()
+	result.addToReport()
 }
 
-func (each delivery) prepare(ctx context.Context, d *depot) []any {
-	if each.begin != nil {
-		each.begin(ctx, d)
+func (call registryCall) prepareArguments(ctx context.Context, r *registryEnv) []any {
+	if call.beforeCall != nil {
+		call.beforeCall(ctx, r)
 	}
-	return each.call(d)
+	return call.call(r)
 }
 
-// undisturbed makes the call as it should be, and returns its answer and its requests.
-func (each delivery) undisturbed(ctx context.Context, d *depot) (string, []string) {
-	arguments := each.prepare(ctx, d)
-	d.requests.Reset(nil)
+// callWithoutFault makes the call as it should be, and returns its answer and its requests.
+func (call registryCall) callWithoutFault(ctx context.Context, r *registryEnv) (string, []string) {
+	arguments := call.prepareArguments(ctx, r)
+	r.requests.Reset(nil)
 	method, _ := arguments[0].(string)
-	response := d.must(ctx, method, arguments[1:]...)
-	requests := d.requests.Requests()
-	each.check(ctx, d, response.Text())
-	return d.alike(response), requests
+	response := r.mustCall(ctx, method, arguments[1:]...)
+	requests := r.requests.Requests()
+	call.check(ctx, r, response.Text())
+	return r.normalizeHost(response), requests
 }
 
-// alike is an answer without the registry's address.
-func (d *depot) alike(response director.Response) string {
-	return strings.ReplaceAll(answer(response), d.host, "REGISTRY")
+// normalizeHost is an answer without the registry's address.
+func (r *registryEnv) normalizeHost(response director.Response) string {
+	return strings.ReplaceAll(normalizedResult(response), r.host, "REGISTRY")
 }
 
-// disturb makes the call with the cell's disturbance, and repeats it.
-func (each delivery) disturb(ctx context.Context, d *depot, c cell, undisturbed string) {
-	arguments := each.prepare(ctx, d)
-	by := d.Director
-	if c.brief {
-		by = d.withTimeouts(briefTimeouts)
+// runTestCase makes the call with the cell's disturbance, and repeats it.
+func (call registryCall) runTestCase(ctx context.Context, r *registryEnv, tc testCase, expected string) {
+	arguments := call.prepareArguments(ctx, r)
+	caller := r.Director
+	if tc.shortTimeout {
+		caller = r.directorWithTimeouts(shortTimeouts)
 	}
-	mortal, end := by.Mortal()
-	d.requests.Reset(c.at(c.n, func(signal os.Signal) { _ = end(signal) }))
+	killable, sendSignal := caller.Killable()
+	r.requests.Reset(tc.inject(tc.n, func(signal os.Signal) { _ = sendSignal(signal) }))
 	method, _ := arguments[0].(string)
-	first, ended := mortal.Call(ctx, method, arguments[1:]...)
-	d.requests.Reset(nil)
-	if c.bearable {
-		Expect(ended).NotTo(HaveOccurred())
+	first, callErr := killable.Call(ctx, method, arguments[1:]...)
+	r.requests.Reset(nil)
+	if tc.tolerated {
+		Expect(callErr).NotTo(HaveOccurred())
 		Expect(first.Error).To(BeNil(), "the disturbed call: %s", first.Stderr)
-		Expect(d.alike(first)).To(Equal(undisturbed), "the disturbed call's answer")
+		Expect(r.normalizeHost(first)).To(Equal(expected), "the disturbed call's answer")
 	}
-	if ended == nil && first.Error != nil {
+	if callErr == nil && first.Error != nil {
 		Expect(first.Error.Type).To(HavePrefix("Bosh::Clouds::"))
-		Expect(first.Error.Message).To(ContainSubstring(d.host))
+		Expect(first.Error.Message).To(ContainSubstring(r.host))
 	}
-	again := d.must(ctx, method, arguments[1:]...)
-	Expect(d.alike(again)).To(Equal(undisturbed), "the repeated call's answer")
-	each.check(ctx, d, again.Text())
+	again := r.mustCall(ctx, method, arguments[1:]...)
+	Expect(r.normalizeHost(again)).To(Equal(expected), "the repeated call's answer")
+	call.check(ctx, r, again.Text())
 }
 
-// registryDisturbances are what can happen at a request to a registry.
-func registryDisturbances() []disturbance {
-	all := append(endings(), broken()...)
+// registryFaults are what can happen at a request to a registry.
+func registryFaults() []faultSpec {
+	all := append(processFaults(), connectionFaults()...)
 	for _, refusal := range []struct {
 		status   int
 		code     string
@@ -199,8 +199,8 @@ func registryDisturbances() []disturbance {
 		{http.StatusServiceUnavailable, "UNAVAILABLE", true},
 		{http.StatusGatewayTimeout, "UNAVAILABLE", true},
 	} {
-		all = append(all, plain("a registry's "+http.StatusText(refusal.status), refusal.bearable, func(n int) apiproxy.Fault {
-			return apiproxy.Instead(n, func(w http.ResponseWriter, request *http.Request) {
+		all = append(all, newFaultSpec("a registry's "+http.StatusText(refusal.status), refusal.bearable, func(n int) apiproxy.Fault {
+			return apiproxy.ReplaceResponse(n, func(w http.ResponseWriter, request *http.Request) {
 				_, _ = io.Copy(io.Discard, request.Body)
 				stemcells.WriteError(w, refusal.status, refusal.code, "made up for a test")
 			})

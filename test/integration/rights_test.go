@@ -22,33 +22,33 @@ import (
 
 // documentedRights are those that every spec has, rightsOfChecks those that some checks have besides.
 var (
-	documentedRights = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml", "../../docs/rbac-prefetch.yaml"}
-	rightsOfChecks   = "../../docs/rbac-check.yaml"
+	rbacFiles     = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml", "../../docs/rbac-prefetch.yaml"}
+	checkRBACFile = "../../docs/rbac-check.yaml"
 )
 
-// serviceAccount gives the namespace the documented service account, with exactly the documented
+// createServiceAccount gives the namespace the documented service account, with exactly the documented
 // rights, and returns a token for it: every test runs with it, so that a missing right fails tests.
-func serviceAccount(ctx context.Context, namespace string) string {
+func createServiceAccount(ctx context.Context, namespace string) string {
 	GinkgoHelper()
-	grant(ctx, namespace, rightsDocuments(documentedRights...))
+	applyRBAC(ctx, namespace, readRBACFiles(rbacFiles...))
 	// The API server learns of rights a moment after they were given.
-	awaitRights(ctx, namespace, authorizationv1.ResourceAttributes{Verb: "delete", Resource: "pods", Namespace: namespace},
+	waitForRights(ctx, namespace, authorizationv1.ResourceAttributes{Verb: "delete", Resource: "pods", Namespace: namespace},
 		authorizationv1.ResourceAttributes{Verb: "create", Group: "crd.projectcalico.org", Resource: "ippools"})
 	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return token.Status.Token
 }
 
-// awaitRights waits until the API server knows that the namespace's service account has these rights.
-func awaitRights(ctx context.Context, namespace string, rights ...authorizationv1.ResourceAttributes) {
+// waitForRights waits until the API server knows that the namespace's service account has these rights.
+func waitForRights(ctx context.Context, namespace string, rights ...authorizationv1.ResourceAttributes) {
 	GinkgoHelper()
 	for _, right := range rights {
-		Eventually(func() (bool, error) { return may(ctx, namespace, right) }).WithContext(ctx).Should(BeTrue(), "%v", right)
+		Eventually(func() (bool, error) { return serviceAccountMay(ctx, namespace, right) }).WithContext(ctx).Should(BeTrue(), "%v", right)
 	}
 }
 
-// may reports whether the namespace's service account has this right.
-func may(ctx context.Context, namespace string, right authorizationv1.ResourceAttributes) (bool, error) {
+// serviceAccountMay reports whether the namespace's service account has this right.
+func serviceAccountMay(ctx context.Context, namespace string, right authorizationv1.ResourceAttributes) (bool, error) {
 	return userMay(ctx, "system:serviceaccount:"+namespace+":bosh-cpi", right)
 }
 
@@ -58,23 +58,23 @@ func userMay(ctx context.Context, user string, right authorizationv1.ResourceAtt
 	return err == nil && answer.Status.Allowed, err
 }
 
-// named are the places of docs/rbac*.yaml that hold the namespace, as the command at the head of docs/rbac.yaml finds them.
-var named = regexp.MustCompile(`(?m)([- ])bosh$`)
+// namespacePattern are the places of docs/rbac*.yaml that hold the namespace, as the command at the head of docs/rbac.yaml finds them.
+var namespacePattern = regexp.MustCompile(`(?m)([- ])bosh$`)
 
-// grant applies documents with rights to the namespace.
-func grant(ctx context.Context, namespace, raw string) {
+// applyRBAC applies documents with rights to the namespace.
+func applyRBAC(ctx context.Context, namespace, raw string) {
 	GinkgoHelper()
-	content := named.ReplaceAllString(raw, "${1}"+namespace)
+	content := namespacePattern.ReplaceAllString(raw, "${1}"+namespace)
 	for document := range strings.SplitSeq(content, "\n---\n") {
 		var object unstructured.Unstructured
 		Expect(yaml.Unmarshal([]byte(document), &object.Object)).To(Succeed())
 		kind := object.GroupVersionKind()
-		ofKind := objects.Resource(kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s"))
+		client := dynamicClient.Resource(kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s"))
 		var err error
 		if strings.HasPrefix(kind.Kind, "Cluster") {
-			_, err = ofKind.Create(ctx, &object, metav1.CreateOptions{})
+			_, err = client.Create(ctx, &object, metav1.CreateOptions{})
 		} else {
-			_, err = ofKind.Namespace(namespace).Create(ctx, &object, metav1.CreateOptions{})
+			_, err = client.Namespace(namespace).Create(ctx, &object, metav1.CreateOptions{})
 		}
 		Expect(err).NotTo(HaveOccurred())
 	}
@@ -84,7 +84,7 @@ var _ = Describe("The rights of a second director in the cluster", func() {
 	// command is the one by which the head of docs/rbac.yaml has an administrator apply such a file.
 	command := func(file, namespace string) string {
 		GinkgoHelper()
-		found := regexp.MustCompile(`(?m)^#   (sed -E .* docs/rbac\.yaml) \| kubectl apply --namespace cf -f -$`).FindStringSubmatch(document("docs/rbac.yaml"))
+		found := regexp.MustCompile(`(?m)^#   (sed -E .* docs/rbac\.yaml) \| kubectl apply --namespace cf -f -$`).FindStringSubmatch(readRepoFile("docs/rbac.yaml"))
 		Expect(found).NotTo(BeEmpty())
 		return strings.ReplaceAll(strings.ReplaceAll(found[1], "docs/rbac.yaml", file), "cf", namespace) + " | kubectl --namespace " + namespace + " "
 	}
@@ -99,19 +99,19 @@ var _ = Describe("The rights of a second director in the cluster", func() {
 	DescribeTable("that are given by hand leave the first one's alone, and go without them", func(ctx context.Context, file string, right authorizationv1.ResourceAttributes) {
 		var namespaces []string
 		for _, name := range []string{"first", "second"} {
-			worlds++
-			name = fmt.Sprintf("%s-%d-%d", name, GinkgoParallelProcess(), worlds)
+			testEnvCount++
+			name = fmt.Sprintf("%s-%d-%d", name, GinkgoParallelProcess(), testEnvCount)
 			_, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 			Expect(err).NotTo(HaveOccurred())
 			namespaces = append(namespaces, name)
 			run(ctx, command(file, name)+"apply -f -")
 		}
 		for _, namespace := range namespaces {
-			awaitRights(ctx, namespace, right)
+			waitForRights(ctx, namespace, right)
 		}
 		run(ctx, command(file, namespaces[1])+"delete -f -")
-		Eventually(func() (bool, error) { return may(ctx, namespaces[1], right) }).WithContext(ctx).Should(BeFalse())
-		Expect(may(ctx, namespaces[0], right)).To(BeTrue())
+		Eventually(func() (bool, error) { return serviceAccountMay(ctx, namespaces[1], right) }).WithContext(ctx).Should(BeFalse())
+		Expect(serviceAccountMay(ctx, namespaces[0], right)).To(BeTrue())
 		run(ctx, command(file, namespaces[0])+"delete -f -")
 	},
 		Entry("rbac.yaml", "docs/rbac.yaml", authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}),
@@ -120,11 +120,11 @@ var _ = Describe("The rights of a second director in the cluster", func() {
 	)
 })
 
-const rightsUsed = "rights used"
+const rightsReportEntry = "rights used"
 
 // reportRights puts into the report what rights this process's specs used.
 func reportRights() {
-	AddReportEntry(rightsUsed, strings.Join(proxy.Rights(), "\n"), ReportEntryVisibilityNever)
+	AddReportEntry(rightsReportEntry, strings.Join(proxy.Rights(), "\n"), ReportEntryVisibilityNever)
 }
 
 var _ = ReportAfterSuite("every documented right is used", func(report Report) {
@@ -132,21 +132,21 @@ var _ = ReportAfterSuite("every documented right is used", func(report Report) {
 		return // some calls were not made
 	}
 	var used []string
-	for _, each := range report.SpecReports {
-		for _, entry := range each.ReportEntries {
-			if entry.Name == rightsUsed {
+	for _, spec := range report.SpecReports {
+		for _, entry := range spec.ReportEntries {
+			if entry.Name == rightsReportEntry {
 				used = append(used, strings.Split(entry.StringRepresentation(), "\n")...)
 			}
 		}
 	}
-	for _, right := range documented() {
+	for _, right := range listDocumentedRights() {
 		// A wait lists first, and watches only when that does not settle it.
 		listed := strings.Replace(right, "watch ", "list ", 1)
-		Expect(slices.Contains(used, right) || slices.Contains(used, listed)).To(BeTrue(), "%v and %s document the right to %s, which nothing needs", documentedRights, rightsOfChecks, right)
+		Expect(slices.Contains(used, right) || slices.Contains(used, listed)).To(BeTrue(), "%v and %s document the right to %s, which nothing needs", rbacFiles, checkRBACFile, right)
 	}
 })
 
-func rightsDocuments(paths ...string) string {
+func readRBACFiles(paths ...string) string {
 	GinkgoHelper()
 	var all []string
 	for _, path := range paths {
@@ -157,11 +157,11 @@ func rightsDocuments(paths ...string) string {
 	return strings.Join(all, "\n---\n")
 }
 
-// documented returns the Roles' rights as "verb resource".
-func documented() []string {
+// listDocumentedRights returns the Roles' rights as "verb resource".
+func listDocumentedRights() []string {
 	GinkgoHelper()
 	var rights []string
-	for document := range strings.SplitSeq(rightsDocuments(append(documentedRights, rightsOfChecks)...), "\n---\n") {
+	for document := range strings.SplitSeq(readRBACFiles(append(rbacFiles, checkRBACFile)...), "\n---\n") {
 		var role rbacv1.Role
 		Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
 		for _, rule := range role.Rules {

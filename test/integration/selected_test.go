@@ -11,22 +11,22 @@ import (
 
 var _ = Describe("Lists and watches", func() {
 	It("are of objects that a label or a field selects, over the life of a machine and its disk", func(ctx context.Context) {
-		var requests counted.Requests
-		w := newWorld(ctx)
+		var requests counted.Recorder
+		env := newTestEnv(ctx)
 		proxy.Reset(requests.Fault())
-		properties, env := oneAway(), inGroup(group)
-		properties["services"] = []any{fixed(nil)}
-		w.must(ctx, "create_vm", "one", stemcellCID, properties, manual("10.9.8.4"), []string{}, env)
-		disk := w.usedDisk(ctx, "agent-one", map[string]any{})
-		w.must(ctx, "attach_disk", "agent-one", disk)
-		w.must(ctx, "get_disks", "agent-one")
-		w.must(ctx, "set_vm_metadata", "agent-one", map[string]any{"job": "web"})
-		w.must(ctx, "detach_disk", "agent-one", disk)
-		w.must(ctx, "create_vm", "two", stemcellCID, properties, onDynamic(), []string{disk}, env)
-		w.must(ctx, "snapshot_disk", disk, map[string]any{})
-		w.must(ctx, "delete_vm", "agent-one")
-		w.must(ctx, "delete_vm", "agent-two")
-		w.must(ctx, "delete_disk", disk)
+		properties, agentEnv := maxOneUnavailable(), groupEnv(groupName)
+		properties["services"] = []any{namedService(nil)}
+		env.mustCall(ctx, "create_vm", "one", stemcellCID, properties, manualNetwork("10.9.8.4"), []string{}, agentEnv)
+		disk := env.createUsedDisk(ctx, "agent-one", map[string]any{})
+		env.mustCall(ctx, "attach_disk", "agent-one", disk)
+		env.mustCall(ctx, "get_disks", "agent-one")
+		env.mustCall(ctx, "set_vm_metadata", "agent-one", map[string]any{"job": "web"})
+		env.mustCall(ctx, "detach_disk", "agent-one", disk)
+		env.mustCall(ctx, "create_vm", "two", stemcellCID, properties, dynamicNetwork(), []string{disk}, agentEnv)
+		env.mustCall(ctx, "snapshot_disk", disk, map[string]any{})
+		env.mustCall(ctx, "delete_vm", "agent-one")
+		env.mustCall(ctx, "delete_vm", "agent-two")
+		env.mustCall(ctx, "delete_disk", disk)
 		Expect(requests.Sent()).To(ContainElements("list pods", "watch pods"))
 		Expect(requests.Unfiltered()).To(BeEmpty())
 	})

@@ -11,9 +11,9 @@ import (
 
 var _ = Describe("A machine in whose Pod a proxy was injected", func() {
 	It("is the one whose container reboot_vm restarts", func(ctx context.Context) {
-		w := newWorld(ctx)
-		vm := w.createVM(ctx, "one")
-		pods := cluster.CoreV1().Pods(w.namespace)
+		env := newTestEnv(ctx)
+		vm := env.createVM(ctx, "one")
+		pods := cluster.CoreV1().Pods(env.namespace)
 		// The kubelet reports of containers sorted by their names.
 		_, err := pods.Patch(ctx, vm, types.MergePatchType, []byte(`{"status": {"containerStatuses": [
 			{"name": "a-proxy", "image": "x", "imageID": "", "ready": true, "restartCount": 0, "containerID": "containerd://proxy", "state": {"running": {}}},
@@ -23,8 +23,8 @@ var _ = Describe("A machine in whose Pod a proxy was injected", func() {
 		watch, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + vm + "-reboot"})
 		Expect(err).NotTo(HaveOccurred())
 		defer watch.Stop()
-		short := w.withTimeouts(map[string]any{"other": "3s"})
-		_, err = short.Call(ctx, "reboot_vm", vm) // nothing restarts a simulated machine
+		shortTimeout := env.directorWithTimeouts(map[string]any{"other": "3s"})
+		_, err = shortTimeout.Call(ctx, "reboot_vm", vm) // nothing restarts a simulated machine
 		Expect(err).NotTo(HaveOccurred())
 		var event any
 		Eventually(watch.ResultChan()).WithContext(ctx).Should(Receive(&event))

@@ -10,12 +10,12 @@ import (
 	"bosh-kubernetes-cpi/test/simulated"
 )
 
-const notImplementedError = "Bosh::Clouds::NotImplemented"
+const snapshotErrorType = "Bosh::Clouds::NotImplemented"
 
-// snapshots are the names of all VolumeSnapshots.
-func (w world) snapshots(ctx context.Context) []string {
+// listSnapshots are the names of all VolumeSnapshots.
+func (env testEnv) listSnapshots(ctx context.Context) []string {
 	GinkgoHelper()
-	found, err := objects.Resource(simulated.VolumeSnapshots).Namespace(w.namespace).List(ctx, metav1.ListOptions{})
+	found, err := dynamicClient.Resource(simulated.VolumeSnapshots).Namespace(env.namespace).List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	names := []string{}
 	for _, each := range found.Items {
@@ -27,30 +27,30 @@ func (w world) snapshots(ctx context.Context) []string {
 // The director passes over NotImplemented alone: with any other error a deploy fails, after its jobs were stopped.
 var _ = Describe("snapshot_disk where the storage takes none is NotImplemented, at once:", func() {
 	var (
-		w  world
-		vm string
+		env testEnv
+		vm  string
 	)
 	BeforeEach(func(ctx context.Context) {
-		w = newWorld(ctx)
-		vm = w.createVM(ctx, "one")
+		env = newTestEnv(ctx)
+		vm = env.createVM(ctx, "one")
 	})
 
 	It("a volume that no CSI driver has made", func(ctx context.Context) {
-		disk := w.usedDisk(ctx, vm, map[string]any{"annotations": map[string]any{"test/local": "yes"}})
-		failed := w.fails(ctx, "snapshot_disk", disk, map[string]any{})
-		Expect(failed.Type).To(Equal(notImplementedError))
+		disk := env.createUsedDisk(ctx, vm, map[string]any{"annotations": map[string]any{"test/local": "yes"}})
+		failed := env.mustFail(ctx, "snapshot_disk", disk, map[string]any{})
+		Expect(failed.Type).To(Equal(snapshotErrorType))
 		Expect(failed.Message).To(And(ContainSubstring("no CSI driver"), ContainSubstring("storage_class")))
 	})
 
 	It("a VolumeSnapshotClass that is not there, by its property", func(ctx context.Context) {
-		disk := w.usedDisk(ctx, vm, map[string]any{"snapshot_class": "none"})
-		failed := w.fails(ctx, "snapshot_disk", disk, map[string]any{})
-		Expect(failed.Type).To(Equal(notImplementedError))
+		disk := env.createUsedDisk(ctx, vm, map[string]any{"snapshot_class": "none"})
+		failed := env.mustFail(ctx, "snapshot_disk", disk, map[string]any{})
+		Expect(failed.Type).To(Equal(snapshotErrorType))
 		Expect(failed.Message).To(And(ContainSubstring(`"none" not found`), ContainSubstring("snapshot_class")))
 	})
 
 	It("and a class that is there is asked for", func(ctx context.Context) {
-		disk := w.usedDisk(ctx, vm, map[string]any{"snapshot_class": "some"})
-		Expect(w.must(ctx, "snapshot_disk", disk, map[string]any{}).Text()).To(HavePrefix("snapshot-"))
+		disk := env.createUsedDisk(ctx, vm, map[string]any{"snapshot_class": "some"})
+		Expect(env.mustCall(ctx, "snapshot_disk", disk, map[string]any{}).Text()).To(HavePrefix("snapshot-"))
 	})
 })

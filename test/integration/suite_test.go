@@ -44,13 +44,13 @@ func TestIntegration(t *testing.T) {
 
 // Each process has clients and a proxy of its own; the rest is the same for all.
 var (
-	dir     string
-	plane   *embedded.ControlPlane // what runs is of the first process, and known to others by its folder
-	kwok    embedded.Process       // of the first process
-	cluster kubernetes.Interface
-	objects dynamic.Interface
-	proxy   *apiproxy.Proxy
-	program string
+	sharedDir     string
+	plane         *embedded.ControlPlane // what runs is of the first process, and known to others by its folder
+	kwok          embedded.Process       // of the first process
+	cluster       kubernetes.Interface
+	dynamicClient dynamic.Interface
+	proxy         *apiproxy.Proxy
+	cpiPath       string
 )
 
 // The first process starts what all of them share, in a folder that it tells the others.
@@ -65,23 +65,23 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(plane.Stop()).To(Succeed()) })
 	Expect(plane.Start(ctx)).To(Succeed())
-	connect(shared)
+	initClients(shared)
 
 	kwok, err = simulated.StartNodes(plane)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(kwok.Stop()).To(Succeed()) })
 
-	Expect(plane.Apply(ctx, resources)).To(Succeed())
+	Expect(plane.Apply(ctx, nodeManifests)).To(Succeed())
 	Expect(plane.Apply(ctx, simulated.StorageResources)).To(Succeed())
-	Expect(plane.Apply(ctx, document("manifests/admission-policy.yaml"))).To(Succeed())
+	Expect(plane.Apply(ctx, readRepoFile("manifests/admission-policy.yaml"))).To(Succeed())
 	_, err = plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 	Expect(err).NotTo(HaveOccurred())
-	serve, cancel := context.WithCancel(context.Background())
+	serveCtx, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
 	for _, simulate := range []func() error{
-		func() error { return simulated.ServeStorage(serve, cluster, objects) },
-		func() error { return simulated.EndPods(serve, cluster) },
-		func() error { return simulated.RestartMachines(serve, cluster) },
+		func() error { return simulated.ServeStorage(serveCtx, cluster, dynamicClient) },
+		func() error { return simulated.TerminatePods(serveCtx, cluster) },
+		func() error { return simulated.RestartVMs(serveCtx, cluster) },
 	} {
 		go func() {
 			defer GinkgoRecover()
@@ -98,7 +98,7 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	}).Should(Succeed(), kwok.LastLines)
 	return []byte(shared)
 }, func(shared []byte) {
-	connect(string(shared))
+	initClients(string(shared))
 	var err error
 	proxy, err = apiproxy.NewStrict(plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
@@ -106,10 +106,10 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	DeferCleanup(reportRights)
 }, NodeTimeout(5*time.Minute))
 
-// connect makes this process work with the control plane of the shared folder.
-func connect(shared string) {
+// initClients makes this process work with the control plane of the shared folder.
+func initClients(shared string) {
 	GinkgoHelper()
-	dir, program = shared, filepath.Join(shared, "cpi")
+	sharedDir, cpiPath = shared, filepath.Join(shared, "cpi")
 	if plane == nil {
 		plane = &embedded.ControlPlane{Dir: filepath.Join(shared, "control-plane")}
 	}
@@ -118,11 +118,11 @@ func connect(shared string) {
 	config.QPS = -1
 	cluster, err = kubernetes.NewForConfig(config)
 	Expect(err).NotTo(HaveOccurred())
-	objects, err = dynamic.NewForConfig(config)
+	dynamicClient, err = dynamic.NewForConfig(config)
 	Expect(err).NotTo(HaveOccurred())
 }
 
-const resources = `
+const nodeManifests = `
 apiVersion: v1
 kind: Node
 metadata: {name: node-a, labels: {kubernetes.io/hostname: node-a, kubernetes.io/os: linux, kubernetes.io/arch: amd64, topology.kubernetes.io/zone: a, test/name: node-a}}
@@ -132,129 +132,129 @@ kind: Node
 metadata: {name: node-b, labels: {kubernetes.io/hostname: node-b, kubernetes.io/os: linux, kubernetes.io/arch: arm64, topology.kubernetes.io/zone: b, test/name: node-b}}
 `
 
-// world is a namespace of its own with a director that works in it through the proxy.
-type world struct {
+// testEnv is a namespace of its own with a director that works in it through the proxy.
+type testEnv struct {
 	*director.Director
 	namespace string
 	proxy     *apiproxy.Proxy
-	kind
+	diskStrategy
 }
 
-// kind is what a world's machines and disks have of cloud_properties.
-type kind struct{ vm, disk map[string]any }
+// diskStrategy is what a world's machines and disks have of cloud_properties.
+type diskStrategy struct{ vmProperties, diskProperties map[string]any }
 
-// kinds are the ways in which disks come to machines.
-var kinds = map[string]kind{
-	"": {vm: map[string]any{"cpu": "100m", "memory": 64}, disk: map[string]any{}},
+// diskStrategies are the ways in which disks come to machines.
+var diskStrategies = map[string]diskStrategy{
+	"": {vmProperties: map[string]any{"cpu": "100m", "memory": 64}, diskProperties: map[string]any{}},
 	" with disk_strategy: recreate": {
-		vm:   map[string]any{"cpu": "100m", "memory": 64, "ephemeral_disk": 64, "disk_strategy": "recreate"},
-		disk: map[string]any{"volume_mode": "Block"},
+		vmProperties:   map[string]any{"cpu": "100m", "memory": 64, "ephemeral_disk": 64, "disk_strategy": "recreate"},
+		diskProperties: map[string]any{"volume_mode": "Block"},
 	},
 }
 
-var worlds int
+var testEnvCount int
 
-func newWorld(ctx context.Context) world { return newWorldBehind(ctx, proxy) }
+func newTestEnv(ctx context.Context) testEnv { return newTestEnvWithProxy(ctx, proxy) }
 
-// newWorldBehind is a world with a proxy of its own, so that calls in several worlds can be disturbed together.
-func newWorldBehind(ctx context.Context, proxy *apiproxy.Proxy) world {
+// newTestEnvWithProxy is a world with a proxy of its own, so that calls in several worlds can be disturbed together.
+func newTestEnvWithProxy(ctx context.Context, proxy *apiproxy.Proxy) testEnv {
 	GinkgoHelper()
-	worlds++
-	namespace := fmt.Sprintf("world-%d-%d", GinkgoParallelProcess(), worlds)
-	_, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: policyEnforced}}, metav1.CreateOptions{})
+	testEnvCount++
+	namespace := fmt.Sprintf("world-%d-%d", GinkgoParallelProcess(), testEnvCount)
+	_, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: admissionPolicyLabels}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	// The controller manager makes it; without it no Pod is admitted.
 	Eventually(func() error {
 		_, err := cluster.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}).WithContext(ctx).Should(Succeed())
-	confine(ctx, namespace)
-	proxy.As(serviceAccount(ctx, namespace))
-	kubeconfig, config := filepath.Join(dir, namespace+".kubeconfig"), filepath.Join(dir, namespace+".json")
-	Expect(proxy.Kubeconfig(kubeconfig, namespace)).To(Succeed())
+	createAdmissionConfigMaps(ctx, namespace)
+	proxy.SetToken(createServiceAccount(ctx, namespace))
+	kubeconfig, config := filepath.Join(sharedDir, namespace+".kubeconfig"), filepath.Join(sharedDir, namespace+".json")
+	Expect(proxy.WriteKubeconfig(kubeconfig, namespace)).To(Succeed())
 	Expect(director.WriteConfig(config, kubeconfig, namespace, map[string]any{
 		"timeouts": map[string]any{"create_vm": "30s", "attach_disk": "30s", "detach_disk": "30s", "delete_vm": "30s", "request": "5s"},
 	})).To(Succeed())
 	proxy.Reset(nil)
-	return world{Director: &director.Director{CPI: program, Config: config}, namespace: namespace, proxy: proxy, kind: kinds[""]}
+	return testEnv{Director: &director.Director{CPI: cpiPath, Config: config}, namespace: namespace, proxy: proxy, diskStrategy: diskStrategies[""]}
 }
 
-// newWorldWithVM is a world with a machine.
-func newWorldWithVM(ctx context.Context) (w world, vm string) {
+// newTestEnvWithVM is a world with a machine.
+func newTestEnvWithVM(ctx context.Context) (env testEnv, vm string) {
 	GinkgoHelper()
-	w = newWorld(ctx)
-	return w, w.createVM(ctx, "one")
+	env = newTestEnv(ctx)
+	return env, env.createVM(ctx, "one")
 }
 
-// newWorldWithDisk is a world with a machine and a disk for it.
-func newWorldWithDisk(ctx context.Context) (w world, vm, disk string) {
+// newTestEnvWithDisk is a world with a machine and a disk for it.
+func newTestEnvWithDisk(ctx context.Context) (env testEnv, vm, disk string) {
 	GinkgoHelper()
-	w, vm = newWorldWithVM(ctx)
-	return w, vm, w.createDisk(ctx)
+	env, vm = newTestEnvWithVM(ctx)
+	return env, vm, env.createDisk(ctx)
 }
 
-// newWorldWithAttachedDisk is a world with a machine that has a disk.
-func newWorldWithAttachedDisk(ctx context.Context) (w world, vm, disk string) {
+// newTestEnvWithAttachedDisk is a world with a machine that has a disk.
+func newTestEnvWithAttachedDisk(ctx context.Context) (env testEnv, vm, disk string) {
 	GinkgoHelper()
-	w, vm, disk = newWorldWithDisk(ctx)
-	w.must(ctx, "attach_disk", vm, disk)
-	return w, vm, disk
+	env, vm, disk = newTestEnvWithDisk(ctx)
+	env.mustCall(ctx, "attach_disk", vm, disk)
+	return env, vm, disk
 }
 
-// with is the world's director with another section of that name in its configuration.
-func (w world) with(section string, content map[string]any) *director.Director {
+// directorWithConfig is the world's director with another section of that name in its configuration.
+func (env testEnv) directorWithConfig(section string, content map[string]any) *director.Director {
 	GinkgoHelper()
-	raw, err := os.ReadFile(w.Config)
+	raw, err := os.ReadFile(env.Config)
 	Expect(err).NotTo(HaveOccurred())
 	var config map[string]any
 	Expect(json.Unmarshal(raw, &config)).To(Succeed())
 	config[section] = content
 	raw, err = json.Marshal(config)
 	Expect(err).NotTo(HaveOccurred())
-	path := strings.TrimSuffix(w.Config, ".json") + "-" + section + ".json"
+	path := strings.TrimSuffix(env.Config, ".json") + "-" + section + ".json"
 	Expect(os.WriteFile(path, raw, 0o600)).To(Succeed())
-	return &director.Director{CPI: w.CPI, Config: path}
+	return &director.Director{CPI: env.CPI, Config: path}
 }
 
-// of is the world with machines and disks of this kind.
-func (w world) of(k kind) world {
-	w.kind = k
-	return w
+// withDiskStrategy is the world with machines and disks of this kind.
+func (env testEnv) withDiskStrategy(k diskStrategy) testEnv {
+	env.diskStrategy = k
+	return env
 }
 
-func (w world) withTimeouts(timeouts map[string]any) *director.Director {
+func (env testEnv) directorWithTimeouts(timeouts map[string]any) *director.Director {
 	GinkgoHelper()
-	return w.with("timeouts", timeouts)
+	return env.directorWithConfig("timeouts", timeouts)
 }
 
-// must makes a call that has to succeed.
-func (w world) must(ctx context.Context, method string, arguments ...any) director.Response {
+// mustCall makes a call that has to succeed.
+func (env testEnv) mustCall(ctx context.Context, method string, arguments ...any) director.Response {
 	GinkgoHelper()
-	response, err := w.Call(ctx, method, arguments...)
+	response, err := env.Call(ctx, method, arguments...)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(response.Error).To(BeNil(), "%s: %s", method, response.Stderr)
 	return response
 }
 
-// asAdministrator is the world's director whose calls are the administrator's, and do not go through the proxy.
-func (w world) asAdministrator() *director.Director {
+// adminDirector is the world's director whose calls are the administrator's, and do not go through the proxy.
+func (env testEnv) adminDirector() *director.Director {
 	GinkgoHelper()
-	its := &director.Director{CPI: w.CPI, Config: w.Config + ".direct"}
-	Expect(director.WriteConfig(its.Config, plane.Kubeconfig("admin"), w.namespace, map[string]any{})).To(Succeed())
-	return its
+	admin := &director.Director{CPI: env.CPI, Config: env.Config + ".direct"}
+	Expect(director.WriteConfig(admin.Config, plane.Kubeconfig("admin"), env.namespace, map[string]any{})).To(Succeed())
+	return admin
 }
 
-// directly makes a call that has to succeed, as the administrator.
-func (w world) directly(ctx context.Context, method string, arguments ...any) director.Response {
+// mustCallAsAdmin makes a call that has to succeed, as the administrator.
+func (env testEnv) mustCallAsAdmin(ctx context.Context, method string, arguments ...any) director.Response {
 	GinkgoHelper()
-	w.Director = w.asAdministrator()
-	return w.must(ctx, method, arguments...)
+	env.Director = env.adminDirector()
+	return env.mustCall(ctx, method, arguments...)
 }
 
-// fails makes a call that has to fail.
-func (w world) fails(ctx context.Context, method string, arguments ...any) director.Error {
+// mustFail makes a call that has to fail.
+func (env testEnv) mustFail(ctx context.Context, method string, arguments ...any) director.Error {
 	GinkgoHelper()
-	response, err := w.Call(ctx, method, arguments...)
+	response, err := env.Call(ctx, method, arguments...)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(response.Error).NotTo(BeNil(), "%s succeeded: %s", method, response.Result)
 	return *response.Error
@@ -262,17 +262,17 @@ func (w world) fails(ctx context.Context, method string, arguments ...any) direc
 
 const stemcellCID = "registry.example.com/stemcell@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
 
-func onDynamic() map[string]any {
+func dynamicNetwork() map[string]any {
 	return map[string]any{"default": map[string]any{"type": "dynamic", "cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
 }
 
-func manual(address string) map[string]any {
+func manualNetwork(address string) map[string]any {
 	return map[string]any{"default": map[string]any{"type": "manual", "ip": address, "prefix": "32", "netmask": "255.255.255.0", "gateway": "10.9.8.1",
 		"cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
 }
 
-// tries counts the requests for an object of this kind since the proxy's last Reset.
-func tries(kind string) (n int) {
+// countCreateRequests counts the requests for an object of this kind since the proxy's last Reset.
+func countCreateRequests(kind string) (n int) {
 	for _, request := range proxy.Requests() {
 		if strings.HasPrefix(request, "POST ") && strings.HasSuffix(request, "/"+kind) {
 			n++
@@ -285,36 +285,36 @@ func tries(kind string) (n int) {
 //
 // Like the director, it names the disks that the machine is to get: their volumes can be reached from
 // one node alone.
-func (w world) createVM(ctx context.Context, agent string, disks ...string) string {
+func (env testEnv) createVM(ctx context.Context, agent string, disks ...string) string {
 	GinkgoHelper()
-	w.must(ctx, "create_vm", agent, stemcellCID, w.vm, onDynamic(), append([]string{}, disks...), map[string]any{})
+	env.mustCall(ctx, "create_vm", agent, stemcellCID, env.vmProperties, dynamicNetwork(), append([]string{}, disks...), map[string]any{})
 	return "agent-" + agent
 }
 
-// annotate sets an annotation of the Pod, or removes it.
-func (w world) annotate(ctx context.Context, pod, key string, value *string) error {
+// annotatePod sets an annotation of the Pod, or removes it.
+func (env testEnv) annotatePod(ctx context.Context, pod, key string, value *string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
 	if err != nil {
 		return err
 	}
-	_, err = cluster.CoreV1().Pods(w.namespace).Patch(ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = cluster.CoreV1().Pods(env.namespace).Patch(ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
 
 // The kinds of objects that specs keep.
 var (
-	pods     = corev1.SchemeGroupVersion.WithResource("pods")
-	claims   = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
-	services = corev1.SchemeGroupVersion.WithResource("services")
-	budgets  = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
+	podResource     = corev1.SchemeGroupVersion.WithResource("pods")
+	pvcResource     = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	serviceResource = corev1.SchemeGroupVersion.WithResource("services")
+	pdbResource     = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 )
 
-// keep has an object stay when it is deleted, until the function that it returns is called.
-func (w world) keep(ctx context.Context, resource schema.GroupVersionResource, name string) (release func()) {
+// blockDeletion has an object stay when it is deleted, until the function that it returns is called.
+func (env testEnv) blockDeletion(ctx context.Context, resource schema.GroupVersionResource, name string) (release func()) {
 	GinkgoHelper()
 	finalizers := func(list string) {
 		GinkgoHelper()
-		_, err := objects.Resource(resource).Namespace(w.namespace).Patch(ctx, name, types.MergePatchType,
+		_, err := dynamicClient.Resource(resource).Namespace(env.namespace).Patch(ctx, name, types.MergePatchType,
 			[]byte(`{"metadata":{"finalizers":`+list+`}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 	}
@@ -322,47 +322,47 @@ func (w world) keep(ctx context.Context, resource schema.GroupVersionResource, n
 	return func() { finalizers("null") }
 }
 
-// takeAway deletes a Pod as others than the CPI do, and waits until it is gone.
-func (w world) takeAway(ctx context.Context, pod string) {
+// deletePodAndWait deletes a Pod as others than the CPI do, and waits until it is gone.
+func (env testEnv) deletePodAndWait(ctx context.Context, pod string) {
 	GinkgoHelper()
-	Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, pod, metav1.DeleteOptions{})).To(Succeed())
-	Eventually(w.objects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + pod))
+	Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, pod, metav1.DeleteOptions{})).To(Succeed())
+	Eventually(env.listObjects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + pod))
 }
 
-// end has a Pod end as if its node had evicted it: its object stays.
-func (w world) end(ctx context.Context, pod string) {
+// markEvicted has a Pod end as if its node had evicted it: its object stays.
+func (env testEnv) markEvicted(ctx context.Context, pod string) {
 	GinkgoHelper()
 	ended := []byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`)
-	_, err := cluster.CoreV1().Pods(w.namespace).Patch(ctx, pod, types.MergePatchType, ended, metav1.PatchOptions{}, "status")
+	_, err := cluster.CoreV1().Pods(env.namespace).Patch(ctx, pod, types.MergePatchType, ended, metav1.PatchOptions{}, "status")
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// backsOff has the Pod's container wait to be started again, after it ended with this status.
-func (w world) backsOff(ctx context.Context, pod string, status int) {
+// setCrashLoopBackOff has the Pod's container wait to be started again, after it ended with this status.
+func (env testEnv) setCrashLoopBackOff(ctx context.Context, pod string, status int) {
 	GinkgoHelper()
-	w.report(ctx, pod, fmt.Sprintf(`{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":%d,"message":"said by the script"}}`, status))
+	env.setContainerState(ctx, pod, fmt.Sprintf(`{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":%d,"message":"said by the script"}}`, status))
 }
 
-// runsAgain has the Pod's container run after that.
-func (w world) runsAgain(ctx context.Context, pod string) {
+// setRunning has the Pod's container run after that.
+func (env testEnv) setRunning(ctx context.Context, pod string) {
 	GinkgoHelper()
-	w.report(ctx, pod, `{"running":{}}`)
+	env.setContainerState(ctx, pod, `{"running":{}}`)
 }
 
-// report has the node report the state of the Pod's container.
-func (w world) report(ctx context.Context, pod, state string) {
+// setContainerState has the node report the state of the Pod's container.
+func (env testEnv) setContainerState(ctx context.Context, pod, state string) {
 	GinkgoHelper()
-	pods := cluster.CoreV1().Pods(w.namespace)
-	now, err := pods.Get(ctx, pod, metav1.GetOptions{})
+	pods := cluster.CoreV1().Pods(env.namespace)
+	existing, err := pods.Get(ctx, pod, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	status := fmt.Sprintf(`{"status":{"containerStatuses":[{"name":%q,"image":"","imageID":"","ready":false,"restartCount":1,"state":%s}]}}`,
-		manifest.OwnContainerName(now), state)
+		manifest.OwnContainerName(existing), state)
 	_, err = pods.Patch(ctx, pod, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status")
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// orNil returns what was found, or nil when there is none.
-func orNil[T any](found *T, err error) *T {
+// nilIfNotFound returns what was found, or nil when there is none.
+func nilIfNotFound[T any](found *T, err error) *T {
 	GinkgoHelper()
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -371,24 +371,24 @@ func orNil[T any](found *T, err error) *T {
 	return found
 }
 
-func (w world) createDisk(ctx context.Context) string {
+func (env testEnv) createDisk(ctx context.Context) string {
 	GinkgoHelper()
-	return w.must(ctx, "create_disk", 64, w.disk, nil).Text()
+	return env.mustCall(ctx, "create_disk", 64, env.diskProperties, nil).Text()
 }
 
-// objects returns what the CPI has put into the namespace, as kind/name.
-func (w world) objects(ctx context.Context) []string {
+// listObjects returns what the CPI has put into the namespace, as kind/name.
+func (env testEnv) listObjects(ctx context.Context) []string {
 	GinkgoHelper()
 	found, core, all := []string{}, cluster.CoreV1(), metav1.ListOptions{}
 	for kind, list := range map[string]func() (runtime.Object, error){
-		"Pod":                   func() (runtime.Object, error) { return core.Pods(w.namespace).List(ctx, all) },
-		"Secret":                func() (runtime.Object, error) { return core.Secrets(w.namespace).List(ctx, all) },
-		"PersistentVolumeClaim": func() (runtime.Object, error) { return core.PersistentVolumeClaims(w.namespace).List(ctx, all) },
-		"PodTemplate":           func() (runtime.Object, error) { return core.PodTemplates(w.namespace).List(ctx, all) },
-		"Service":               func() (runtime.Object, error) { return core.Services(w.namespace).List(ctx, all) },
-		"DaemonSet":             func() (runtime.Object, error) { return cluster.AppsV1().DaemonSets(w.namespace).List(ctx, all) },
+		"Pod":                   func() (runtime.Object, error) { return core.Pods(env.namespace).List(ctx, all) },
+		"Secret":                func() (runtime.Object, error) { return core.Secrets(env.namespace).List(ctx, all) },
+		"PersistentVolumeClaim": func() (runtime.Object, error) { return core.PersistentVolumeClaims(env.namespace).List(ctx, all) },
+		"PodTemplate":           func() (runtime.Object, error) { return core.PodTemplates(env.namespace).List(ctx, all) },
+		"Service":               func() (runtime.Object, error) { return core.Services(env.namespace).List(ctx, all) },
+		"DaemonSet":             func() (runtime.Object, error) { return cluster.AppsV1().DaemonSets(env.namespace).List(ctx, all) },
 		"PodDisruptionBudget": func() (runtime.Object, error) {
-			return cluster.PolicyV1().PodDisruptionBudgets(w.namespace).List(ctx, all)
+			return cluster.PolicyV1().PodDisruptionBudgets(env.namespace).List(ctx, all)
 		},
 	} {
 		items, err := list()

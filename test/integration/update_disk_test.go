@@ -16,64 +16,64 @@ import (
 )
 
 const (
-	copyLabel = "bosh.cloudfoundry.org/copy"
-	sizeOf    = "bosh.cloudfoundry.org/size-mib"
+	copyLabel      = "bosh.cloudfoundry.org/copy"
+	sizeAnnotation = "bosh.cloudfoundry.org/size-mib"
 )
 
-// usedDisk is a disk that has been attached once, so that it has a volume.
-func (w world) usedDisk(ctx context.Context, vm string, properties map[string]any) string {
+// createUsedDisk is a disk that has been attached once, so that it has a volume.
+func (env testEnv) createUsedDisk(ctx context.Context, vm string, properties map[string]any) string {
 	GinkgoHelper()
-	all := maps.Clone(w.disk)
+	all := maps.Clone(env.diskProperties)
 	maps.Copy(all, properties)
-	disk := w.must(ctx, "create_disk", 64, all, nil).Text()
-	w.must(ctx, "attach_disk", vm, disk)
-	w.must(ctx, "detach_disk", vm, disk)
+	disk := env.mustCall(ctx, "create_disk", 64, all, nil).Text()
+	env.mustCall(ctx, "attach_disk", vm, disk)
+	env.mustCall(ctx, "detach_disk", vm, disk)
 	return disk
 }
 
-func (w world) claim(ctx context.Context, disk string) *corev1.PersistentVolumeClaim {
+func (env testEnv) getPVC(ctx context.Context, disk string) *corev1.PersistentVolumeClaim {
 	GinkgoHelper()
-	found, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).Get(ctx, disk, metav1.GetOptions{})
+	found, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).Get(ctx, disk, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return found
 }
 
-// disks are the names of all claims.
-func (w world) disks(ctx context.Context) []string {
+// listDisks are the names of all claims.
+func (env testEnv) listDisks(ctx context.Context) []string {
 	GinkgoHelper()
-	claims, err := cluster.CoreV1().PersistentVolumeClaims(w.namespace).List(ctx, metav1.ListOptions{})
+	pvcs, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	names := []string{}
-	for _, claim := range claims.Items {
-		names = append(names, claim.Name)
+	for _, pvc := range pvcs.Items {
+		names = append(names, pvc.Name)
 	}
 	return names
 }
 
-// environment attaches the disk, and detaches it again, and returns what its attachment was told.
-func (w world) environment(ctx context.Context, vm, disk string) (told []string) {
+// attachAndReadEnv attaches the disk, and detaches it again, and returns what its attachment was told.
+func (env testEnv) attachAndReadEnv(ctx context.Context, vm, disk string) (variables []string) {
 	GinkgoHelper()
-	w.must(ctx, "attach_disk", vm, disk)
-	pod, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
+	env.mustCall(ctx, "attach_disk", vm, disk)
+	pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	w.must(ctx, "detach_disk", vm, disk)
-	for _, each := range pod.Spec.Containers[0].Env {
-		told = append(told, each.Name+"="+each.Value)
+	env.mustCall(ctx, "detach_disk", vm, disk)
+	for _, variable := range pod.Spec.Containers[0].Env {
+		variables = append(variables, variable.Name+"="+variable.Value)
 	}
-	return told
+	return variables
 }
 
-// endCopy makes the copy of the disk, which runs, end with this status.
-func (w world) endCopy(ctx context.Context, disk, status string) {
+// setCopyExitCode makes the copy of the disk, which runs, end with this status.
+func (env testEnv) setCopyExitCode(ctx context.Context, disk, status string) {
 	GinkgoHelper()
-	Eventually(w.annotate).WithContext(ctx).WithArguments(disk+"-attachment", "test/exit", &status).Should(Succeed())
+	Eventually(env.annotatePod).WithContext(ctx).WithArguments(disk+"-attachment", "test/exit", &status).Should(Succeed())
 }
 
-// copyRuns waits until the copy of the disk runs.
-func (w world) copyRuns(ctx context.Context, disk string) {
+// waitCopyRunning waits until the copy of the disk runs.
+func (env testEnv) waitCopyRunning(ctx context.Context, disk string) {
 	GinkgoHelper()
 	Eventually(func() (corev1.PodPhase, error) {
-		pod, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
+		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 		if err == nil && pod.Labels["bosh.cloudfoundry.org/role"] != "copy" {
 			err = errors.New("it is no copy")
 		}
@@ -89,22 +89,22 @@ var (
 
 var _ = Describe("update_disk", func() {
 	var (
-		w  world
-		vm string
+		env testEnv
+		vm  string
 	)
-	BeforeEach(func(ctx context.Context) { w, vm = newWorldWithVM(ctx) })
+	BeforeEach(func(ctx context.Context) { env, vm = newTestEnvWithVM(ctx) })
 
 	// begun is a disk whose copy runs, after the call that began it was killed.
-	begun := func(ctx context.Context) string {
+	createInterruptedCopy := func(ctx context.Context) string {
 		GinkgoHelper()
-		disk := w.usedDisk(ctx, vm, map[string]any{})
-		calling, cancel := context.WithCancel(ctx)
+		disk := env.createUsedDisk(ctx, vm, map[string]any{})
+		callCtx, cancel := context.WithCancel(ctx)
 		ended := make(chan error)
 		go func() {
-			_, err := w.Call(calling, "update_disk", disk, 64, toXFS)
+			_, err := env.Call(callCtx, "update_disk", disk, 64, toXFS)
 			ended <- err
 		}()
-		w.copyRuns(ctx, disk)
+		env.waitCopyRunning(ctx, disk)
 		cancel()
 		Expect(<-ended).To(HaveOccurred())
 		return disk
@@ -112,36 +112,36 @@ var _ = Describe("update_disk", func() {
 
 	Describe("in place", func() {
 		It("grows a disk and sets labels and annotations, and changes nothing when it is repeated", func(ctx context.Context) {
-			disk := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
-			wanted := map[string]any{"storage_class": "growing", "labels": map[string]any{"team": "a"}, "annotations": map[string]any{"note": "b c"}}
-			Expect(w.must(ctx, "update_disk", disk, 128, wanted).Text()).To(Equal(disk))
-			grown := w.claim(ctx, disk)
-			Expect(grown.Annotations).To(And(HaveKeyWithValue(sizeOf, "128"), HaveKeyWithValue("note", "b c")))
+			disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
+			properties := map[string]any{"storage_class": "growing", "labels": map[string]any{"team": "a"}, "annotations": map[string]any{"note": "b c"}}
+			Expect(env.mustCall(ctx, "update_disk", disk, 128, properties).Text()).To(Equal(disk))
+			grown := env.getPVC(ctx, disk)
+			Expect(grown.Annotations).To(And(HaveKeyWithValue(sizeAnnotation, "128"), HaveKeyWithValue("note", "b c")))
 			Expect(grown.Labels).To(HaveKeyWithValue("team", "a"))
 			Expect(grown.Status.Capacity.Storage().Value()).To(BeNumerically(">=", 128<<20))
-			Expect(w.must(ctx, "update_disk", disk, 128, wanted).Text()).To(Equal(disk))
-			Expect(w.claim(ctx, disk).ResourceVersion).To(Equal(grown.ResourceVersion))
+			Expect(env.mustCall(ctx, "update_disk", disk, 128, properties).Text()).To(Equal(disk))
+			Expect(env.getPVC(ctx, disk).ResourceVersion).To(Equal(grown.ResourceVersion))
 		})
 
 		It("keeps the labels when annotations alone are asked for, and the disk with them", func(ctx context.Context) {
-			disk := w.usedDisk(ctx, vm, map[string]any{"labels": map[string]any{"team": "a"}})
-			before := w.claim(ctx, disk).Labels
-			Expect(w.must(ctx, "update_disk", disk, 64, map[string]any{"annotations": map[string]any{"note": "b"}}).Text()).To(Equal(disk))
-			Expect(w.claim(ctx, disk).Labels).To(Equal(before))
-			Expect(string(w.must(ctx, "has_disk", disk).Result)).To(Equal("true"))
+			disk := env.createUsedDisk(ctx, vm, map[string]any{"labels": map[string]any{"team": "a"}})
+			previous := env.getPVC(ctx, disk).Labels
+			Expect(env.mustCall(ctx, "update_disk", disk, 64, map[string]any{"annotations": map[string]any{"note": "b"}}).Text()).To(Equal(disk))
+			Expect(env.getPVC(ctx, disk).Labels).To(Equal(previous))
+			Expect(string(env.mustCall(ctx, "has_disk", disk).Result)).To(Equal("true"))
 		})
 
 		It("has a disk's room reserved from its next attachment on, and no longer when that is left out", func(ctx context.Context) {
-			disk := w.usedDisk(ctx, vm, map[string]any{})
-			Expect(w.must(ctx, "update_disk", disk, 64, map[string]any{"reserve": true}).Text()).To(Equal(disk))
-			Expect(w.environment(ctx, vm, disk)).To(ContainElement("RESERVE=true"))
-			Expect(w.must(ctx, "update_disk", disk, 64, map[string]any{}).Text()).To(Equal(disk))
-			Expect(w.environment(ctx, vm, disk)).NotTo(ContainElement("RESERVE=true"))
+			disk := env.createUsedDisk(ctx, vm, map[string]any{})
+			Expect(env.mustCall(ctx, "update_disk", disk, 64, map[string]any{"reserve": true}).Text()).To(Equal(disk))
+			Expect(env.attachAndReadEnv(ctx, vm, disk)).To(ContainElement("RESERVE=true"))
+			Expect(env.mustCall(ctx, "update_disk", disk, 64, map[string]any{}).Text()).To(Equal(disk))
+			Expect(env.attachAndReadEnv(ctx, vm, disk)).NotTo(ContainElement("RESERVE=true"))
 		})
 
 		It("leaves a disk on its class when none is asked for", func(ctx context.Context) {
-			disk := w.usedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
-			Expect(w.must(ctx, "update_disk", disk, 64, map[string]any{}).Text()).To(Equal(disk))
+			disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
+			Expect(env.mustCall(ctx, "update_disk", disk, 64, map[string]any{}).Text()).To(Equal(disk))
 		})
 	})
 
@@ -157,186 +157,186 @@ var _ = Describe("update_disk", func() {
 			"a smaller size":                       {32, map[string]any{}},
 		} {
 			It("gives "+what, func(ctx context.Context) {
-				disk := w.usedDisk(ctx, vm, map[string]any{"labels": map[string]any{"team": "a"}})
-				w.must(ctx, "set_disk_metadata", disk, map[string]any{"job": "db", "owner": "a b"})
-				successor := w.must(ctx, "update_disk", disk, change.size, change.properties).Text()
+				disk := env.createUsedDisk(ctx, vm, map[string]any{"labels": map[string]any{"team": "a"}})
+				env.mustCall(ctx, "set_disk_metadata", disk, map[string]any{"job": "db", "owner": "a b"})
+				successor := env.mustCall(ctx, "update_disk", disk, change.size, change.properties).Text()
 				Expect(successor).NotTo(Equal(disk))
-				claim := w.claim(ctx, successor)
-				Expect(claim.Annotations).To(And(HaveKeyWithValue(sizeOf, fmt.Sprint(change.size)), HaveKeyWithValue("bosh.cloudfoundry.org/owner", "a b")))
-				Expect(claim.Labels).To(And(HaveKeyWithValue("bosh.cloudfoundry.org/job", "db"), Not(HaveKey("team"))))
+				pvc := env.getPVC(ctx, successor)
+				Expect(pvc.Annotations).To(And(HaveKeyWithValue(sizeAnnotation, fmt.Sprint(change.size)), HaveKeyWithValue("bosh.cloudfoundry.org/owner", "a b")))
+				Expect(pvc.Labels).To(And(HaveKeyWithValue("bosh.cloudfoundry.org/job", "db"), Not(HaveKey("team"))))
 
-				w.must(ctx, "attach_disk", vm, successor)
-				Eventually(w.disks).WithContext(ctx).Should(ConsistOf(successor))
-				Expect(w.claim(ctx, successor).Labels).NotTo(HaveKey(copyLabel))
-				Expect(w.must(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + successor + `"]`))
-				Expect(w.must(ctx, "update_disk", disk, change.size, change.properties).Text()).To(Equal(successor), "once more, with its answer lost")
+				env.mustCall(ctx, "attach_disk", vm, successor)
+				Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(successor))
+				Expect(env.getPVC(ctx, successor).Labels).NotTo(HaveKey(copyLabel))
+				Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + successor + `"]`))
+				Expect(env.mustCall(ctx, "update_disk", disk, change.size, change.properties).Text()).To(Equal(successor), "once more, with its answer lost")
 			})
 		}
 
 		It("keeps the old disk until the director has named the new one", func(ctx context.Context) {
-			disk := w.usedDisk(ctx, vm, map[string]any{})
-			successor := w.must(ctx, "update_disk", disk, 64, toBlock).Text()
-			Expect(w.must(ctx, "update_disk", disk, 64, toBlock).Text()).To(Equal(successor))
-			Expect(w.disks(ctx)).To(ConsistOf(disk, successor))
+			disk := env.createUsedDisk(ctx, vm, map[string]any{})
+			successor := env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()
+			Expect(env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()).To(Equal(successor))
+			Expect(env.listDisks(ctx)).To(ConsistOf(disk, successor))
 
 			By("attaching the old one, whose copy is out of date from then on")
-			w.must(ctx, "attach_disk", vm, disk)
-			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk))
-			w.must(ctx, "detach_disk", vm, disk)
-			Expect(w.must(ctx, "update_disk", disk, 64, toBlock).Text()).To(Equal(successor))
+			env.mustCall(ctx, "attach_disk", vm, disk)
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
+			env.mustCall(ctx, "detach_disk", vm, disk)
+			Expect(env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()).To(Equal(successor))
 
-			w.must(ctx, "delete_disk", successor)
-			Eventually(w.disks).WithContext(ctx).Should(BeEmpty())
-			Expect(w.fails(ctx, "update_disk", disk, 64, toBlock).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
+			env.mustCall(ctx, "delete_disk", successor)
+			Eventually(env.listDisks).WithContext(ctx).Should(BeEmpty())
+			Expect(env.mustFail(ctx, "update_disk", disk, 64, toBlock).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
 		})
 
 		It("follows the disk from one to the next", func(ctx context.Context) {
-			disk := w.usedDisk(ctx, vm, map[string]any{})
-			second := w.must(ctx, "update_disk", disk, 64, toBlock).Text()
-			third := w.must(ctx, "update_disk", second, 64, map[string]any{}).Text()
-			w.must(ctx, "attach_disk", vm, third)
-			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(third))
+			disk := env.createUsedDisk(ctx, vm, map[string]any{})
+			second := env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()
+			third := env.mustCall(ctx, "update_disk", second, 64, map[string]any{}).Text()
+			env.mustCall(ctx, "attach_disk", vm, third)
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(third))
 		})
 
 		It("gives up a copy that something else was asked for after", func(ctx context.Context) {
-			disk := w.usedDisk(ctx, vm, map[string]any{})
-			first := w.must(ctx, "update_disk", disk, 64, toBlock).Text()
-			second := w.must(ctx, "update_disk", disk, 96, toBlock).Text()
+			disk := env.createUsedDisk(ctx, vm, map[string]any{})
+			first := env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()
+			second := env.mustCall(ctx, "update_disk", disk, 96, toBlock).Text()
 			Expect(second).NotTo(Equal(first))
-			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk, second))
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk, second))
 		})
 
 		It("needs no Pod for a disk that has no volume yet", func(ctx context.Context) {
-			disk := w.createDisk(ctx)
-			w.must(ctx, "delete_vm", vm)
-			successor := w.must(ctx, "update_disk", disk, 128, map[string]any{}).Text()
-			other := w.createVM(ctx, "two")
-			w.must(ctx, "attach_disk", other, successor)
-			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(successor))
+			disk := env.createDisk(ctx)
+			env.mustCall(ctx, "delete_vm", vm)
+			successor := env.mustCall(ctx, "update_disk", disk, 128, map[string]any{}).Text()
+			other := env.createVM(ctx, "two")
+			env.mustCall(ctx, "attach_disk", other, successor)
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(successor))
 		})
 
 		It("puts the copy where the disk's own VM is, and takes its image", func(ctx context.Context) {
-			others := []string{w.createVM(ctx, "two"), w.createVM(ctx, "three")}
-			w.must(ctx, "set_vm_metadata", others[1], map[string]any{"id": "instance-3"})
-			disk := w.usedDisk(ctx, others[1], map[string]any{})
-			w.must(ctx, "set_disk_metadata", disk, map[string]any{"instance_id": "instance-3"})
+			others := []string{env.createVM(ctx, "two"), env.createVM(ctx, "three")}
+			env.mustCall(ctx, "set_vm_metadata", others[1], map[string]any{"id": "instance-3"})
+			disk := env.createUsedDisk(ctx, others[1], map[string]any{})
+			env.mustCall(ctx, "set_disk_metadata", disk, map[string]any{"instance_id": "instance-3"})
 			go func() {
 				defer GinkgoRecover()
-				w.endCopy(ctx, disk, "0")
+				env.setCopyExitCode(ctx, disk, "0")
 			}()
 			proxy.Reset(nil)
-			w.must(ctx, "update_disk", disk, 64, toXFS)
-			machine, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, others[1], metav1.GetOptions{})
+			env.mustCall(ctx, "update_disk", disk, 64, toXFS)
+			vmPod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, others[1], metav1.GetOptions{})
 			Expect(err).NotTo(HaveOccurred())
-			successor := w.disks(ctx)
+			successor := env.listDisks(ctx)
 			for _, name := range successor {
-				Expect(w.claim(ctx, name).Annotations).To(HaveKeyWithValue("volume.kubernetes.io/selected-node", machine.Spec.NodeName))
+				Expect(env.getPVC(ctx, name).Annotations).To(HaveKeyWithValue("volume.kubernetes.io/selected-node", vmPod.Spec.NodeName))
 			}
 		})
 	})
 
 	Describe("that cannot be done", func() {
 		It("says so for an attached disk, and changes nothing", func(ctx context.Context) {
-			disk := w.createDisk(ctx)
-			w.must(ctx, "attach_disk", vm, disk)
-			before := w.claim(ctx, disk).ResourceVersion
+			disk := env.createDisk(ctx)
+			env.mustCall(ctx, "attach_disk", vm, disk)
+			previous := env.getPVC(ctx, disk).ResourceVersion
 			for _, properties := range []map[string]any{{}, toBlock, {"labels": map[string]any{"team": "a"}}} {
-				Expect(w.fails(ctx, "update_disk", disk, 128, properties).Message).To(ContainSubstring("attached to VM " + vm))
+				Expect(env.mustFail(ctx, "update_disk", disk, 128, properties).Message).To(ContainSubstring("attached to VM " + vm))
 			}
-			Expect(w.claim(ctx, disk).ResourceVersion).To(Equal(before))
-			Expect(w.disks(ctx)).To(ConsistOf(disk))
+			Expect(env.getPVC(ctx, disk).ResourceVersion).To(Equal(previous))
+			Expect(env.listDisks(ctx)).To(ConsistOf(disk))
 		})
 
 		It("says so for a disk whose device is not free yet, whoever deleted its attachment", func(ctx context.Context) {
-			disk := w.createDisk(ctx)
-			w.must(ctx, "attach_disk", vm, disk)
-			release := w.keep(ctx, pods, disk+"-attachment")
-			Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
-			Expect(w.fails(ctx, "update_disk", disk, 64, toBlock).Message).To(ContainSubstring("still being released in VM " + vm))
+			disk := env.createDisk(ctx)
+			env.mustCall(ctx, "attach_disk", vm, disk)
+			release := env.blockDeletion(ctx, podResource, disk+"-attachment")
+			Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
+			Expect(env.mustFail(ctx, "update_disk", disk, 64, toBlock).Message).To(ContainSubstring("still being released in VM " + vm))
 			release()
-			w.must(ctx, "attach_disk", vm, disk)
-			Expect(w.disks(ctx)).To(ConsistOf(disk))
+			env.mustCall(ctx, "attach_disk", vm, disk)
+			Expect(env.listDisks(ctx)).To(ConsistOf(disk))
 		})
 
 		It("names a class that does not exist, and a disk that is not there", func(ctx context.Context) {
-			disk := w.usedDisk(ctx, vm, map[string]any{})
-			before := w.claim(ctx, disk).ResourceVersion
-			failed := w.fails(ctx, "update_disk", disk, 64, map[string]any{"storage_class": "none"})
+			disk := env.createUsedDisk(ctx, vm, map[string]any{})
+			previous := env.getPVC(ctx, disk).ResourceVersion
+			failed := env.mustFail(ctx, "update_disk", disk, 64, map[string]any{"storage_class": "none"})
 			Expect(failed.Type).To(Equal(cpiError))
 			Expect(failed.Message).To(ContainSubstring("cloud_properties.storage_class: the cluster has no StorageClass none"))
-			Expect(w.claim(ctx, disk).ResourceVersion).To(Equal(before))
-			Expect(w.fails(ctx, "update_disk", "disk-none", 64, map[string]any{}).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
+			Expect(env.getPVC(ctx, disk).ResourceVersion).To(Equal(previous))
+			Expect(env.mustFail(ctx, "update_disk", "disk-none", 64, map[string]any{}).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
 		})
 
 		It("is left to the director's own copying when no VM runs", func(ctx context.Context) {
-			disk := w.usedDisk(ctx, vm, map[string]any{})
-			w.must(ctx, "delete_vm", vm)
-			Expect(w.fails(ctx, "update_disk", disk, 64, toBlock).Type).To(Equal("Bosh::Clouds::NotSupported"))
-			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk))
+			disk := env.createUsedDisk(ctx, vm, map[string]any{})
+			env.mustCall(ctx, "delete_vm", vm)
+			Expect(env.mustFail(ctx, "update_disk", disk, 64, toBlock).Type).To(Equal("Bosh::Clouds::NotSupported"))
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
 		})
 
 		for status, kind := range map[string]string{"1": "Bosh::Clouds::CloudError", "28": "Bosh::Clouds::NoDiskSpace"} {
 			It("because the copy ends with status "+status+" leaves the disk as it was, free to attach", func(ctx context.Context) {
-				disk := w.usedDisk(ctx, vm, map[string]any{})
+				disk := env.createUsedDisk(ctx, vm, map[string]any{})
 				go func() {
 					defer GinkgoRecover()
-					w.endCopy(ctx, disk, status)
+					env.setCopyExitCode(ctx, disk, status)
 				}()
-				failed := w.fails(ctx, "update_disk", disk, 64, toXFS)
+				failed := env.mustFail(ctx, "update_disk", disk, 64, toXFS)
 				Expect(failed.Type).To(Equal(kind))
 				Expect(failed.Message).To(ContainSubstring("said by the copy"))
-				Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk))
-				w.must(ctx, "attach_disk", vm, disk)
+				Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
+				env.mustCall(ctx, "attach_disk", vm, disk)
 			})
 		}
 
 		It("in time ends the copy and leaves the disk as it was", func(ctx context.Context) {
-			disk := w.usedDisk(ctx, vm, map[string]any{})
-			short := w
-			short.Director = w.withTimeouts(map[string]any{"update_disk": "6s"})
-			Expect(short.fails(ctx, "update_disk", disk, 64, toXFS).Message).To(ContainSubstring("timeouts.update_disk"))
-			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk))
-			w.must(ctx, "attach_disk", vm, disk)
+			disk := env.createUsedDisk(ctx, vm, map[string]any{})
+			shortTimeout := env
+			shortTimeout.Director = env.directorWithTimeouts(map[string]any{"update_disk": "6s"})
+			Expect(shortTimeout.mustFail(ctx, "update_disk", disk, 64, toXFS).Message).To(ContainSubstring("timeouts.update_disk"))
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
+			env.mustCall(ctx, "attach_disk", vm, disk)
 		})
 	})
 
 	Describe("while a copy runs that a killed call has begun", func() {
 		It("no one else gets the disk, and the same call ends the copy", func(ctx context.Context) {
-			disk := begun(ctx)
-			Expect(w.fails(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("is being copied to disk"))
-			Expect(w.fails(ctx, "delete_disk", disk).Message).To(ContainSubstring("is being copied to disk"))
-			Expect(w.fails(ctx, "resize_disk", disk, 128).Message).To(ContainSubstring("is being copied to disk"))
-			Expect(w.fails(ctx, "update_disk", disk, 64, toBlock).Message).To(ContainSubstring("is being copied to disk"))
-			Expect(w.fails(ctx, "detach_disk", vm, disk).Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
-			for _, each := range w.disks(ctx) {
-				if each != disk {
-					Expect(w.fails(ctx, "attach_disk", vm, each).Message).To(ContainSubstring("is an incomplete copy of disk"))
+			disk := createInterruptedCopy(ctx)
+			Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("is being copied to disk"))
+			Expect(env.mustFail(ctx, "delete_disk", disk).Message).To(ContainSubstring("is being copied to disk"))
+			Expect(env.mustFail(ctx, "resize_disk", disk, 128).Message).To(ContainSubstring("is being copied to disk"))
+			Expect(env.mustFail(ctx, "update_disk", disk, 64, toBlock).Message).To(ContainSubstring("is being copied to disk"))
+			Expect(env.mustFail(ctx, "detach_disk", vm, disk).Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
+			for _, other := range env.listDisks(ctx) {
+				if other != disk {
+					Expect(env.mustFail(ctx, "attach_disk", vm, other).Message).To(ContainSubstring("is an incomplete copy of disk"))
 				}
 			}
-			w.endCopy(ctx, disk, "0")
-			w.must(ctx, "attach_disk", vm, w.must(ctx, "update_disk", disk, 64, toXFS).Text())
-			Eventually(w.disks).WithContext(ctx).Should(HaveLen(1))
+			env.setCopyExitCode(ctx, disk, "0")
+			env.mustCall(ctx, "attach_disk", vm, env.mustCall(ctx, "update_disk", disk, 64, toXFS).Text())
+			Eventually(env.listDisks).WithContext(ctx).Should(HaveLen(1))
 		})
 
 		It("the disk is free once it has ended", func(ctx context.Context) {
-			disk := begun(ctx)
-			w.endCopy(ctx, disk, "1")
+			disk := createInterruptedCopy(ctx)
+			env.setCopyExitCode(ctx, disk, "1")
 			Eventually(func() *director.Error {
-				response, err := w.Call(ctx, "attach_disk", vm, disk)
+				response, err := env.Call(ctx, "attach_disk", vm, disk)
 				Expect(err).NotTo(HaveOccurred())
 				return response.Error
 			}).WithContext(ctx).Should(BeNil())
-			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk))
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
 		})
 
 		It("what it left is found and removed by -collect, and the disk stays", func(ctx context.Context) {
-			w.must(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
-			disk := begun(ctx)
-			Eventually(w.collect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(
-				ContainSubstring("Pod "+w.namespace+"/"+disk+"-attachment"), And(ContainSubstring("PersistentVolumeClaim "), ContainSubstring("disk "+disk)), ContainSubstring("-confirm")))
-			w.collect(ctx, director.UUID, "-confirm")
-			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk))
-			w.must(ctx, "attach_disk", vm, disk)
+			env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
+			disk := createInterruptedCopy(ctx)
+			Eventually(env.runCollect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(
+				ContainSubstring("Pod "+env.namespace+"/"+disk+"-attachment"), And(ContainSubstring("PersistentVolumeClaim "), ContainSubstring("disk "+disk)), ContainSubstring("-confirm")))
+			env.runCollect(ctx, director.UUID, "-confirm")
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
+			env.mustCall(ctx, "attach_disk", vm, disk)
 		})
 	})
 
@@ -344,52 +344,52 @@ var _ = Describe("update_disk", func() {
 	modes := []map[string]any{{}, toBlock}
 
 	It("killed after any request, ends with the same new disk when it is repeated", func(ctx context.Context) {
-		disk := w.usedDisk(ctx, vm, map[string]any{})
-		eachRequest(15, func(n int) bool {
-			cut := w.killed(ctx, n, "update_disk", disk, 64, modes[n%2])
-			successor := w.must(ctx, "update_disk", disk, 64, modes[n%2]).Text()
-			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk, successor))
+		disk := env.createUsedDisk(ctx, vm, map[string]any{})
+		forEachRequest(15, func(n int) bool {
+			interrupted := env.interruptCall(ctx, n, "update_disk", disk, 64, modes[n%2])
+			successor := env.mustCall(ctx, "update_disk", disk, 64, modes[n%2]).Text()
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk, successor))
 			disk = successor
-			return cut
+			return interrupted
 		})
 	})
 
 	It("killed after any request, leaves the disk to be attached again", func(ctx context.Context) {
-		disk := w.usedDisk(ctx, vm, map[string]any{})
-		eachRequest(10, func(n int) bool {
-			cut := w.killed(ctx, n, "update_disk", disk, 64, toBlock)
+		disk := env.createUsedDisk(ctx, vm, map[string]any{})
+		forEachRequest(10, func(n int) bool {
+			interrupted := env.interruptCall(ctx, n, "update_disk", disk, 64, toBlock)
 			Eventually(func() *director.Error {
-				response, err := w.Call(ctx, "attach_disk", vm, disk)
+				response, err := env.Call(ctx, "attach_disk", vm, disk)
 				Expect(err).NotTo(HaveOccurred())
 				return response.Error
 			}).WithContext(ctx).Should(BeNil(), "the copy ends by itself")
-			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk))
-			w.must(ctx, "detach_disk", vm, disk)
-			return cut
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
+			env.mustCall(ctx, "detach_disk", vm, disk)
+			return interrupted
 		})
 	})
 
 	It("is finished by an attach_disk of the new disk that is killed after any request, and repeated", func(ctx context.Context) {
-		disk := w.usedDisk(ctx, vm, map[string]any{})
-		eachRequest(6, func(n int) bool {
-			successor := w.must(ctx, "update_disk", disk, 64, modes[n%2]).Text()
-			cut := w.killed(ctx, n, "attach_disk", vm, successor)
-			w.must(ctx, "attach_disk", vm, successor)
-			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(successor))
-			w.must(ctx, "detach_disk", vm, successor)
+		disk := env.createUsedDisk(ctx, vm, map[string]any{})
+		forEachRequest(6, func(n int) bool {
+			successor := env.mustCall(ctx, "update_disk", disk, 64, modes[n%2]).Text()
+			interrupted := env.interruptCall(ctx, n, "attach_disk", vm, successor)
+			env.mustCall(ctx, "attach_disk", vm, successor)
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(successor))
+			env.mustCall(ctx, "detach_disk", vm, successor)
 			disk = successor
-			return cut
+			return interrupted
 		})
 	})
 
 	It("makes one new disk when an answer to any request is lost on the way back", func(ctx context.Context) {
-		disk := w.usedDisk(ctx, vm, map[string]any{})
+		disk := env.createUsedDisk(ctx, vm, map[string]any{})
 		for n, sent := 1, 1; n <= sent; n++ {
 			proxy.Reset(apiproxy.ResetAfter(n))
-			successor := w.must(ctx, "update_disk", disk, 64, modes[n%2]).Text()
+			successor := env.mustCall(ctx, "update_disk", disk, 64, modes[n%2]).Text()
 			sent = len(proxy.Requests())
 			proxy.Reset(nil)
-			Eventually(w.disks).WithContext(ctx).Should(ConsistOf(disk, successor))
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk, successor))
 			disk = successor
 		}
 	})

@@ -14,158 +14,158 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// failure is a cause for which create_vm cannot succeed, and what is to be answered.
-type failure struct {
-	properties map[string]any
-	timeouts   map[string]any
-	prepare    func(ctx context.Context, w world)
-	words      []string // what the error says
-	retry      bool
-	slow       bool // it is waited for until the deadline
-	large      bool // an autoscaler is waited for, for as long as one takes to say something
+// vmFailure is a cause for which create_vm cannot succeed, and what is to be answered.
+type vmFailure struct {
+	properties         map[string]any
+	timeouts           map[string]any
+	prepare            func(ctx context.Context, env testEnv)
+	messages           []string // what the error says
+	retry              bool
+	untilTimeout       bool // it is waited for until the deadline
+	waitsForAutoscaler bool // an autoscaler is waited for, for as long as one takes to say something
 }
 
-// waiting is a machine that waits for this reason.
-func waiting(reason, message string, more ...string) map[string]any {
+// waitingProperties is a machine that waits for this reason.
+func waitingProperties(reason, message string, annotationPairs ...string) map[string]any {
 	annotations := map[string]any{"test/waiting": reason, "test/message": message}
-	for i := 0; i < len(more); i += 2 {
-		annotations[more[i]] = more[i+1]
+	for i := 0; i < len(annotationPairs); i += 2 {
+		annotations[annotationPairs[i]] = annotationPairs[i+1]
 	}
 	return map[string]any{"annotations": annotations}
 }
 
 var _ = DescribeTable("create_vm that cannot succeed says why, and leaves nothing",
-	func(ctx context.Context, f failure) {
-		w := newWorld(ctx)
+	func(ctx context.Context, f vmFailure) {
+		env := newTestEnv(ctx)
 		timeouts := map[string]any{"create_vm": "20s"}
-		if f.slow {
+		if f.untilTimeout {
 			timeouts["create_vm"] = "2s"
 		}
 		maps.Copy(timeouts, f.timeouts)
-		w.Director = w.withTimeouts(timeouts)
+		env.Director = env.directorWithTimeouts(timeouts)
 		if f.prepare != nil {
-			f.prepare(ctx, w)
+			f.prepare(ctx, env)
 		}
 		if f.properties == nil {
 			f.properties = map[string]any{}
 		}
 		started := time.Now()
-		failed := w.fails(ctx, "create_vm", "failing", stemcellCID, f.properties, onDynamic(), []string{}, map[string]any{})
+		failed := env.mustFail(ctx, "create_vm", "failing", stemcellCID, f.properties, dynamicNetwork(), []string{}, map[string]any{})
 		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
-		for _, words := range f.words {
+		for _, words := range f.messages {
 			Expect(failed.Message).To(ContainSubstring(words))
 		}
 		Expect(failed.OkToRetry).To(Equal(f.retry), failed.Message)
-		patience := 15 * time.Second
-		if f.large {
-			patience = 45 * time.Second
+		limit := 15 * time.Second
+		if f.waitsForAutoscaler {
+			limit = 45 * time.Second
 		}
-		Expect(time.Since(started)).To(BeNumerically("<", patience), "it waited although that cannot help")
-		Eventually(w.objects).WithContext(ctx).Should(BeEmpty())
+		Expect(time.Since(started)).To(BeNumerically("<", limit), "it waited although that cannot help")
+		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	},
-	Entry("an image that is not there", failure{
-		properties: waiting("ErrImagePull", "rpc error: code = NotFound desc = failed to pull and unpack image: registry.example.com/stemcell: not found"),
-		words:      []string{"registry.example.com/stemcell: not found"}}),
-	Entry("an image that is denied", failure{
-		properties: waiting("ErrImagePull", "failed to authorize: unexpected status from GET request to https://registry.example.com/token: 401 Unauthorized"),
-		words:      []string{"401 Unauthorized"}}),
-	Entry("a registry that does not answer, which may pass", failure{slow: true, retry: true,
-		properties: waiting("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"),
-		words:      []string{"i/o timeout"}}),
-	Entry("an image that is for other nodes than the one it got", failure{retry: true,
-		properties: waiting("ErrImagePull", `failed to pull and unpack image "registry.example.com/stemcell": no match for platform in manifest: not found`),
-		words:      []string{"no match for platform", "kubernetes.io/arch"}}),
-	Entry("an image with an impossible name", failure{
-		properties: waiting("InvalidImageName", "couldn't parse image name"),
-		words:      []string{"InvalidImageName", "couldn't parse image name"}}),
-	Entry("a Secret that is missing", failure{
-		properties: waiting("CreateContainerConfigError", `secret "operators" not found`),
-		words:      []string{`secret "operators" not found`}}),
-	Entry("a crash loop", failure{
-		properties: waiting("CrashLoopBackOff", "back-off 40s restarting failed container", "test/restarts", "3", "test/log", "machine-start: the image is no BOSH stemcell"),
-		words:      []string{"CrashLoopBackOff", "machine-start: the image is no BOSH stemcell", "status 1"}}),
-	Entry("a machine that crashed once, which may pass", failure{slow: true, retry: true,
-		properties: waiting("CrashLoopBackOff", "back-off 10s", "test/restarts", "1", "test/log", "out of luck"),
-		words:      []string{"out of luck"}}),
-	Entry("no node, and none is waited for", failure{retry: true,
+	Entry("an image that is not there", vmFailure{
+		properties: waitingProperties("ErrImagePull", "rpc error: code = NotFound desc = failed to pull and unpack image: registry.example.com/stemcell: not found"),
+		messages:   []string{"registry.example.com/stemcell: not found"}}),
+	Entry("an image that is denied", vmFailure{
+		properties: waitingProperties("ErrImagePull", "failed to authorize: unexpected status from GET request to https://registry.example.com/token: 401 Unauthorized"),
+		messages:   []string{"401 Unauthorized"}}),
+	Entry("a registry that does not answer, which may pass", vmFailure{untilTimeout: true, retry: true,
+		properties: waitingProperties("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"),
+		messages:   []string{"i/o timeout"}}),
+	Entry("an image that is for other nodes than the one it got", vmFailure{retry: true,
+		properties: waitingProperties("ErrImagePull", `failed to pull and unpack image "registry.example.com/stemcell": no match for platform in manifest: not found`),
+		messages:   []string{"no match for platform", "kubernetes.io/arch"}}),
+	Entry("an image with an impossible name", vmFailure{
+		properties: waitingProperties("InvalidImageName", "couldn't parse image name"),
+		messages:   []string{"InvalidImageName", "couldn't parse image name"}}),
+	Entry("a Secret that is missing", vmFailure{
+		properties: waitingProperties("CreateContainerConfigError", `secret "operators" not found`),
+		messages:   []string{`secret "operators" not found`}}),
+	Entry("a crash loop", vmFailure{
+		properties: waitingProperties("CrashLoopBackOff", "back-off 40s restarting failed container", "test/restarts", "3", "test/log", "machine-start: the image is no BOSH stemcell"),
+		messages:   []string{"CrashLoopBackOff", "machine-start: the image is no BOSH stemcell", "status 1"}}),
+	Entry("a machine that crashed once, which may pass", vmFailure{untilTimeout: true, retry: true,
+		properties: waitingProperties("CrashLoopBackOff", "back-off 10s", "test/restarts", "1", "test/log", "out of luck"),
+		messages:   []string{"out of luck"}}),
+	Entry("no node, and none is waited for", vmFailure{retry: true,
 		properties: map[string]any{"node_selector": map[string]any{"no": "such"}}, timeouts: map[string]any{"unschedulable": "0s"},
-		words: []string{"didn't match Pod's node affinity/selector"}}),
-	Entry("no node, and one is waited for a while", failure{retry: true,
+		messages: []string{"didn't match Pod's node affinity/selector"}}),
+	Entry("no node, and one is waited for a while", vmFailure{retry: true,
 		properties: map[string]any{"cpu": 100000}, timeouts: map[string]any{"unschedulable": "1s"},
-		words: []string{"Insufficient cpu", "after 1s"}}),
-	Entry("no node, and no autoscaler brings one", failure{
-		prepare:    autoscaler("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 node(s) didn't match Pod's node affinity/selector"),
-		properties: map[string]any{"zone": "none"}, words: []string{"no autoscaler brings one", "didn't trigger scale-up"}}),
-	Entry("no node, and an autoscaler brings one too late", failure{retry: true,
-		prepare:    autoscaler("TriggeredScaleUp", "pod triggered scale-up: [{large 1->2 (max: 3)}]"),
+		messages: []string{"Insufficient cpu", "after 1s"}}),
+	Entry("no node, and no autoscaler brings one", vmFailure{
+		prepare:    simulateAutoscaler("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 node(s) didn't match Pod's node affinity/selector"),
+		properties: map[string]any{"zone": "none"}, messages: []string{"no autoscaler brings one", "didn't trigger scale-up"}}),
+	Entry("no node, and an autoscaler brings one too late", vmFailure{retry: true,
+		prepare:    simulateAutoscaler("TriggeredScaleUp", "pod triggered scale-up: [{large 1->2 (max: 3)}]"),
 		timeouts:   map[string]any{"unschedulable": "8s"},
-		properties: map[string]any{"cpu": 100000}, words: []string{"Insufficient cpu", "after 8s"}}),
-	Entry("no node that could ever hold it, and no autoscaler", failure{large: true, timeouts: map[string]any{"create_vm": "1m"},
-		properties: map[string]any{"cpu": 100000}, words: []string{"asks for cpu: 100k", "no node of the cluster has that much"}}),
-	Entry("no node, and one is waited for as long as the call takes", failure{slow: true, retry: true,
+		properties: map[string]any{"cpu": 100000}, messages: []string{"Insufficient cpu", "after 8s"}}),
+	Entry("no node that could ever hold it, and no autoscaler", vmFailure{waitsForAutoscaler: true, timeouts: map[string]any{"create_vm": "1m"},
+		properties: map[string]any{"cpu": 100000}, messages: []string{"asks for cpu: 100k", "no node of the cluster has that much"}}),
+	Entry("no node, and one is waited for as long as the call takes", vmFailure{untilTimeout: true, retry: true,
 		properties: map[string]any{"zone": "none"},
-		words:      []string{"didn't match Pod's node affinity/selector"}}),
-	Entry("an ephemeral disk of a class that is not there", failure{
+		messages:   []string{"didn't match Pod's node affinity/selector"}}),
+	Entry("an ephemeral disk of a class that is not there", vmFailure{
 		properties: map[string]any{"ephemeral_disk": map[string]any{"size": 64, "storage_class": "none"}},
-		words:      []string{`"none" not found`}}),
-	Entry("a RuntimeClass that is not there", failure{
-		properties: map[string]any{"runtime_class": "none"}, words: []string{`RuntimeClass "none" not found`}}),
-	Entry("a PriorityClass that is not there", failure{
-		properties: map[string]any{"priority_class": "none"}, words: []string{"no PriorityClass with name none was found"}}),
-	Entry("a service account that is not there", failure{
-		properties: map[string]any{"service_account": "none"}, words: []string{`serviceaccount "none" not found`}}),
-	Entry("a quota that is used up", failure{prepare: quota, properties: map[string]any{"memory": 64},
-		words: []string{"exceeded quota: small"}}),
-	Entry("a namespace without privileged Pods", failure{prepare: restricted,
-		words: []string{`violates PodSecurity "restricted`, "privileged"}}),
-	Entry("a webhook that denies it", failure{prepare: denyingWebhook,
-		words: []string{"deny.integration.test", "machines are not welcome"}}),
+		messages:   []string{`"none" not found`}}),
+	Entry("a RuntimeClass that is not there", vmFailure{
+		properties: map[string]any{"runtime_class": "none"}, messages: []string{`RuntimeClass "none" not found`}}),
+	Entry("a PriorityClass that is not there", vmFailure{
+		properties: map[string]any{"priority_class": "none"}, messages: []string{"no PriorityClass with name none was found"}}),
+	Entry("a service account that is not there", vmFailure{
+		properties: map[string]any{"service_account": "none"}, messages: []string{`serviceaccount "none" not found`}}),
+	Entry("a quota that is used up", vmFailure{prepare: createSmallQuota, properties: map[string]any{"memory": 64},
+		messages: []string{"exceeded quota: small"}}),
+	Entry("a namespace without privileged Pods", vmFailure{prepare: enforceRestricted,
+		messages: []string{`violates PodSecurity "restricted`, "privileged"}}),
+	Entry("a webhook that denies it", vmFailure{prepare: denyingWebhook,
+		messages: []string{"deny.integration.test", "machines are not welcome"}}),
 )
 
-func quota(ctx context.Context, w world) {
+func createSmallQuota(ctx context.Context, env testEnv) {
 	small := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsMemory: resource.MustParse("1Mi")}}}
-	_, err := cluster.CoreV1().ResourceQuotas(w.namespace).Create(ctx, small, metav1.CreateOptions{})
+	_, err := cluster.CoreV1().ResourceQuotas(env.namespace).Create(ctx, small, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	Eventually(func(g Gomega) {
-		found, err := cluster.CoreV1().ResourceQuotas(w.namespace).Get(ctx, "small", metav1.GetOptions{})
+		found, err := cluster.CoreV1().ResourceQuotas(env.namespace).Get(ctx, "small", metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(found.Status.Hard).NotTo(BeEmpty())
 	}).WithContext(ctx).Should(Succeed())
 }
 
-func restricted(ctx context.Context, w world) {
-	namespace, err := cluster.CoreV1().Namespaces().Get(ctx, w.namespace, metav1.GetOptions{})
+func enforceRestricted(ctx context.Context, env testEnv) {
+	namespace, err := cluster.CoreV1().Namespaces().Get(ctx, env.namespace, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	namespace.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
 	_, err = cluster.CoreV1().Namespaces().Update(ctx, namespace, metav1.UpdateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	tried(ctx, w, `violates PodSecurity`)
+	waitForPodRefusal(ctx, env, `violates PodSecurity`)
 }
 
 // denyingWebhook lets an admission webhook deny every Pod of the namespace.
-func denyingWebhook(ctx context.Context, w world) {
-	w.deniesPods(ctx, "machines are not welcome", func(*corev1.Pod) bool { return true })
-	tried(ctx, w, "not welcome")
+func denyingWebhook(ctx context.Context, env testEnv) {
+	env.denyPods(ctx, "machines are not welcome", func(*corev1.Pod) bool { return true })
+	waitForPodRefusal(ctx, env, "not welcome")
 }
 
-// tried waits until the API server refuses a machine's Pod with these words: it learns of a policy a
+// waitForPodRefusal waits until the API server refuses a machine's Pod with these words: it learns of a policy a
 // moment after that was made.
-func tried(ctx context.Context, w world, words string) {
+func waitForPodRefusal(ctx context.Context, env testEnv, words string) {
 	GinkgoHelper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
 		Name: "try", Image: "i:1", SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}}}}
 	Eventually(func() error {
-		_, err := cluster.CoreV1().Pods(w.namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := cluster.CoreV1().Pods(env.namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}).WithContext(ctx).Should(MatchError(ContainSubstring(words)))
 }
 
-// autoscaler says this of each Pod of the world's that no node takes.
-func autoscaler(reason, message string) func(context.Context, world) {
-	return func(ctx context.Context, w world) {
+// simulateAutoscaler says this of each Pod of the world's that no node takes.
+func simulateAutoscaler(reason, message string) func(context.Context, testEnv) {
+	return func(ctx context.Context, env testEnv) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		pods, err := cluster.CoreV1().Pods(w.namespace).Watch(ctx, metav1.ListOptions{})
+		pods, err := cluster.CoreV1().Pods(env.namespace).Watch(ctx, metav1.ListOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { cancel(); pods.Stop() })
 		go func() {
@@ -175,9 +175,9 @@ func autoscaler(reason, message string) func(context.Context, world) {
 					continue
 				}
 				now := metav1.Now()
-				_, _ = cluster.CoreV1().Events(w.namespace).Create(ctx, &corev1.Event{
-					ObjectMeta:     metav1.ObjectMeta{GenerateName: pod.Name + ".", Namespace: w.namespace},
-					InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: w.namespace, Name: pod.Name, UID: pod.UID},
+				_, _ = cluster.CoreV1().Events(env.namespace).Create(ctx, &corev1.Event{
+					ObjectMeta:     metav1.ObjectMeta{GenerateName: pod.Name + ".", Namespace: env.namespace},
+					InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: env.namespace, Name: pod.Name, UID: pod.UID},
 					Reason:         reason, Message: message, Type: corev1.EventTypeNormal, LastTimestamp: now, FirstTimestamp: now,
 					Source: corev1.EventSource{Component: "cluster-autoscaler"},
 				}, metav1.CreateOptions{})

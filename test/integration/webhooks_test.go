@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// review is the part of an AdmissionReview (admission.k8s.io/v1) that these webhooks read and write.
-type review struct {
+// admissionReview is the part of an AdmissionReview (admission.k8s.io/v1) that these webhooks read and write.
+type admissionReview struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Request    struct {
@@ -36,15 +36,15 @@ type review struct {
 }
 
 // serveWebhook answers the API server's reviews until the spec ends.
-func serveWebhook(answer func(*review)) admission.WebhookClientConfig {
+func serveWebhook(answer func(*admissionReview)) admission.WebhookClientConfig {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(to http.ResponseWriter, request *http.Request) {
 		defer GinkgoRecover()
-		var asked review
-		Expect(json.NewDecoder(request.Body).Decode(&asked)).To(Succeed())
-		asked.Response.UID, asked.Response.Allowed = asked.Request.UID, true
-		answer(&asked)
+		var review admissionReview
+		Expect(json.NewDecoder(request.Body).Decode(&review)).To(Succeed())
+		review.Response.UID, review.Response.Allowed = review.Request.UID, true
+		answer(&review)
 		to.Header().Set("Content-Type", "application/json")
-		Expect(json.NewEncoder(to).Encode(asked)).To(Succeed())
+		Expect(json.NewEncoder(to).Encode(review)).To(Succeed())
 	}))
 	DeferCleanup(server.Close)
 	return admission.WebhookClientConfig{
@@ -52,25 +52,25 @@ func serveWebhook(answer func(*review)) admission.WebhookClientConfig {
 	}
 }
 
-// podsOf selects what is done to Pods of the world's namespace.
-func (w world) podsOf(resources ...string) (*metav1.LabelSelector, []admission.RuleWithOperations) {
-	return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
+// podWebhookRules selects what is done to Pods of the world's namespace.
+func (env testEnv) podWebhookRules(resources ...string) (*metav1.LabelSelector, []admission.RuleWithOperations) {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: env.namespace}},
 		[]admission.RuleWithOperations{{Operations: []admission.OperationType{admission.Create, admission.Update},
 			Rule: admission.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: resources}}}
 }
 
-// deniesPods lets a validating webhook deny these Pods with these words.
-func (w world) deniesPods(ctx context.Context, words string, which func(*corev1.Pod) bool) {
+// denyPods lets a validating webhook deny these Pods with these words.
+func (env testEnv) denyPods(ctx context.Context, words string, which func(*corev1.Pod) bool) {
 	GinkgoHelper()
-	namespace, rules := w.podsOf("pods")
+	namespace, rules := env.podWebhookRules("pods")
 	rules[0].Operations = []admission.OperationType{admission.Create}
 	webhooks := cluster.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	_, err := webhooks.Create(ctx, &admission.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: env.namespace},
 		Webhooks: []admission.ValidatingWebhook{{
 			Name: "deny.integration.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admission.SideEffectClassNone),
 			NamespaceSelector: namespace, Rules: rules,
-			ClientConfig: serveWebhook(func(r *review) {
+			ClientConfig: serveWebhook(func(r *admissionReview) {
 				if which(&r.Request.Object) {
 					r.Response.Allowed, r.Response.Status = false, &metav1.Status{Message: words}
 				}
@@ -79,21 +79,21 @@ func (w world) deniesPods(ctx context.Context, words string, which func(*corev1.
 	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) {
-		Expect(webhooks.Delete(ctx, w.namespace, metav1.DeleteOptions{})).To(Succeed())
+		Expect(webhooks.Delete(ctx, env.namespace, metav1.DeleteOptions{})).To(Succeed())
 	})
 }
 
-// changesPods lets a mutating webhook change the namespace's Pods, and waits until it does so.
-func (w world) changesPods(ctx context.Context, change func(*corev1.Pod)) {
+// mutatePods lets a mutating webhook change the namespace's Pods, and waits until it does so.
+func (env testEnv) mutatePods(ctx context.Context, change func(*corev1.Pod)) {
 	GinkgoHelper()
-	namespace, rules := w.podsOf("pods", "pods/ephemeralcontainers")
+	namespace, rules := env.podWebhookRules("pods", "pods/ephemeralcontainers")
 	webhooks := cluster.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	_, err := webhooks.Create(ctx, &admission.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: env.namespace},
 		Webhooks: []admission.MutatingWebhook{{
 			Name: "change.integration.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admission.SideEffectClassNone),
 			NamespaceSelector: namespace, Rules: rules,
-			ClientConfig: serveWebhook(func(r *review) {
+			ClientConfig: serveWebhook(func(r *admissionReview) {
 				change(&r.Request.Object)
 				pod := r.Request.Object
 				patch, err := json.Marshal([]map[string]any{
@@ -106,17 +106,17 @@ func (w world) changesPods(ctx context.Context, change func(*corev1.Pod)) {
 	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) {
-		Expect(webhooks.Delete(ctx, w.namespace, metav1.DeleteOptions{})).To(Succeed())
+		Expect(webhooks.Delete(ctx, env.namespace, metav1.DeleteOptions{})).To(Succeed())
 	})
 	plain := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "try", Image: "i:1"}}}}
 	Eventually(func() (string, error) {
-		pod, err := cluster.CoreV1().Pods(w.namespace).Create(ctx, plain, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		pod, err := cluster.CoreV1().Pods(env.namespace).Create(ctx, plain, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return pod.Labels["changed-by"], err
 	}).WithContext(ctx).Should(Equal("webhook"))
 }
 
-// changes are what webhooks of real clusters do to Pods when they are made; each says that it was there.
-var changes = map[string]func(*corev1.Pod){
+// podMutations are what webhooks of real clusters do to Pods when they are made; each says that it was there.
+var podMutations = map[string]func(*corev1.Pod){
 	"puts a container before the others": func(pod *corev1.Pod) {
 		if pod.UID == "" {
 			pod.Spec.Containers = slices.Insert(pod.Spec.Containers, 0, corev1.Container{Name: "a-proxy", Image: "proxy:1"})
@@ -143,132 +143,132 @@ var changes = map[string]func(*corev1.Pod){
 				{Key: "cheap", Operator: corev1.NodeSelectorOpExists}}}})
 	},
 	"takes images from elsewhere": func(pod *corev1.Pod) {
-		elsewhere := func(image *string) {
+		useMirror := func(image *string) {
 			if !strings.HasPrefix(*image, "mirror.example.org/") {
 				*image = "mirror.example.org/" + *image
 			}
 		}
 		for i := range pod.Spec.Containers {
-			elsewhere(&pod.Spec.Containers[i].Image)
+			useMirror(&pod.Spec.Containers[i].Image)
 		}
 		for i := range pod.Spec.EphemeralContainers {
-			elsewhere(&pod.Spec.EphemeralContainers[i].Image)
+			useMirror(&pod.Spec.EphemeralContainers[i].Image)
 		}
 	},
 }
 
 var _ = Describe("In a cluster with a webhook", func() {
-	for suffix, kind := range kinds {
-		for what, change := range changes {
+	for suffix, strategy := range diskStrategies {
+		for what, change := range podMutations {
 			It("that "+what+", a machine"+suffix+" lives, and is not made again", func(ctx context.Context) {
-				w := newWorld(ctx).of(kind)
-				w.changesPods(ctx, func(pod *corev1.Pod) {
+				env := newTestEnv(ctx).withDiskStrategy(strategy)
+				env.mutatePods(ctx, func(pod *corev1.Pod) {
 					if pod.Labels == nil {
 						pod.Labels = map[string]string{}
 					}
 					pod.Labels["changed-by"] = "webhook"
 					change(pod)
 				})
-				pods := cluster.CoreV1().Pods(w.namespace)
+				pods := cluster.CoreV1().Pods(env.namespace)
 				uid := func(vm string) string {
 					pod, err := pods.Get(ctx, vm, metav1.GetOptions{})
 					Expect(err).NotTo(HaveOccurred())
 					Expect(pod.Labels).To(HaveKeyWithValue("changed-by", "webhook"))
 					return string(pod.UID)
 				}
-				vm := w.createVM(ctx, "one")
+				vm := env.createVM(ctx, "one")
 				first := uid(vm)
-				Expect(w.createVM(ctx, "one")).To(Equal(vm))
+				Expect(env.createVM(ctx, "one")).To(Equal(vm))
 				Expect(uid(vm)).To(Equal(first), "the same create_vm made it again")
 
-				disk := w.createDisk(ctx)
-				w.must(ctx, "attach_disk", vm, disk)
+				disk := env.createDisk(ctx)
+				env.mustCall(ctx, "attach_disk", vm, disk)
 				attached, attachment := uid(vm), uid(disk+"-attachment")
 				if suffix == "" {
 					Expect(attached).To(Equal(first))
 				}
-				w.must(ctx, "attach_disk", vm, disk)
-				Expect(string(w.must(ctx, "get_disks", vm).Result)).To(MatchJSON(`["` + disk + `"]`))
+				env.mustCall(ctx, "attach_disk", vm, disk)
+				Expect(string(env.mustCall(ctx, "get_disks", vm).Result)).To(MatchJSON(`["` + disk + `"]`))
 				Expect([]string{uid(vm), uid(disk + "-attachment")}).To(Equal([]string{attached, attachment}))
-				w.must(ctx, "detach_disk", vm, disk)
-				Expect(string(w.must(ctx, "get_disks", vm).Result)).To(MatchJSON(`[]`))
-				w.must(ctx, "delete_vm", vm)
-				w.must(ctx, "delete_disk", disk)
-				Eventually(w.objects).WithContext(ctx).Should(BeEmpty())
+				env.mustCall(ctx, "detach_disk", vm, disk)
+				Expect(string(env.mustCall(ctx, "get_disks", vm).Result)).To(MatchJSON(`[]`))
+				env.mustCall(ctx, "delete_vm", vm)
+				env.mustCall(ctx, "delete_disk", disk)
+				Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 			})
 		}
 	}
 
 	It("that adds to its node affinity, a recreated machine that waits for a node is not made again", func(ctx context.Context) {
-		w := newWorld(ctx).of(kinds[" with disk_strategy: recreate"])
-		vm := w.createVM(ctx, "one")
-		w.changesPods(ctx, func(pod *corev1.Pod) {
+		env := newTestEnv(ctx).withDiskStrategy(diskStrategies[" with disk_strategy: recreate"])
+		vm := env.createVM(ctx, "one")
+		env.mutatePods(ctx, func(pod *corev1.Pod) {
 			if pod.Labels == nil {
 				pod.Labels = map[string]string{}
 			}
 			pod.Labels["changed-by"] = "webhook"
-			changes["adds labels, tolerations, node affinities and limits"](pod)
+			podMutations["adds labels, tolerations, node affinities and limits"](pod)
 		})
-		pods, templates := cluster.CoreV1().Pods(w.namespace), cluster.CoreV1().PodTemplates(w.namespace)
+		pods, templates := cluster.CoreV1().Pods(env.namespace), cluster.CoreV1().PodTemplates(env.namespace)
 		_, err := templates.Patch(ctx, vm, types.MergePatchType, []byte(`{"template":{"spec":{"schedulingGates":[{"name":"test/gate"}]}}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(pods.Delete(ctx, vm, metav1.DeleteOptions{})).To(Succeed())
-		Eventually(w.objects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + vm))
-		w.must(ctx, "has_vm", vm) // makes the Pod that is missing
-		waits, err := pods.Get(ctx, vm, metav1.GetOptions{})
+		Eventually(env.listObjects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + vm))
+		env.mustCall(ctx, "has_vm", vm) // makes the Pod that is missing
+		gated, err := pods.Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(waits.Spec.NodeName).To(BeEmpty())
-		response, err := w.withTimeouts(map[string]any{"attach_disk": "2s"}).Call(ctx, "attach_disk", vm, w.createDisk(ctx))
+		Expect(gated.Spec.NodeName).To(BeEmpty())
+		response, err := env.directorWithTimeouts(map[string]any{"attach_disk": "2s"}).Call(ctx, "attach_disk", vm, env.createDisk(ctx))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).NotTo(BeNil())
 		again, err := pods.Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(again.UID).To(Equal(waits.UID))
+		Expect(again.UID).To(Equal(gated.UID))
 	})
 
 	It("that denies helpers, attach_disk answers its words at once", func(ctx context.Context) {
-		w, vm, disk := newWorldWithDisk(ctx)
-		w.deniesPods(ctx, "no node's network here", func(pod *corev1.Pod) bool { return pod.Spec.HostNetwork })
+		env, vm, disk := newTestEnvWithDisk(ctx)
+		env.denyPods(ctx, "no node's network here", func(pod *corev1.Pod) bool { return pod.Spec.HostNetwork })
 		node := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"}, Spec: corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "try", Image: "i:1"}}}}
 		Eventually(func() error {
-			_, err := cluster.CoreV1().Pods(w.namespace).Create(ctx, node, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			_, err := cluster.CoreV1().Pods(env.namespace).Create(ctx, node, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		}).WithContext(ctx).Should(MatchError(ContainSubstring("no node's network here")))
 		proxy.Reset(nil)
-		failed := w.fails(ctx, "attach_disk", vm, disk)
+		failed := env.mustFail(ctx, "attach_disk", vm, disk)
 		Expect(failed.Message).To(SatisfyAll(ContainSubstring("deny.integration.test"), ContainSubstring("no node's network here")))
-		Expect(tries("pods")).To(Equal(1))
-		Expect(w.objects(ctx)).NotTo(ContainElement(HavePrefix("Pod/disk-")))
+		Expect(countCreateRequests("pods")).To(Equal(1))
+		Expect(env.listObjects(ctx)).NotTo(ContainElement(HavePrefix("Pod/disk-")))
 	})
 })
 
 var _ = Describe("Injectors of proxies", func() {
-	marks := func(ctx context.Context, w world, pod string) []string {
-		found, err := cluster.CoreV1().Pods(w.namespace).Get(ctx, pod, metav1.GetOptions{})
+	injectMarks := func(ctx context.Context, env testEnv, pod string) []string {
+		found, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, pod, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		return []string{found.Labels["sidecar.istio.io/inject"], found.Annotations["sidecar.istio.io/inject"], found.Annotations["linkerd.io/inject"]}
 	}
 	It("are asked to stay away from machines, and from what attaches disks to them", func(ctx context.Context) {
-		for _, kind := range kinds {
-			w := newWorld(ctx).of(kind)
-			vm, disk := w.createVM(ctx, "one"), w.createDisk(ctx)
-			w.must(ctx, "attach_disk", vm, disk)
-			Expect(marks(ctx, w, vm)).To(HaveExactElements("false", "false", "disabled"))
-			Expect(marks(ctx, w, disk+"-attachment")).To(HaveExactElements("false", "false", "disabled"))
+		for _, strategy := range diskStrategies {
+			env := newTestEnv(ctx).withDiskStrategy(strategy)
+			vm, disk := env.createVM(ctx, "one"), env.createDisk(ctx)
+			env.mustCall(ctx, "attach_disk", vm, disk)
+			Expect(injectMarks(ctx, env, vm)).To(HaveExactElements("false", "false", "disabled"))
+			Expect(injectMarks(ctx, env, disk+"-attachment")).To(HaveExactElements("false", "false", "disabled"))
 		}
 	})
 
 	It("are asked nothing about a machine whose cloud_properties say what they are to do", func(ctx context.Context) {
-		w := newWorld(ctx)
-		w.must(ctx, "create_vm", "one", stemcellCID, map[string]any{"labels": map[string]any{"sidecar.istio.io/inject": "true"}},
-			onDynamic(), []string{}, map[string]any{})
-		Expect(marks(ctx, w, "agent-one")).To(HaveExactElements("true", "", "disabled"))
+		env := newTestEnv(ctx)
+		env.mustCall(ctx, "create_vm", "one", stemcellCID, map[string]any{"labels": map[string]any{"sidecar.istio.io/inject": "true"}},
+			dynamicNetwork(), []string{}, map[string]any{})
+		Expect(injectMarks(ctx, env, "agent-one")).To(HaveExactElements("true", "", "disabled"))
 	})
 
 	It("are asked nothing where the configuration says so", func(ctx context.Context) {
-		w := newWorld(ctx)
-		w.Director = w.with("pods", map[string]any{"labels": map[string]any{}, "annotations": map[string]any{}})
-		vm := w.createVM(ctx, "one")
-		Expect(marks(ctx, w, vm)).To(HaveExactElements("", "", ""))
+		env := newTestEnv(ctx)
+		env.Director = env.directorWithConfig("pods", map[string]any{"labels": map[string]any{}, "annotations": map[string]any{}})
+		vm := env.createVM(ctx, "one")
+		Expect(injectMarks(ctx, env, vm)).To(HaveExactElements("", "", ""))
 	})
 })

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// follow hands over what is there and what changes, until the context ends or handle fails. A server ends watches after some
+// watchUntilDone hands over what is there and what changes, until the context ends or handle fails. A server ends watches after some
 // time, and those that it is too quick for; then another begins, and tells what is there by then.
-func follow(ctx context.Context, open func(context.Context, metav1.ListOptions) (watch.Interface, error), handle func(watch.Event) error) error {
+func watchUntilDone(ctx context.Context, startWatch func(context.Context, metav1.ListOptions) (watch.Interface, error), handle func(watch.Event) error) error {
 	for ctx.Err() == nil {
-		stream, err := open(ctx, metav1.ListOptions{})
+		stream, err := startWatch(ctx, metav1.ListOptions{})
 		if err != nil {
 			select {
 			case <-ctx.Done():
@@ -20,7 +20,7 @@ func follow(ctx context.Context, open func(context.Context, metav1.ListOptions) 
 			}
 			continue
 		}
-		err = drain(stream, handle)
+		err = handleEvents(stream, handle)
 		if err != nil {
 			return err
 		}
@@ -28,7 +28,7 @@ func follow(ctx context.Context, open func(context.Context, metav1.ListOptions) 
 	return nil
 }
 
-func drain(stream watch.Interface, handle func(watch.Event) error) error {
+func handleEvents(stream watch.Interface, handle func(watch.Event) error) error {
 	defer stream.Stop()
 	for event := range stream.ResultChan() {
 		if err := handle(event); err != nil {

@@ -8,16 +8,16 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// stages are what the nodes do with Pods.
+// kwokStages are what the nodes do with Pods.
 //
 //go:embed kwok.yaml
-var stages []byte
+var kwokStages []byte
 
 // StartNodes makes every node of the control plane one that is simulated, those that are yet to be made too. The process
 // that does so ends with this one.
 func StartNodes(plane *embedded.ControlPlane) (embedded.Process, error) {
 	config := filepath.Join(plane.Dir, "kwok.yaml")
-	if err := os.WriteFile(config, stages, 0o644); err != nil {
+	if err := os.WriteFile(config, kwokStages, 0o644); err != nil {
 		return embedded.Process{}, err
 	}
 	kwok := embedded.Process{Name: "kwok", Dir: plane.Dir, Child: true, Args: []string{

@@ -13,17 +13,17 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// EndPods does what a kubelet does last with a deleted Pod: it reports how its containers ended, well unless it is
+// TerminatePods does what a kubelet does last with a deleted Pod: it reports how its containers ended, well unless it is
 // annotated test/killed, and removes exactly that one, unless it is annotated test/stays, or attaches a disk that its
 // machine has mounted. It goes on until the context ends.
-func EndPods(ctx context.Context, cluster kubernetes.Interface) error {
+func TerminatePods(ctx context.Context, cluster kubernetes.Interface) error {
 	pods := cluster.CoreV1().Pods("")
-	return follow(ctx, pods.Watch, func(event watch.Event) error {
+	return watchUntilDone(ctx, pods.Watch, func(event watch.Event) error {
 		pod, ok := event.Object.(*corev1.Pod)
-		if !ok || event.Type == watch.Deleted || pod.DeletionTimestamp == nil || pod.Annotations["test/stays"] != "" || mounted(ctx, cluster, pod) {
+		if !ok || event.Type == watch.Deleted || pod.DeletionTimestamp == nil || pod.Annotations["test/stays"] != "" || isDiskMounted(ctx, cluster, pod) {
 			return nil
 		}
-		if err := reportEnd(ctx, cluster, pod); err != nil {
+		if err := reportTermination(ctx, cluster, pod); err != nil {
 			return err
 		}
 		_ = cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
@@ -33,20 +33,20 @@ func EndPods(ctx context.Context, cluster kubernetes.Interface) error {
 	})
 }
 
-// mounted reports that the Pod attaches a disk that is in use: its machine is annotated test/mounted with it. What is
+// isDiskMounted reports that the Pod attaches a disk that is in use: its machine is annotated test/mounted with it. What is
 // killed goes all the same.
-func mounted(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) bool {
+func isDiskMounted(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) bool {
 	if pod.Labels[manifest.LabelRole] != manifest.RoleAttachment || pod.Annotations["test/killed"] != "" {
 		return false
 	}
-	machine, err := cluster.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Labels[manifest.LabelVM], metav1.GetOptions{})
-	return err == nil && machine.Annotations["test/mounted"] == pod.Labels[manifest.LabelDisk]
+	vmPod, err := cluster.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Labels[manifest.LabelVM], metav1.GetOptions{})
+	return err == nil && vmPod.Annotations["test/mounted"] == pod.Labels[manifest.LabelDisk]
 }
 
-// reportEnd is an error only when there is nothing that could be sent.
-func reportEnd(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) error {
+// reportTermination is an error only when there is nothing that could be sent.
+func reportTermination(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) error {
 	status := pod.Annotations["test/killed"]
-	var ended []corev1.ContainerStatus
+	var terminated []corev1.ContainerStatus
 	for _, container := range pod.Status.ContainerStatuses {
 		container.Ready, container.Started = false, new(false)
 		last := container.LastTerminationState.Terminated
@@ -59,9 +59,9 @@ func reportEnd(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Po
 		if status != "" {
 			container.State.Terminated.ExitCode = 137
 		}
-		ended = append(ended, container)
+		terminated = append(terminated, container)
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"containerStatuses": ended}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"containerStatuses": terminated}})
 	if err != nil {
 		return err
 	}

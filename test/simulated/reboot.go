@@ -14,30 +14,30 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// RestartMachines does the kubelet's part of a reboot for machines that are annotated test/reboots: once the errand has ended well,
+// RestartVMs does the kubelet's part of a reboot for machines that are annotated test/reboots: once the errand has ended well,
 // their container has restarted. It goes on until the context ends.
-func RestartMachines(ctx context.Context, cluster kubernetes.Interface) error {
+func RestartVMs(ctx context.Context, cluster kubernetes.Interface) error {
 	restarted := map[types.UID]bool{}
-	errands := func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+	watchRebootPods := func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
 		return cluster.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + manifest.RoleReboot})
 	}
-	return follow(ctx, errands, func(event watch.Event) error {
-		errand, isPod := event.Object.(*corev1.Pod)
-		if !isPod || event.Type == watch.Deleted || errand.Status.Phase != corev1.PodSucceeded || restarted[errand.UID] {
+	return watchUntilDone(ctx, watchRebootPods, func(event watch.Event) error {
+		rebootPod, isPod := event.Object.(*corev1.Pod)
+		if !isPod || event.Type == watch.Deleted || rebootPod.Status.Phase != corev1.PodSucceeded || restarted[rebootPod.UID] {
 			return nil
 		}
-		restarted[errand.UID] = true
-		return restart(ctx, cluster.CoreV1().Pods(errand.Namespace), errand.OwnerReferences[0].Name)
+		restarted[rebootPod.UID] = true
+		return restartContainer(ctx, cluster.CoreV1().Pods(rebootPod.Namespace), rebootPod.OwnerReferences[0].Name)
 	})
 }
 
-// restart is an error only when there is nothing that could be sent.
-func restart(ctx context.Context, pods typedcorev1.PodInterface, vm string) error {
-	machine, err := pods.Get(ctx, vm, metav1.GetOptions{})
-	if err != nil || machine.Annotations["test/reboots"] == "" {
+// restartContainer is an error only when there is nothing that could be sent.
+func restartContainer(ctx context.Context, pods typedcorev1.PodInterface, vm string) error {
+	vmPod, err := pods.Get(ctx, vm, metav1.GetOptions{})
+	if err != nil || vmPod.Annotations["test/reboots"] == "" {
 		return nil //nolint:nilerr // it is gone, with its machine
 	}
-	statuses := machine.DeepCopy().Status.ContainerStatuses
+	statuses := vmPod.DeepCopy().Status.ContainerStatuses
 	statuses[0].RestartCount++
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"containerStatuses": statuses}})
 	if err != nil {

@@ -67,21 +67,21 @@ var VolumeSnapshots = schema.GroupVersionResource{Group: "snapshot.storage.k8s.i
 // ServeStorage simulates the provisioner, the resizer and the snapshot controller until the context
 // ends.
 func ServeStorage(ctx context.Context, cluster kubernetes.Interface, extensions dynamic.Interface) error {
-	var both errgroup.Group
-	both.Go(func() error {
-		return follow(ctx, cluster.CoreV1().PersistentVolumeClaims("").Watch, func(event watch.Event) error {
-			if claim, ok := event.Object.(*corev1.PersistentVolumeClaim); ok {
-				return serveClaim(ctx, cluster, claim)
+	var group errgroup.Group
+	group.Go(func() error {
+		return watchUntilDone(ctx, cluster.CoreV1().PersistentVolumeClaims("").Watch, func(event watch.Event) error {
+			if pvc, ok := event.Object.(*corev1.PersistentVolumeClaim); ok {
+				return servePVC(ctx, cluster, pvc)
 			}
 			return nil
 		})
 	})
-	both.Go(func() error {
-		return follow(ctx, extensions.Resource(VolumeSnapshots).Watch, func(event watch.Event) error {
+	group.Go(func() error {
+		return watchUntilDone(ctx, extensions.Resource(VolumeSnapshots).Watch, func(event watch.Event) error {
 			return serveSnapshot(ctx, extensions, event.Object)
 		})
 	})
-	return both.Wait()
+	return group.Wait()
 }
 
 // serveSnapshot says what becomes of a snapshot, unless it is annotated so that nothing does.
@@ -110,83 +110,83 @@ func snapshotStatus(snapshot any) map[string]any {
 	return map[string]any{"readyToUse": true}
 }
 
-// serveClaim makes the volume of a claim for which the scheduler has chosen a node, and expands it. The
+// servePVC makes the volume of a claim for which the scheduler has chosen a node, and expands it. The
 // same claim may be seen several times; a request that comes too late changes nothing.
-func serveClaim(ctx context.Context, cluster kubernetes.Interface, claim *corev1.PersistentVolumeClaim) error {
-	wanted, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
+func servePVC(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim) error {
+	requested, capacity := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
 	switch {
-	case claim.Status.Phase == corev1.ClaimPending && (selectedNode(claim) != "" || hasClass(claim, immediate)):
-		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, volumeFor(claim), metav1.CreateOptions{})
-	case claim.Status.Phase == corev1.ClaimBound && wanted.Cmp(has) > 0:
-		patch, err := json.Marshal(map[string]any{"status": expansion(claim, wanted)})
+	case pvc.Status.Phase == corev1.ClaimPending && (selectedNode(pvc) != "" || hasStorageClass(pvc, immediateClass)):
+		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, newVolume(pvc), metav1.CreateOptions{})
+	case pvc.Status.Phase == corev1.ClaimBound && requested.Cmp(capacity) > 0:
+		patch, err := json.Marshal(map[string]any{"status": expansionStatus(pvc, requested)})
 		if err != nil {
 			return err
 		}
-		_, _ = cluster.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, _ = cluster.CoreV1().PersistentVolumeClaims(pvc.Namespace).Patch(ctx, pvc.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	}
 	return nil
 }
 
-// expansion is the status of a claim whose volume is asked to grow. The claim's annotations say when it
+// expansionStatus is the status of a claim whose volume is asked to grow. The claim's annotations say when it
 // does not: above test/most that is infeasible, with test/slow it takes for ever, and with test/at-node the
 // node has its part to do, before which no further expansion begins.
-func expansion(claim *corev1.PersistentVolumeClaim, wanted resource.Quantity) map[string]any {
-	size := map[string]any{"storage": wanted.String()}
-	most, limited := claim.Annotations["test/most"]
+func expansionStatus(pvc *corev1.PersistentVolumeClaim, requested resource.Quantity) map[string]any {
+	size := map[string]any{"storage": requested.String()}
+	limit, limited := pvc.Annotations["test/most"]
 	switch {
-	case claim.Annotations["test/slow"] != "", len(claim.Status.AllocatedResourceStatuses) > 0 && claim.Annotations["test/at-node"] != "":
+	case pvc.Annotations["test/slow"] != "", len(pvc.Status.AllocatedResourceStatuses) > 0 && pvc.Annotations["test/at-node"] != "":
 		return map[string]any{}
-	case limited && wanted.Cmp(resource.MustParse(most)) > 0:
+	case limited && requested.Cmp(resource.MustParse(limit)) > 0:
 		return map[string]any{
 			"allocatedResources": size, "allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimControllerResizeInfeasible},
-			"conditions": []any{map[string]any{"type": corev1.PersistentVolumeClaimControllerResizeError, "status": "True", "message": "no more than " + most}},
+			"conditions": []any{map[string]any{"type": corev1.PersistentVolumeClaimControllerResizeError, "status": "True", "message": "no more than " + limit}},
 		}
-	case claim.Annotations["test/at-node"] != "":
+	case pvc.Annotations["test/at-node"] != "":
 		return map[string]any{"allocatedResources": size, "allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizePending}}
 	}
 	return map[string]any{"capacity": size, "allocatedResources": size, "allocatedResourceStatuses": nil, "conditions": nil}
 }
 
-const immediate = "immediate"
+const immediateClass = "immediate"
 
-func hasClass(claim *corev1.PersistentVolumeClaim, name string) bool {
-	return claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName == name
+func hasStorageClass(pvc *corev1.PersistentVolumeClaim, name string) bool {
+	return pvc.Spec.StorageClassName != nil && *pvc.Spec.StorageClassName == name
 }
 
-func selectedNode(claim *corev1.PersistentVolumeClaim) string {
-	return claim.Annotations["volume.kubernetes.io/selected-node"]
+func selectedNode(pvc *corev1.PersistentVolumeClaim) string {
+	return pvc.Annotations["volume.kubernetes.io/selected-node"]
 }
 
-// volumeFor is a volume that can be reached from the node that the scheduler chose; from any, when none was chosen, or the claim's
+// newVolume is a volume that can be reached from the node that the scheduler chose; from any, when none was chosen, or the claim's
 // annotation test/driver names its driver. No CSI driver has made that of a claim with the annotation test/local.
-func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
-	driver := claim.Annotations["test/driver"]
+func newVolume(pvc *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	driver := pvc.Annotations["test/driver"]
 	source := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-		Driver: cmp.Or(driver, "integration.test"), VolumeHandle: string(claim.UID),
+		Driver: cmp.Or(driver, "integration.test"), VolumeHandle: string(pvc.UID),
 	}}
-	reachable := &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+	affinity := &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{
-			Key: "test/name", Operator: corev1.NodeSelectorOpIn, Values: []string{selectedNode(claim)},
+			Key: "test/name", Operator: corev1.NodeSelectorOpIn, Values: []string{selectedNode(pvc)},
 		}},
 	}}}}
-	if driver != "" || selectedNode(claim) == "" {
-		reachable = nil
+	if driver != "" || selectedNode(pvc) == "" {
+		affinity = nil
 	}
-	if claim.Annotations["test/local"] != "" {
-		source = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/volumes/" + claim.Name}}
+	if pvc.Annotations["test/local"] != "" {
+		source = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/volumes/" + pvc.Name}}
 	}
 	return &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "volume-" + string(claim.UID)},
+		ObjectMeta: metav1.ObjectMeta{Name: "volume-" + string(pvc.UID)},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:         corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
-			AccessModes:      claim.Spec.AccessModes,
-			VolumeMode:       claim.Spec.VolumeMode,
-			StorageClassName: *claim.Spec.StorageClassName,
+			Capacity:         corev1.ResourceList{corev1.ResourceStorage: pvc.Spec.Resources.Requests[corev1.ResourceStorage]},
+			AccessModes:      pvc.Spec.AccessModes,
+			VolumeMode:       pvc.Spec.VolumeMode,
+			StorageClassName: *pvc.Spec.StorageClassName,
 			ClaimRef: &corev1.ObjectReference{
-				Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+				Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: pvc.Namespace, Name: pvc.Name, UID: pvc.UID,
 			},
 			PersistentVolumeSource: source,
-			NodeAffinity:           reachable,
+			NodeAffinity:           affinity,
 		},
 	}
 }

@@ -18,49 +18,49 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Pods is where the weather of any cluster is made: a namespace.
-type Pods struct {
+// PodFaults is where the weather of any cluster is made: a namespace.
+type PodFaults struct {
 	Cluster   kubernetes.Interface
 	Namespace string
-	// Killed is told of an attachment that is to be deleted with so short a grace that a kubelet kills it; may be nil.
-	Killed func(ctx context.Context, attachment *corev1.Pod) error
+	// BeforeKill is told of an attachment that is to be deleted with so short a grace that a kubelet kills it; may be nil.
+	BeforeKill func(ctx context.Context, attachment *corev1.Pod) error
 }
 
-// Prepare makes what the weather needs in the cluster, and returns what takes it away.
-func (p Pods) Prepare(ctx context.Context) (remove func(context.Context) error, err error) {
+// SetUp makes what the weather needs in the cluster, and returns what takes it away.
+func (p PodFaults) SetUp(ctx context.Context) (remove func(context.Context) error, err error) {
 	classes := p.Cluster.SchedulingV1().PriorityClasses()
 	_, err = classes.Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: p.Namespace}, Value: 1000}, metav1.CreateOptions{})
 	return func(ctx context.Context) error { return classes.Delete(ctx, p.Namespace, metav1.DeleteOptions{}) }, err
 }
 
-// Weather is what any cluster does to Pods.
-func (p Pods) Weather() []Weather {
-	to := func(role string, do func(context.Context, *corev1.Pod) error) func(context.Context, *rand.Rand) error {
-		return func(ctx context.Context, chance *rand.Rand) error { return p.each(ctx, chance, role, do) }
+// Faults is what any cluster does to Pods.
+func (p PodFaults) Faults() []Fault {
+	forRole := func(role string, do func(context.Context, *corev1.Pod) error) func(context.Context, *rand.Rand) error {
+		return func(ctx context.Context, chance *rand.Rand) error { return p.withRandomPod(ctx, chance, role, do) }
 	}
-	return []Weather{
-		{"an attachment is deleted", 4, to(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error { return p.delete(ctx, pod, nil) })},
-		{"an attachment is deleted by force", 2, to(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error {
-			return p.delete(ctx, pod, new(int64(0)))
+	return []Fault{
+		{"an attachment is deleted", 4, forRole(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error { return p.deletePod(ctx, pod, nil) })},
+		{"an attachment is deleted by force", 2, forRole(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error {
+			return p.deletePod(ctx, pod, new(int64(0)))
 		})},
-		{"an attachment is killed", 2, to(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error {
-			if p.Killed != nil {
-				if err := p.Killed(ctx, pod); err != nil {
+		{"an attachment is killed", 2, forRole(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error {
+			if p.BeforeKill != nil {
+				if err := p.BeforeKill(ctx, pod); err != nil {
 					return err
 				}
 			}
-			return p.delete(ctx, pod, new(int64(1)))
+			return p.deletePod(ctx, pod, new(int64(1)))
 		})},
-		{"an attachment is evicted", 4, to(manifest.RoleAttachment, p.evict)},
-		{"a machine is evicted", 2, to(manifest.RoleVM, p.evict)},
-		{"an attachment is preempted", 3, to(manifest.RoleAttachment, p.preempt)},
-		{"a machine is preempted", 2, to(manifest.RoleVM, p.preempt)},
-		{"a webhook denies all Pods for some seconds", 2, p.deny},
+		{"an attachment is evicted", 4, forRole(manifest.RoleAttachment, p.evictPod)},
+		{"a machine is evicted", 2, forRole(manifest.RoleVM, p.evictPod)},
+		{"an attachment is preempted", 3, forRole(manifest.RoleAttachment, p.preemptPod)},
+		{"a machine is preempted", 2, forRole(manifest.RoleVM, p.preemptPod)},
+		{"a webhook denies all Pods for some seconds", 2, p.denyPods},
 	}
 }
 
-// each does something to one of the Pods with this role, if there is one.
-func (p Pods) each(ctx context.Context, chance *rand.Rand, role string, do func(context.Context, *corev1.Pod) error) error {
+// withRandomPod does something to one of the Pods with this role, if there is one.
+func (p PodFaults) withRandomPod(ctx context.Context, chance *rand.Rand, role string, do func(context.Context, *corev1.Pod) error) error {
 	pods, err := p.Cluster.CoreV1().Pods(p.Namespace).List(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + role})
 	if err != nil || len(pods.Items) == 0 {
 		return err
@@ -72,45 +72,45 @@ func (p Pods) each(ctx context.Context, chance *rand.Rand, role string, do func(
 	return err
 }
 
-func (p Pods) delete(ctx context.Context, pod *corev1.Pod, grace *int64) error {
+func (p PodFaults) deletePod(ctx context.Context, pod *corev1.Pod, grace *int64) error {
 	return p.Cluster.CoreV1().Pods(p.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: grace})
 }
 
-func (p Pods) evict(ctx context.Context, pod *corev1.Pod) error {
+func (p PodFaults) evictPod(ctx context.Context, pod *corev1.Pod) error {
 	return p.Cluster.PolicyV1().Evictions(p.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: p.Namespace},
 	})
 }
 
-// preempt has the scheduler push the Pod off its node, by one that is more important and does not run beside it.
-func (p Pods) preempt(ctx context.Context, victim *corev1.Pod) error {
+// preemptPod has the scheduler push the Pod off its node, by one that is more important and does not run beside it.
+func (p PodFaults) preemptPod(ctx context.Context, victim *corev1.Pod) error {
 	if victim.Spec.NodeName == "" {
 		return nil
 	}
 	pods := p.Cluster.CoreV1().Pods(p.Namespace)
-	important := p.important(victim)
+	important := p.newPreemptor(victim)
 	if _, err := pods.Create(ctx, important, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	told := false
+	preempted := false
 	for range 50 {
-		now, err := pods.Get(ctx, victim.Name, metav1.GetOptions{})
-		told = apierrors.IsNotFound(err) || err == nil && (now.UID != victim.UID || now.DeletionTimestamp != nil)
-		if told || !wait(ctx, 200*time.Millisecond) {
+		current, err := pods.Get(ctx, victim.Name, metav1.GetOptions{})
+		preempted = apierrors.IsNotFound(err) || err == nil && (current.UID != victim.UID || current.DeletionTimestamp != nil)
+		if preempted || !sleep(ctx, 200*time.Millisecond) {
 			break
 		}
 	}
-	err := takeAway(ctx, func(ctx context.Context) error {
+	err := removeWithRetry(ctx, func(ctx context.Context) error {
 		return pods.Delete(ctx, important.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 	})
-	if err == nil && !told && ctx.Err() == nil {
+	if err == nil && !preempted && ctx.Err() == nil {
 		return fmt.Errorf("%s was not preempted", victim.Name)
 	}
 	return err
 }
 
-// important is a Pod that needs the victim's node for itself.
-func (p Pods) important(victim *corev1.Pod) *corev1.Pod {
+// newPreemptor is a Pod that needs the victim's node for itself.
+func (p PodFaults) newPreemptor(victim *corev1.Pod) *corev1.Pod {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{
 		manifest.LabelRole: victim.Labels[manifest.LabelRole], manifest.LabelVM: victim.Labels[manifest.LabelVM],
 	}}
@@ -127,8 +127,8 @@ func (p Pods) important(victim *corev1.Pod) *corev1.Pod {
 	}
 }
 
-// deny has all Pods of the namespace denied for a while, by a webhook that is not there.
-func (p Pods) deny(ctx context.Context, chance *rand.Rand) error {
+// denyPods has all Pods of the namespace denied for a while, by a webhook that is not there.
+func (p PodFaults) denyPods(ctx context.Context, chance *rand.Rand) error {
 	hooks := p.Cluster.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	_, err := hooks.Create(ctx, &admission.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: p.Namespace},
@@ -146,13 +146,13 @@ func (p Pods) deny(ctx context.Context, chance *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	wait(ctx, time.Duration(2+chance.IntN(6))*time.Second)
-	return takeAway(ctx, func(ctx context.Context) error { return hooks.Delete(ctx, p.Namespace, metav1.DeleteOptions{}) })
+	sleep(ctx, time.Duration(2+chance.IntN(6))*time.Second)
+	return removeWithRetry(ctx, func(ctx context.Context) error { return hooks.Delete(ctx, p.Namespace, metav1.DeleteOptions{}) })
 }
 
-// takeAway removes what a weather has made, though the API server may just be restarting: what stays would be the weather for
+// removeWithRetry removes what a weather has made, though the API server may just be restarting: what stays would be the weather for
 // ever.
-func takeAway(ctx context.Context, remove func(context.Context) error) error {
+func removeWithRetry(ctx context.Context, remove func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	for {
@@ -160,7 +160,7 @@ func takeAway(ctx context.Context, remove func(context.Context) error) error {
 		if err == nil || apierrors.IsNotFound(err) {
 			return nil
 		}
-		if !wait(ctx, 200*time.Millisecond) {
+		if !sleep(ctx, 200*time.Millisecond) {
 			return err
 		}
 	}

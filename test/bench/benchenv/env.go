@@ -95,7 +95,7 @@ func (s *Env) start(ctx context.Context) (err error) {
 	s.stop = stop
 	// What fails there shows as a call that waits for ever, and ends with its own timeout.
 	go func() { _ = simulated.ServeStorage(serveCtx, s.Client, extensions) }()
-	go func() { _ = simulated.EndPods(serveCtx, s.Client) }()
+	go func() { _ = simulated.TerminatePods(serveCtx, s.Client) }()
 	_, err = s.Plane.Kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=60s", "node", "--all")
 	return err
 }
@@ -118,7 +118,7 @@ func CreateNamespace(ctx context.Context, client kubernetes.Interface, name stri
 	if err != nil {
 		return err
 	}
-	return embedded.Eventually(ctx, time.Minute, "the namespace's service account", func(ctx context.Context) (bool, error) {
+	return embedded.WaitUntil(ctx, time.Minute, "the namespace's service account", func(ctx context.Context) (bool, error) {
 		_, err := client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, err
 	})

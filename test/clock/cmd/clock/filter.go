@@ -13,22 +13,22 @@ import (
 
 // Where a filter finds a system call's number and the low half of its first argument: struct seccomp_data.
 const (
-	number        = 0
-	firstArgument = 16
+	syscallNumberOffset = 0
+	firstArgumentOffset = 16
 )
 
 // filter has the tracer be asked before clock_gettime(CLOCK_REALTIME), and nothing else: how fast all the rest goes matters.
 var filter = []unix.SockFilter{
-	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: number},
+	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: syscallNumberOffset},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_CLOCK_GETTIME, Jf: 3},
-	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: firstArgument},
+	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: firstArgumentOffset},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.CLOCK_REALTIME, Jf: 1},
 	{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_TRACE},
 	{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 }
 
-// become puts this thread under the filter and has the program take this process' place.
-func become(program []string) error {
+// execFiltered puts this thread under the filter and has the program take this process' place.
+func execFiltered(program []string) error {
 	path, err := exec.LookPath(program[0])
 	if err != nil {
 		return err
@@ -36,8 +36,8 @@ func become(program []string) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return os.NewSyscallError("PR_SET_NO_NEW_PRIVS", err)
 	}
-	of := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}                                                    //nolint:gosec // six
-	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&of)), 0, 0); err != nil { //nolint:gosec // for the kernel
+	sockProg := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}                                                    //nolint:gosec // six
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&sockProg)), 0, 0); err != nil { //nolint:gosec // for the kernel
 		return os.NewSyscallError("PR_SET_SECCOMP", err)
 	}
 	return syscall.Exec(path, program, os.Environ()) //nolint:gosec // the caller's

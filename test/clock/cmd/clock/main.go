@@ -16,8 +16,8 @@ import (
 	"syscall"
 )
 
-// told is the argument with which this program runs itself, to become the other under the filter.
-const told = "-filtered"
+// filteredFlag is the argument with which this program runs itself, to become the other under the filter.
+const filteredFlag = "-filtered"
 
 func main() {
 	if len(os.Args) < 3 {
@@ -26,8 +26,8 @@ func main() {
 	}
 	runtime.LockOSThread() // a thread traces, and a thread is filtered
 	var err error
-	if os.Args[1] == told {
-		err = become(os.Args[2:])
+	if os.Args[1] == filteredFlag {
+		err = execFiltered(os.Args[2:])
 	} else {
 		err = run(os.Args[1], os.Args[2:])
 	}
@@ -37,22 +37,22 @@ func main() {
 
 // run starts the program and answers its looks at the time until it ends, and with it this process.
 func run(file string, program []string) error {
-	ahead, err := os.Open(file) //nolint:gosec // the caller's
+	offsetFile, err := os.Open(file) //nolint:gosec // the caller's
 	if err != nil {
 		return err
 	}
-	command := exec.Command("/proc/self/exe", append([]string{told}, program...)...) //nolint:gosec // it ends with this process
+	command := exec.Command("/proc/self/exe", append([]string{filteredFlag}, program...)...) //nolint:gosec // it ends with this process
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := command.Start(); err != nil {
 		return err
 	}
-	passed := make(chan os.Signal, 1)
-	signal.Notify(passed, syscall.SIGTERM, syscall.SIGINT)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
-		for one := range passed {
-			_ = command.Process.Signal(one)
+		for received := range signals {
+			_ = command.Process.Signal(received)
 		}
 	}()
-	return (&tracer{main: command.Process.Pid, ahead: ahead, known: map[int]bool{}}).trace()
+	return (&tracer{mainPID: command.Process.Pid, offsetFile: offsetFile, known: map[int]bool{}}).trace()
 }

@@ -15,31 +15,31 @@ import (
 
 // tracer sees the system calls that the filter tells of, in all threads of a program and of those that it starts.
 type tracer struct {
-	main  int // the program's process
-	ahead *os.File
-	known map[int]bool // threads that have stopped before
+	mainPID    int // the program's process
+	offsetFile *os.File
+	known      map[int]bool // threads that have stopped before
 }
 
 // The auxiliary vector, with which the kernel tells a program of the clock that it can read without a system call: see getauxval(3).
 const (
-	endOfVector  = 0
-	ignored      = 1
-	sharedObject = 33
+	auxNull        = 0
+	auxIgnore      = 1
+	auxSysinfoEHDR = 33
 )
 
 // trace lets threads go on each time that one stops. It ends this process as the program ends.
 func (t *tracer) trace() error {
 	var status unix.WaitStatus
-	if _, err := unix.Wait4(t.main, &status, unix.WALL, nil); err != nil {
+	if _, err := unix.Wait4(t.mainPID, &status, unix.WALL, nil); err != nil {
 		return os.NewSyscallError("wait4", err)
 	}
 	const options = unix.PTRACE_O_EXITKILL | unix.PTRACE_O_TRACESECCOMP | unix.PTRACE_O_TRACEEXEC |
 		unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK
-	if err := unix.PtraceSetOptions(t.main, options); err != nil {
+	if err := unix.PtraceSetOptions(t.mainPID, options); err != nil {
 		return os.NewSyscallError("PTRACE_SETOPTIONS", err)
 	}
-	t.known[t.main] = true
-	if err := unix.PtraceCont(t.main, 0); err != nil {
+	t.known[t.mainPID] = true
+	if err := unix.PtraceCont(t.mainPID, 0); err != nil {
 		return os.NewSyscallError("PTRACE_CONT", err)
 	}
 	for {
@@ -50,18 +50,18 @@ func (t *tracer) trace() error {
 		case err != nil:
 			return os.NewSyscallError("wait4", err)
 		case !status.Stopped():
-			if thread == t.main && status.Exited() {
+			if thread == t.mainPID && status.Exited() {
 				os.Exit(status.ExitStatus())
 			}
-			if thread == t.main {
+			if thread == t.mainPID {
 				os.Exit(128 + int(status.Signal()))
 			}
 			delete(t.known, thread)
 			continue
 		}
-		passed, err := t.stopped(thread, status)
+		deliver, err := t.handleStop(thread, status)
 		if err == nil {
-			err = unix.PtraceCont(thread, passed)
+			err = unix.PtraceCont(thread, deliver)
 		}
 		if err != nil && !errors.Is(err, unix.ESRCH) { // killed meanwhile
 			return err
@@ -69,15 +69,15 @@ func (t *tracer) trace() error {
 	}
 }
 
-// stopped sees to why a thread has stopped, and returns the signal that it is to get.
-func (t *tracer) stopped(thread int, status unix.WaitStatus) (passed int, err error) {
+// handleStop sees to why a thread has stopped, and returns the signal that it is to get.
+func (t *tracer) handleStop(thread int, status unix.WaitStatus) (deliver int, err error) {
 	started := !t.known[thread]
 	t.known[thread] = true
 	switch {
 	case status.TrapCause() == unix.PTRACE_EVENT_SECCOMP:
-		return 0, t.tell(thread)
+		return 0, t.answerClockRead(thread)
 	case status.TrapCause() == unix.PTRACE_EVENT_EXEC:
-		return 0, hideSharedObject(thread)
+		return 0, hideVDSO(thread)
 	case status.TrapCause() > 0:
 		return 0, nil
 	case started && status.StopSignal() == unix.SIGSTOP: // each new thread begins so
@@ -87,17 +87,17 @@ func (t *tracer) stopped(thread int, status unix.WaitStatus) (passed int, err er
 	}
 }
 
-// tell answers a look at the time in the kernel's place.
-func (t *tracer) tell(thread int) error {
+// answerClockRead answers a look at the time in the kernel's place.
+func (t *tracer) answerClockRead(thread int) error {
 	var registers unix.PtraceRegs
 	if err := unix.PtraceGetRegs(thread, &registers); err != nil {
 		return err
 	}
-	ahead, err := clock.Ahead(t.ahead)
+	offset, err := clock.ReadOffset(t.offsetFile)
 	if err != nil {
 		return err
 	}
-	now := time.Now().Add(ahead)
+	now := time.Now().Add(offset)
 	answer := binary.NativeEndian.AppendUint64(nil, uint64(now.Unix()))         //nolint:gosec // after 1970
 	answer = binary.NativeEndian.AppendUint64(answer, uint64(now.Nanosecond())) //nolint:gosec // after 1970
 	if _, err := unix.PtracePokeData(thread, uintptr(registers.Rsi), answer); err != nil {
@@ -107,8 +107,8 @@ func (t *tracer) tell(thread int) error {
 	return unix.PtraceSetRegs(thread, &registers)
 }
 
-// hideSharedObject has a program that is about to begin ask the kernel for the time: it does not find what it would read it from.
-func hideSharedObject(thread int) error {
+// hideVDSO has a program that is about to begin ask the kernel for the time: it does not find what it would read it from.
+func hideVDSO(thread int) error {
 	var registers unix.PtraceRegs
 	if err := unix.PtraceGetRegs(thread, &registers); err != nil {
 		return err
@@ -135,11 +135,11 @@ func hideSharedObject(thread int) error {
 	}
 	for {
 		kind, err := next()
-		if err != nil || kind == endOfVector {
+		if err != nil || kind == auxNull {
 			return err
 		}
-		if kind == sharedObject {
-			_, err := unix.PtracePokeData(thread, at-word, binary.NativeEndian.AppendUint64(nil, ignored))
+		if kind == auxSysinfoEHDR {
+			_, err := unix.PtracePokeData(thread, at-word, binary.NativeEndian.AppendUint64(nil, auxIgnore))
 			return err
 		}
 		at += word

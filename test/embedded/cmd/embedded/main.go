@@ -46,18 +46,18 @@ func run(ctx context.Context, args []string) error {
 	if *nodes < 1 || *nodes > len(embedded.NodeNames) {
 		return fmt.Errorf("-nodes must be from 1 to %d", len(embedded.NodeNames))
 	}
-	tell := func(line string) { fmt.Fprintln(os.Stdout, "  "+line) }
+	progress := func(line string) { fmt.Fprintln(os.Stdout, "  "+line) }
 	switch args[0] {
 	case "registry":
 		return embedded.ServeRegistry(*port, *dir)
 	case "bridge":
 		return embedded.NewCluster(filepath.Dir(*dir), len(embedded.NodeNames)).ServeBridge(ctx, *node)
 	case "down":
-		return embedded.NewCluster(*dir, len(embedded.NodeNames)).Down(ctx, tell)
+		return embedded.NewCluster(*dir, len(embedded.NodeNames)).Down(ctx, progress)
 	case "up":
 		cluster := embedded.NewCluster(*dir, *nodes)
 		cluster.VM.Image, cluster.Small = *image, *small
-		return cluster.Up(ctx, tell)
+		return cluster.Up(ctx, progress)
 	}
 	return fmt.Errorf("%s is none of up, down, registry, bridge", args[0])
 }
