@@ -8,7 +8,7 @@ import (
 	"bosh-kubernetes-cpi/test/apiproxy"
 	"bosh-kubernetes-cpi/test/bench/benchenv"
 	"bosh-kubernetes-cpi/test/bench/figures"
-	"bosh-kubernetes-cpi/test/counted"
+	"bosh-kubernetes-cpi/test/requestlog"
 )
 
 // costRecorder collects what calls cost, by method: time by a director that speaks to the API server itself, and requests by one that
@@ -51,7 +51,7 @@ func (l *costRecorder) recordTime(ctx context.Context, result any, method string
 
 // recordRequests notes requests and bytes. A list of all that there is, is an error.
 func (l *costRecorder) recordRequests(ctx context.Context, result any, method string, arguments ...any) error {
-	var requests counted.Recorder
+	var requests requestlog.Recorder
 	l.proxy.Reset(requests.Fault())
 	defer l.proxy.Reset(nil)
 	if _, err := l.counting.Call(ctx, result, method, arguments...); err != nil {

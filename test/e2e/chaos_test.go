@@ -16,8 +16,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"bosh-kubernetes-cpi/test/chaos"
 	"bosh-kubernetes-cpi/test/director"
-	"bosh-kubernetes-cpi/test/storm"
 )
 
 // How the storm is, unless the environment says otherwise.
@@ -29,7 +29,7 @@ const (
 var _ = Describe("A storm", Label("storm", "extended"), Serial, func() {
 	It("takes no disk's content, and no two machines write to one", func(ctx context.Context) {
 		site := newChaosEnv(ctx)
-		chaosTest := storm.Scenario{
+		chaosTest := chaos.Scenario{
 			Environment: site, Weather: site.faults(), MeanPause: 3 * time.Second, Disks: site.createDisks(ctx, intFromEnv("STORM_MACHINES", chaosVMs)),
 			Seed:     uint64(intFromEnv("STORM_SEED", int(time.Now().Unix()))),
 			Duration: time.Duration(intFromEnv("STORM_MINUTES", chaosMinutes)) * time.Minute,
@@ -170,18 +170,18 @@ func (s *chaosEnv) Violations() []string {
 }
 
 // faults is all that happens to the site.
-func (s *chaosEnv) faults() []storm.Fault {
+func (s *chaosEnv) faults() []chaos.Fault {
 	return append(s.podFaults().Faults(),
-		storm.Fault{Name: "the kubelet restarts", Weight: 1, Inject: func(ctx context.Context, _ *rand.Rand) error {
+		chaos.Fault{Name: "the kubelet restarts", Weight: 1, Inject: func(ctx context.Context, _ *rand.Rand) error {
 			return s.node.RestartKubelet(context.WithoutCancel(ctx))
 		}},
-		storm.Fault{Name: "the API server restarts", Weight: 1, Inject: func(ctx context.Context, _ *rand.Rand) error {
+		chaos.Fault{Name: "the API server restarts", Weight: 1, Inject: func(ctx context.Context, _ *rand.Rand) error {
 			plane := s.embedded.ControlPlane
 			return errors.Join(plane.Process("kube-apiserver").Stop(), plane.Start(context.WithoutCancel(ctx)))
 		}},
 	)
 }
 
-func (s *chaosEnv) podFaults() storm.PodFaults {
-	return storm.PodFaults{Cluster: s.cluster, Namespace: s.namespace}
+func (s *chaosEnv) podFaults() chaos.PodFaults {
+	return chaos.PodFaults{Cluster: s.cluster, Namespace: s.namespace}
 }

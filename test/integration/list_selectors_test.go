@@ -6,12 +6,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"bosh-kubernetes-cpi/test/counted"
+	"bosh-kubernetes-cpi/test/requestlog"
 )
 
 var _ = Describe("Lists and watches", func() {
 	It("are of objects that a label or a field selects, over the life of a machine and its disk", func(ctx context.Context) {
-		var requests counted.Recorder
+		var requests requestlog.Recorder
 		env := newTestEnv(ctx)
 		proxy.Reset(requests.Fault())
 		properties, agentEnv := maxOneUnavailable(), groupEnv(groupName)

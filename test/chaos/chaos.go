@@ -1,7 +1,7 @@
-// Package storm is bad weather for machines with disks: while a director makes its calls, in the order in which a
+// Package chaos is bad weather for machines with disks: while a director makes its calls, in the order in which a
 // director makes them, everything happens to their Pods that a cluster does. Each disk carries a counter; what is
 // looked for is one that goes back, or that two machines write.
-package storm
+package chaos
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package counted
+package requestlog
 
 import (
 	"net/http"

@@ -1,6 +1,6 @@
-// Package counted watches the requests that pass a proxy: how many there are, how much is answered, and whether one asks for all
+// Package requestlog watches the requests that pass a proxy: how many there are, how much is answered, and whether one asks for all
 // that there is.
-package counted
+package requestlog
 
 import (
 	"net/http"

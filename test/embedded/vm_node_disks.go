@@ -12,7 +12,7 @@ import (
 
 // A computer has three disks: a copy of the root filesystem that was built once; one with the programs and the
 // configuration of this cluster, which its service embedded.service mounts at /opt/embedded; and one with images, see
-// vm_store.go.
+// vm_node_image_store.go.
 
 // vmPrograms are the programs that it has beside Debian's, which include runc.
 var vmPrograms = []string{

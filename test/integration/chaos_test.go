@@ -22,7 +22,7 @@ import (
 
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/manifest"
-	"bosh-kubernetes-cpi/test/storm"
+	"bosh-kubernetes-cpi/test/chaos"
 )
 
 // How the storm on simulated nodes is, unless the environment says otherwise.
@@ -34,9 +34,9 @@ const (
 var _ = Describe("A storm over simulated nodes", func() {
 	It("leaves each disk to one machine at a time, and every call works afterwards", func(ctx context.Context) {
 		env := newChaosEnv(ctx)
-		chaosTest := storm.Scenario{
+		chaosTest := chaos.Scenario{
 			Environment: env, MeanPause: 400 * time.Millisecond, Seed: uint64(GinkgoRandomSeed()), Duration: chaosSeconds * time.Second,
-			Weather: append(env.podFaults().Faults(), storm.Fault{Name: "requests fail for some seconds", Weight: 3, Inject: failRequests}),
+			Weather: append(env.podFaults().Faults(), chaos.Fault{Name: "requests fail for some seconds", Weight: 3, Inject: failRequests}),
 			Log: func(format string, arguments ...any) {
 				fmt.Fprintf(GinkgoWriter, time.Now().Format(time.TimeOnly)+" "+format+"\n", arguments...)
 			},
@@ -110,8 +110,8 @@ func newChaosEnv(ctx context.Context) *chaosEnv {
 	return s
 }
 
-func (s *chaosEnv) podFaults() storm.PodFaults {
-	return storm.PodFaults{Cluster: cluster, Namespace: s.namespace, BeforeKill: func(ctx context.Context, attachment *corev1.Pod) error {
+func (s *chaosEnv) podFaults() chaos.PodFaults {
+	return chaos.PodFaults{Cluster: cluster, Namespace: s.namespace, BeforeKill: func(ctx context.Context, attachment *corev1.Pod) error {
 		return s.annotatePod(ctx, attachment.Name, "test/killed", new("yes"))
 	}}
 }

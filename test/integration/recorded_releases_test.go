@@ -16,7 +16,7 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// recordings has a folder for each release of which a recording was made, see recording_test.go.
+// recordings has a folder for each release of which a recording was made, see record_release_test.go.
 const recordings = "testdata/recorded"
 
 // releaseRecording is what one release has left in a namespace.
