@@ -26,13 +26,13 @@ type Config struct {
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
 	Events     EventOptions          `json:"events"`
-	CPIConfig  CPIConfigOptions      `json:"cpi_config"`
+	CPIConfig  ConfigOptions         `json:"cpi_config"`
 }
 
-// CPIConfigOptions says what a kubeconfig in a director's cpi-config may make of the machine that the CPI runs on. It
+// ConfigOptions says what a kubeconfig in a director's cpi-config may make of the machine that the CPI runs on. It
 // may do nothing by default: whoever may change a cpi-config could otherwise run programs there as the CPI's user, and
 // send its files to a server of his own.
-type CPIConfigOptions struct {
+type ConfigOptions struct {
 	// Commands are the programs that it may run for credentials, as the kubeconfig names them.
 	Commands []string `json:"commands"`
 	// Files are the paths of the files that it may read: kubeconfigs, tokens, certificates, keys.
@@ -40,7 +40,7 @@ type CPIConfigOptions struct {
 }
 
 // checkHostAccess refuses what the cpi-config's options would run or read and may not.
-func (o CPIConfigOptions) checkHostAccess(access kube.HostAccess) error {
+func (o ConfigOptions) checkHostAccess(access kube.HostAccess) error {
 	for _, command := range access.Commands {
 		if !slices.Contains(o.Commands, command.Name) {
 			return fmt.Errorf("%s may not run %q, since it comes by a cpi-config: put a token or a certificate into the kubeconfig "+

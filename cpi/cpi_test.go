@@ -40,7 +40,7 @@ var _ = Describe("A cpi-config", func() {
 		_, err = config.withOverrides([]byte(`{"network": {"address_annotations": [{"name": "example.org/address"}]}}`))
 		Expect(err).To(HaveOccurred())
 	})
-	DescribeTable("may not make anything of the CPI's own machine, unless cpi.json names it", func(kubernetes map[string]any, message string, allowed CPIConfigOptions) {
+	DescribeTable("may not make anything of the CPI's own machine, unless cpi.json names it", func(kubernetes map[string]any, message string, allowed ConfigOptions) {
 		config := DefaultConfig()
 		config.Agent.Mbus = "nats://10.0.0.6:4222"
 		raw, err := json.Marshal(map[string]any{"kubernetes": kubernetes})
@@ -52,17 +52,17 @@ var _ = Describe("A cpi-config", func() {
 		Expect(err).NotTo(HaveOccurred())
 	},
 		Entry("run a program", kubeconfigSection("users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}}}]"),
-			`users[u].user.exec may not run "aws"`, CPIConfigOptions{Commands: []string{"aws"}}),
+			`users[u].user.exec may not run "aws"`, ConfigOptions{Commands: []string{"aws"}}),
 		Entry("run a client library's provider", kubeconfigSection("users: [{name: u, user: {auth-provider: {name: gcp}}}]"),
-			`users[u].user.auth-provider may not run "auth-provider gcp"`, CPIConfigOptions{Commands: []string{"auth-provider gcp"}}),
+			`users[u].user.auth-provider may not run "auth-provider gcp"`, ConfigOptions{Commands: []string{"auth-provider gcp"}}),
 		Entry("send a file as a token", kubeconfigSection("users: [{name: u, user: {tokenFile: /etc/shadow}}]"),
-			`users[u].user.tokenFile may not read the file "/etc/shadow"`, CPIConfigOptions{Files: []string{"/etc/shadow"}}),
+			`users[u].user.tokenFile may not read the file "/etc/shadow"`, ConfigOptions{Files: []string{"/etc/shadow"}}),
 		Entry("read a key", kubeconfigSection("users: [{name: u, user: {client-certificate: /c, client-key: /k}}]"),
-			`users[u].user.client-certificate may not read the file "/c"`, CPIConfigOptions{Files: []string{"/c", "/k"}}),
+			`users[u].user.client-certificate may not read the file "/c"`, ConfigOptions{Files: []string{"/c", "/k"}}),
 		Entry("read a certificate authority", kubeconfigSection("clusters: [{name: c, cluster: {server: 'https://x', certificate-authority: /ca}}]"),
-			`clusters[c].cluster.certificate-authority may not read the file "/ca"`, CPIConfigOptions{Files: []string{"/ca"}}),
+			`clusters[c].cluster.certificate-authority may not read the file "/ca"`, ConfigOptions{Files: []string{"/ca"}}),
 		Entry("read another kubeconfig", map[string]any{"kubeconfig_path": "/home/bosh/kubeconfig"},
-			`kubernetes.kubeconfig_path may not read the file "/home/bosh/kubeconfig"`, CPIConfigOptions{Files: []string{"/home/bosh/kubeconfig"}}),
+			`kubernetes.kubeconfig_path may not read the file "/home/bosh/kubeconfig"`, ConfigOptions{Files: []string{"/home/bosh/kubeconfig"}}),
 	)
 
 	It("may name a proxy, and all of its credentials", func() {

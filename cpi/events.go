@@ -65,8 +65,13 @@ func (s *requestSession) recordCallEvent(ctx context.Context, method string, too
 		return
 	}
 	event := manifest.Event{
-		About: s.Subject.Object, Director: s.Director, Call: s.ID(), Reason: reasons.forResult(callErr), Message: s.eventMessage(method, took, callErr),
-		Warning: callErr != nil, At: metav1.Now(),
+		About:    s.Subject.Object,
+		Director: s.Director,
+		Call:     s.ID(),
+		Reason:   reasons.forResult(callErr),
+		Message:  s.eventMessage(method, took, callErr),
+		Warning:  callErr != nil,
+		At:       metav1.Now(),
 	}
 	if err := s.RecordEvent(context.WithoutCancel(ctx), event.Object()); err != nil {
 		s.Log.Debug("no Event was left", "error", err)

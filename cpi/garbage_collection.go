@@ -175,7 +175,10 @@ func (scan *orphanScan) exceedsMinAge(object metav1.Object) bool {
 // add notes an object, unless it is being deleted already.
 func (scan *orphanScan) add(kind string, object metav1.Object, reason, remedy string, patch []byte) {
 	if object.GetDeletionTimestamp() == nil {
-		scan.orphans = append(scan.orphans, orphanedResource{object: object, kind: kind, reason: reason, age: scan.age(object), remedy: remedy, patch: patch})
+		scan.orphans = append(
+			scan.orphans,
+			orphanedResource{object: object, kind: kind, reason: reason, age: scan.age(object), remedy: remedy, patch: patch},
+		)
 	}
 }
 
@@ -236,13 +239,25 @@ func (inv inventory) addOwnerProblems(scan *orphanScan, pvc *corev1.PersistentVo
 	lost, terminating := disk.InspectAttachment(vmPod, attachment)
 	switch {
 	case vmPod == nil && attachment == nil && !ok:
-		scan.add("PersistentVolumeClaim", pvc, fmt.Sprintf("its owner record is damaged: VM %q, Pod %q", owner.VM, owner.Pod), remedyReleased, nil)
+		scan.add(
+			"PersistentVolumeClaim",
+			pvc,
+			fmt.Sprintf("its owner record is damaged: VM %q, Pod %q", owner.VM, owner.Pod),
+			remedyReleased,
+			nil,
+		)
 	case vmPod == nil && attachment == nil && owner.VM != "":
 		scan.add("PersistentVolumeClaim", pvc, "it is recorded as attached to VM "+owner.VM+", which does not exist", remedyReleased, nil)
 	case vmPod != nil && !ok:
 		scan.add("PersistentVolumeClaim", pvc, "its owner record is damaged: it names VM "+vmPod.Name+", and no Pod", remedyReattached, nil)
 	case lost:
-		scan.add("PersistentVolumeClaim", pvc, "VM "+vmPod.Name+" uses the disk, but somebody has taken its attachment away", remedyReattached, nil)
+		scan.add(
+			"PersistentVolumeClaim",
+			pvc,
+			"VM "+vmPod.Name+" uses the disk, but somebody has taken its attachment away",
+			remedyReattached,
+			nil,
+		)
 	case terminating:
 		scan.add("PersistentVolumeClaim", pvc, "somebody has told the attachment to end of the disk that VM "+vmPod.Name+
 			" uses: it stays until the disk is free", "", nil)

@@ -88,7 +88,9 @@ func rejectedCredentialsMessage(config *rest.Config) string {
 	case credentials.Expired(time.Now()):
 		return "the " + credentials.Kind + " ended on " + credentials.ExpiresAt.UTC().Format(time.RFC3339)
 	case !credentials.ExpiresAt.IsZero():
-		return "the API server does not accept the " + credentials.Kind + ", though it ends only on " + credentials.ExpiresAt.UTC().Format(time.RFC3339)
+		return "the API server does not accept the " + credentials.Kind + ", though it ends only on " + credentials.ExpiresAt.UTC().Format(
+			time.RFC3339,
+		)
 	}
 	return "the API server does not accept the " + credentials.Kind
 }

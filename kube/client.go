@@ -55,7 +55,11 @@ func New(options Options, retryTimeout time.Duration) (*Client, error) {
 func NewFor(config *rest.Config, namespace string, retryTimeout time.Duration) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server's priority and fairness does the throttling
-	client := &Client{Namespace: namespace, config: config, retryPolicy: retryPolicy{timeout: retryTimeout, autoRenewed: hasAutoRenewal(config)}}
+	client := &Client{
+		Namespace:   namespace,
+		config:      config,
+		retryPolicy: retryPolicy{timeout: retryTimeout, autoRenewed: hasAutoRenewal(config)},
+	}
 	via, err := client.connect("/api", corev1.SchemeGroupVersion, addCoreKinds)
 	if err != nil {
 		return nil, err

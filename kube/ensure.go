@@ -48,7 +48,11 @@ func (r *Resource[T, L]) CreateOrPatch(ctx context.Context, name string, plan fu
 // Ensure makes the object. One of its name that is there already is for settle to judge: it either
 // keeps it, or sees to it that it goes, or waits until more is known; then it is tried again. The
 // object that is there in the end is returned; made tells that this call made it.
-func (r *Resource[T, L]) Ensure(ctx context.Context, desired T, resolve func(existing T) (keep bool, err error)) (obj T, created bool, err error) {
+func (r *Resource[T, L]) Ensure(
+	ctx context.Context,
+	desired T,
+	resolve func(existing T) (keep bool, err error),
+) (obj T, created bool, err error) {
 	var none T
 	for pause := conflictBackoff(); ; {
 		stored, err := r.Create(ctx, desired)

@@ -28,7 +28,9 @@ func (c *Client) DaemonSets() (*Resource[*extension.DaemonSet, *extension.List[e
 }
 
 // VolumeSnapshotClasses are the cluster's.
-func (c *Client) VolumeSnapshotClasses() (*Resource[*extension.VolumeSnapshotClass, *extension.List[extension.VolumeSnapshotClass]], error) {
+func (c *Client) VolumeSnapshotClasses() (
+	*Resource[*extension.VolumeSnapshotClass, *extension.List[extension.VolumeSnapshotClass]], error,
+) {
 	return newExtensionResource[extension.VolumeSnapshotClass](c, "", extension.SnapshotGroup, "VolumeSnapshotClass", "volumesnapshotclasses")
 }
 

@@ -49,7 +49,12 @@ func (r *Resource[T, L]) interruptedError(ctx context.Context, selection Selecti
 	return r.translate(r.action("wait for", selection.String()), ctx.Err())
 }
 
-func (r *Resource[T, L]) watchUntil(ctx context.Context, selection Selection, since ObjectList[T], condition func([]T) (bool, error)) error {
+func (r *Resource[T, L]) watchUntil(
+	ctx context.Context,
+	selection Selection,
+	since ObjectList[T],
+	condition func([]T) (bool, error),
+) error {
 	options := selection.options()
 	options.ResourceVersion = since.ResourceVersion
 	stream, err := retry(ctx, r.retryPolicy, func(ctx context.Context) (watch.Interface, error) {

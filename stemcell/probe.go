@@ -28,7 +28,13 @@ func (r Registry) beginUpload(ctx context.Context, repository name.Repository) e
 	if err != nil {
 		return err
 	}
-	roundTripper, err := transport.NewWithContext(ctx, repository.Registry, credentials, r.transport(), []string{repository.Scope(transport.PushScope)})
+	roundTripper, err := transport.NewWithContext(
+		ctx,
+		repository.Registry,
+		credentials,
+		r.transport(),
+		[]string{repository.Scope(transport.PushScope)},
+	)
 	if err != nil {
 		return err
 	}

@@ -10,12 +10,12 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// A Sentinel follows something else than the Pods that are waited for, and fails once they cannot become
-// as wanted any more.
+// A DependencyWatch follows something other than the Pods that a call waits for, and fails once they cannot reach the desired
+// state.
 type DependencyWatch func(ctx context.Context) error
 
-// dependencyWatchDelay is how long a wait goes on before its sentinels begin. Most waits end sooner, and need
-// not ask for more than their Pods.
+// dependencyWatchDelay is how long a wait goes on before its dependency watches begin. Most waits end sooner, and need
+// no requests for more than their Pods.
 const dependencyWatchDelay = 5 * time.Second
 
 // WaitForPods waits as Pods.Await does, until a sentinel fails; its error is the wait's then.

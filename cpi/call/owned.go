@@ -99,7 +99,12 @@ func adoptObject[T Object, L runtime.Object](c *Call, resource *kube.Resource[T,
 
 // DeleteIfOwned deletes the object if this call still owns it, and keep does not keep it as it is now; what others report of it
 // meanwhile does not matter. mine is false for an object that stays, and for one that is gone.
-func DeleteIfOwned[T Object, L runtime.Object](c *Call, resource *kube.Resource[T, L], object T, keep func(now T) bool) (deleted bool, err error) {
+func DeleteIfOwned[T Object, L runtime.Object](
+	c *Call,
+	resource *kube.Resource[T, L],
+	object T,
+	keep func(now T) bool,
+) (deleted bool, err error) {
 	for {
 		now, err := resource.Get(c.Ctx, object.GetName())
 		switch {

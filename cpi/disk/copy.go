@@ -363,7 +363,10 @@ func (s *Session) waitForCopy(pod *corev1.Pod) error {
 func copyFailedError(pod *corev1.Pod) error {
 	kind, reason := call.CloudError, cmp.Or(pod.Status.Message, pod.Status.Reason)
 	if terminated := manifest.OwnContainerStatus(pod).State.Terminated; terminated != nil {
-		reason = cmp.Or(strings.TrimSpace(terminated.Message), fmt.Sprintf("it ended with status %d (%s)", terminated.ExitCode, terminated.Reason))
+		reason = cmp.Or(
+			strings.TrimSpace(terminated.Message),
+			fmt.Sprintf("it ended with status %d (%s)", terminated.ExitCode, terminated.Reason),
+		)
 		if terminated.ExitCode == manifest.ExitNoSpace {
 			kind = call.NoDiskSpace
 		}

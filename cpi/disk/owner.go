@@ -45,8 +45,12 @@ func deletedDuringAttachError(cid, vmCID string) error {
 }
 
 // assignOwner records the owner with what patch returns, unless it is recorded, and decides again as long as others change the PVC.
-func (s *Session) assignOwner(pvc *corev1.PersistentVolumeClaim, owner manifest.DiskOwner, validate func(*corev1.PersistentVolumeClaim) error,
-	patch func(*corev1.PersistentVolumeClaim) ([]byte, error)) (*corev1.PersistentVolumeClaim, error) {
+func (s *Session) assignOwner(
+	pvc *corev1.PersistentVolumeClaim,
+	owner manifest.DiskOwner,
+	validate func(*corev1.PersistentVolumeClaim) error,
+	patch func(*corev1.PersistentVolumeClaim) ([]byte, error),
+) (*corev1.PersistentVolumeClaim, error) {
 
 	for {
 		if current, ok := manifest.DiskOwnerOf(pvc); ok && current == owner {

@@ -92,24 +92,29 @@ type snapshotResource = kube.Resource[*extension.VolumeSnapshot, *extension.List
 
 func (s *Session) waitForSnapshot(snapshots *snapshotResource, snapshot *extension.VolumeSnapshot) error {
 	last := "the snapshot controller has not reported anything: is it running?"
-	err := snapshots.Wait(s.Ctx, kube.Selection{Name: snapshot.Name}, kube.ListOf(snapshot), func(present []*extension.VolumeSnapshot) (bool, error) {
-		if len(present) == 0 {
-			return false, call.CloudError.Errorf("snapshot %s was deleted while it was being taken", snapshot.Name)
-		}
-		*snapshot = *present[0]
-		status := snapshot.Status
-		if status == nil {
-			return false, nil
-		}
-		if status.Error != nil && status.Error.Message != nil {
-			last = *status.Error.Message
-			if kube.IsPermanentSnapshotError(last) {
-				return false, call.NotImplemented.Errorf("snapshot of disk %s: %s. Name a VolumeSnapshotClass of the volume's driver "+
-					"with the disk's cloud_property snapshot_class, or make one the default", snapshot.Labels[manifest.LabelDisk], last)
+	err := snapshots.Wait(
+		s.Ctx,
+		kube.Selection{Name: snapshot.Name},
+		kube.ListOf(snapshot),
+		func(present []*extension.VolumeSnapshot) (bool, error) {
+			if len(present) == 0 {
+				return false, call.CloudError.Errorf("snapshot %s was deleted while it was being taken", snapshot.Name)
 			}
-		}
-		return status.ReadyToUse != nil && *status.ReadyToUse, nil
-	})
+			*snapshot = *present[0]
+			status := snapshot.Status
+			if status == nil {
+				return false, nil
+			}
+			if status.Error != nil && status.Error.Message != nil {
+				last = *status.Error.Message
+				if kube.IsPermanentSnapshotError(last) {
+					return false, call.NotImplemented.Errorf("snapshot of disk %s: %s. Name a VolumeSnapshotClass of the volume's driver "+
+						"with the disk's cloud_property snapshot_class, or make one the default", snapshot.Labels[manifest.LabelDisk], last)
+				}
+			}
+			return status.ReadyToUse != nil && *status.ReadyToUse, nil
+		},
+	)
 	if errors.Is(err, kube.ErrTimeout) {
 		return call.WithMessage(err, "snapshot "+snapshot.Name+" did not become ready: "+last)
 	}

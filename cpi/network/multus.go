@@ -89,8 +89,8 @@ func (ns Networks) nicAnnotations() (map[string]string, error) {
 	return map[string]string{annotationNICs: string(raw)}, err
 }
 
-// NetworkAttachmentsOf returns the NetworkAttachmentDefinitions that the Pod asks for, as namespace/name.
-func NetworkAttachmentsOf(pod *corev1.Pod) []string {
+// AttachmentsOf returns the NetworkAttachmentDefinitions that the Pod asks for, as namespace/name.
+func AttachmentsOf(pod *corev1.Pod) []string {
 	var requests []nicRequest
 	if json.Unmarshal([]byte(pod.Annotations[annotationNICs]), &requests) != nil {
 		return nil // the operator's own, in the other form that Multus knows

@@ -34,7 +34,7 @@ var _ = Describe("Networks with a network_attachment", func() {
 		pod := &corev1.Pod{}
 		pod.Namespace = "bosh"
 		pod.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": annotation}
-		Expect(NetworkAttachmentsOf(pod)).To(HaveExactElements(expected))
+		Expect(AttachmentsOf(pod)).To(HaveExactElements(expected))
 	},
 		Entry("by name, or by namespace and name", `[{"name":"lab","ips":["10.9.0.50/24"]},{"name":"storage","namespace":"infra"}]`, "bosh/lab", "infra/storage"),
 		Entry("but for what the operator asks for in another form", "lab,infra/storage"),

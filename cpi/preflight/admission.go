@@ -121,7 +121,10 @@ func inspectSnapshot(ctx context.Context, s *clusterState) finding {
 	samples := s.newSamples(ctx)
 	snapshots, err := s.client.VolumeSnapshots()
 	if err == nil {
-		_, err = snapshots.DryRunCreate(ctx, manifest.VolumeSnapshot(manifest.SnapshotName(samples.id), "", samples.buildDiskPVC(samples.id), manifest.Metadata{}))
+		_, err = snapshots.DryRunCreate(
+			ctx,
+			manifest.VolumeSnapshot(manifest.SnapshotName(samples.id), "", samples.buildDiskPVC(samples.id), manifest.Metadata{}),
+		)
 	}
 	switch {
 	case errors.Is(err, kube.ErrNotServed):

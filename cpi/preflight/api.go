@@ -43,7 +43,10 @@ func inspectVersion(ctx context.Context, s *clusterState) finding {
 	case server.Minor < oldestMinor:
 		return fail(server.Version, fmt.Sprintf("upgrade the cluster: the CPI is made for Kubernetes 1.%d to 1.%d", oldestMinor, newestMinor))
 	case server.Minor > newestMinor:
-		return warn(server.Version, fmt.Sprintf("the CPI is made for Kubernetes 1.%d to 1.%d: look for a newer release of it", oldestMinor, newestMinor))
+		return warn(
+			server.Version,
+			fmt.Sprintf("the CPI is made for Kubernetes 1.%d to 1.%d: look for a newer release of it", oldestMinor, newestMinor),
+		)
 	}
 	return pass(server.Version)
 }
@@ -71,7 +74,12 @@ func inspectCredentials(ctx context.Context, s *clusterState) finding {
 	case credentials.ExpiresAt.IsZero():
 		return pass(credentials.Kind)
 	}
-	message := fmt.Sprintf("the %s ends in %d days, on %s", credentials.Kind, int(remaining/(24*time.Hour)), credentials.ExpiresAt.UTC().Format(time.RFC3339))
+	message := fmt.Sprintf(
+		"the %s ends in %d days, on %s",
+		credentials.Kind,
+		int(remaining/(24*time.Hour)),
+		credentials.ExpiresAt.UTC().Format(time.RFC3339),
+	)
 	if remaining < expiryWarningPeriod && !credentials.AutoRenewed {
 		return warn(message, "before that, "+renew)
 	}

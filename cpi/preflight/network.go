@@ -108,7 +108,10 @@ func inspectAddressPools(ctx context.Context, s *clusterState) finding {
 	}
 	message := "for all Pods: " + strings.Join(others, ", ")
 	if len(reserved) == 0 {
-		return warn(message+"; kept for BOSH: none", "keep a range for manual networks, so that no other Pod takes its addresses: docs/networks.md")
+		return warn(
+			message+"; kept for BOSH: none",
+			"keep a range for manual networks, so that no other Pod takes its addresses: docs/networks.md",
+		)
 	}
 	return pass(message + "; kept for BOSH: " + strings.Join(reserved, ", "))
 }

@@ -47,7 +47,12 @@ func inspectPodSlots(ctx context.Context, s *clusterState) finding {
 	if err != nil {
 		return errorFinding(err, callRightsFile)
 	}
-	pods, err := listUpTo(ctx, s.client.PodsInAllNamespaces().Find, kube.Selection{Fields: "status.phase!=Succeeded,status.phase!=Failed"}, maxPods)
+	pods, err := listUpTo(
+		ctx,
+		s.client.PodsInAllNamespaces().Find,
+		kube.Selection{Fields: "status.phase!=Succeeded,status.phase!=Failed"},
+		maxPods,
+	)
 	if err != nil {
 		return errorFinding(err, checkRightsFile)
 	}

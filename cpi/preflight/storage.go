@@ -111,7 +111,9 @@ func evaluateStorageClasses(known map[string]*storagev1.StorageClass, standard s
 }
 
 // withDefaultStorageClass is a check of what goes by the default StorageClass.
-func withDefaultStorageClass(inspect func(context.Context, *clusterState, *storagev1.StorageClass) finding) func(context.Context, *clusterState) finding {
+func withDefaultStorageClass(
+	inspect func(context.Context, *clusterState, *storagev1.StorageClass) finding,
+) func(context.Context, *clusterState) finding {
 	return func(ctx context.Context, s *clusterState) finding {
 		class, err := s.defaultStorageClass(ctx)
 		switch {

@@ -254,8 +254,8 @@ func attachmentFailure(attachment *corev1.Pod) string {
 	return ""
 }
 
-// attachMayHaveSucceeded reports that a call may have answered with this attachment: it is ready, and the VM has the disk with that. No call
-// that fails removes it.
+// attachMayHaveSucceeded reports that a call may have answered with this attachment: it is ready, and the VM has the disk with that. No
+// call that fails removes it.
 func attachMayHaveSucceeded(attachment *corev1.Pod) bool {
 	return kube.Ready(attachment) && !manifest.IsRecreated(attachment)
 }

@@ -111,7 +111,7 @@ func (s *Session) waitForBootChange(dependencies []call.DependencyWatch, pod *co
 // watchNetworkAttachments returns the sentinel for the networks beside the Pod's own, if it asks for any: it fails when one of them is not
 // there.
 func (s *Session) watchNetworkAttachments(pod *corev1.Pod) []call.DependencyWatch {
-	networkAttachments := network.NetworkAttachmentsOf(pod)
+	networkAttachments := network.AttachmentsOf(pod)
 	if len(networkAttachments) == 0 {
 		return nil
 	}
@@ -120,7 +120,12 @@ func (s *Session) watchNetworkAttachments(pod *corev1.Pod) []call.DependencyWatc
 		var attaching kube.MultusNetworks
 		return s.Events.Wait(ctx, kube.EventsAbout(pod), nil, func(events []*corev1.Event) (bool, error) {
 			if definition, message := attaching.Missing(events, networkAttachments); definition != "" {
-				return false, call.VMCreationFailed.Errorf("VM %s did not come up: there is no NetworkAttachmentDefinition %s: %s", pod.Name, definition, message)
+				return false, call.VMCreationFailed.Errorf(
+					"VM %s did not come up: there is no NetworkAttachmentDefinition %s: %s",
+					pod.Name,
+					definition,
+					message,
+				)
 			}
 			return false, nil
 		})

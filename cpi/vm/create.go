@@ -58,7 +58,10 @@ func (s *Session) Create(request Request) (cid string, err error) {
 		return "", creationError(placement.explainRejectedNodes(err))
 	}
 	// The cause comes first: its type is the answer's, whatever becomes of the undo.
-	return "", errors.Join(creationError(s.explainAddresses(pod, request.Networks, placement.explainRejectedNodes(err))), s.rollbackCreate(pod))
+	return "", errors.Join(
+		creationError(s.explainAddresses(pod, request.Networks, placement.explainRejectedNodes(err))),
+		s.rollbackCreate(pod),
+	)
 }
 
 // finishCreate gives the machine's Pod what is around it, and waits until the machine is up.

@@ -57,8 +57,8 @@ func (s *Session) Delete(vmCID string) error {
 // 40 seconds.
 const containerRestartTimeout = time.Minute
 
-// waitForKilledAttachments waits until attachments that were killed run again. One that does not run when it is deleted leaves its loop device,
-// or its mount, on the node, and no other node could have the volume then.
+// waitForKilledAttachments waits until attachments that were killed run again. One that does not run when it is deleted leaves its
+// loop device, or its mount, on the node, and no other node could have the volume then.
 func (s *Session) waitForKilledAttachments(selection kube.Selection, found kube.ObjectList[*corev1.Pod]) {
 	if !slices.ContainsFunc(found.Items, isKilledAttachment) {
 		return

@@ -226,7 +226,8 @@ func (p hotPlugStrategy) deleteAndWaitForExit(attachment *corev1.Pod, notExposed
 func (p hotPlugStrategy) waitForExit(attachment *corev1.Pod, notExposed bool) (freed bool, err error) {
 	err = p.WaitForPod(p.WatchNode(attachment.Spec.NodeName), attachment, func(now *corev1.Pod) (bool, error) {
 		terminated := manifest.OwnContainerStatus(attachment).State.Terminated
-		freed = terminated != nil && (terminated.ExitCode == 0 || notExposed && terminated.ExitCode == 1) // its device is free then, and only then
+		freed = terminated != nil &&
+			(terminated.ExitCode == 0 || notExposed && terminated.ExitCode == 1) // its device is free then, and only then
 		return now == nil, nil
 	})
 	if freed && err == nil {
@@ -271,7 +272,10 @@ func evaluateExclusivityCheck(attachment *corev1.Pod, containerName string) (boo
 
 // waitForExclusivityCheck waits until the containers that prove the device free have all ended.
 func (s *Session) waitForExclusivityCheck(attachment *corev1.Pod) error {
-	dependencies := append(s.WatchNode(attachment.Spec.NodeName), s.WatchContainerStart(attachment.Name, manifest.LastReleaseContainer(attachment)))
+	dependencies := append(
+		s.WatchNode(attachment.Spec.NodeName),
+		s.WatchContainerStart(attachment.Name, manifest.LastReleaseContainer(attachment)),
+	)
 	return s.WaitForPod(dependencies, attachment, func(now *corev1.Pod) (bool, error) {
 		return now == nil || now.DeletionTimestamp != nil || !exclusivityCheckRunning(now), nil
 	})

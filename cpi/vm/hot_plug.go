@@ -59,7 +59,11 @@ func (p hotPlugStrategy) restoreAndListDisks(vmPod *corev1.Pod, attachments []*c
 }
 
 // ensureAttachedIfOwned reports whether the VM has the disk still, and sees to it that its attachment is there and owns the disk.
-func (p hotPlugStrategy) ensureAttachedIfOwned(vmPod *corev1.Pod, attachments []*corev1.Pod, pvc *corev1.PersistentVolumeClaim) (bool, error) {
+func (p hotPlugStrategy) ensureAttachedIfOwned(
+	vmPod *corev1.Pod,
+	attachments []*corev1.Pod,
+	pvc *corev1.PersistentVolumeClaim,
+) (bool, error) {
 	if !kube.IsActive(vmPod) || vmPod.Spec.NodeName == "" {
 		return true, nil
 	}

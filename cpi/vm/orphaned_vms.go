@@ -16,7 +16,10 @@ func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 	if address == "" {
 		return nil
 	}
-	found, err := s.Pods.List(s.Ctx, kube.Selection{Labels: manifest.DirectorSelector(s.Director) + "," + manifest.LabelRequestedAddresses + "=" + address})
+	found, err := s.Pods.List(
+		s.Ctx,
+		kube.Selection{Labels: manifest.DirectorSelector(s.Director) + "," + manifest.LabelRequestedAddresses + "=" + address},
+	)
 	if err != nil {
 		return err
 	}

@@ -79,12 +79,17 @@ func (r recreateStrategy) adoptPod(pod *corev1.Pod) (*corev1.Pod, error) {
 // ensureTemplate creates the machine's PodTemplate, or adopts the one of an earlier try with the same request; one with
 // another request is replaced.
 func (r recreateStrategy) ensureTemplate(vm manifest.VM) (*corev1.PodTemplate, error) {
-	template, _, err := call.EnsureOwned(r.Call, r.PodTemplates, vm.PodTemplate(), call.AdoptIf(func(existing *corev1.PodTemplate) (bool, error) {
-		if existing.DeletionTimestamp == nil && existing.Annotations[manifest.AnnotationDigest] == vm.Digest {
-			return true, nil
-		}
-		return false, r.removeVMAndTemplate(existing)
-	}))
+	template, _, err := call.EnsureOwned(
+		r.Call,
+		r.PodTemplates,
+		vm.PodTemplate(),
+		call.AdoptIf(func(existing *corev1.PodTemplate) (bool, error) {
+			if existing.DeletionTimestamp == nil && existing.Annotations[manifest.AnnotationDigest] == vm.Digest {
+				return true, nil
+			}
+			return false, r.removeVMAndTemplate(existing)
+		}),
+	)
 	return template, err
 }
 

@@ -134,10 +134,33 @@ const (
 // reservedKeys are the labels and annotations that the CPI itself works with. names_test.go proves that none is
 // missing: one that is would be the operator's to set, and a VM's metadata could overwrite it.
 var reservedKeys = []string{
-	LabelManagedBy, LabelDirector, LabelRole, LabelVM, LabelDisk, LabelGroup, LabelRequestedAddresses, LabelCopy, LabelUnfinished, LabelPrefetch,
-	AnnotationDigest, AnnotationStemcell, AnnotationRequestedAddresses, AnnotationDisruptionBudget, AnnotationFirstPodAddresses, AnnotationMetadata,
-	AnnotationSize, AnnotationFilesystem, AnnotationFormatted, AnnotationReserve, AnnotationSnapshotClass, AnnotationAttach,
-	AnnotationCopyOf, AnnotationCopiedTo, AnnotationOwner, AnnotationKeep, AnnotationCall,
+	LabelManagedBy,
+	LabelDirector,
+	LabelRole,
+	LabelVM,
+	LabelDisk,
+	LabelGroup,
+	LabelRequestedAddresses,
+	LabelCopy,
+	LabelUnfinished,
+	LabelPrefetch,
+	AnnotationDigest,
+	AnnotationStemcell,
+	AnnotationRequestedAddresses,
+	AnnotationDisruptionBudget,
+	AnnotationFirstPodAddresses,
+	AnnotationMetadata,
+	AnnotationSize,
+	AnnotationFilesystem,
+	AnnotationFormatted,
+	AnnotationReserve,
+	AnnotationSnapshotClass,
+	AnnotationAttach,
+	AnnotationCopyOf,
+	AnnotationCopiedTo,
+	AnnotationOwner,
+	AnnotationKeep,
+	AnnotationCall,
 }
 
 // IsReservedKey reports whether the CPI itself works with the label or annotation of this name.

@@ -36,7 +36,10 @@ func PodFromTemplate(template *corev1.PodTemplate, node string) *corev1.Pod {
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
 			Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 		})
-		pod.Spec.Affinity = addRequiredTerms(pod.Spec.Affinity, nodeAffinityTo(node).NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms)
+		pod.Spec.Affinity = addRequiredTerms(
+			pod.Spec.Affinity,
+			nodeAffinityTo(node).NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms,
+		)
 	}
 	return pod
 }

@@ -93,8 +93,8 @@ func (vm VM) meta() metav1.ObjectMeta {
 	return meta
 }
 
-// servicesDrainSeconds is for how many seconds a machine behind Services serves when its Pod ends: each node's kube-proxy takes a second, as
-// it is usually configured, to hear that it is no endpoint any more.
+// servicesDrainSeconds is for how many seconds a VM behind Services serves when its Pod ends: each node's kube-proxy takes a second,
+// as it is usually configured, to remove the VM from the endpoints.
 const servicesDrainSeconds = 3
 
 // preStopCommand is what is run in the machine when its Pod ends.

@@ -56,7 +56,8 @@ func standardLibrary(goVersion string) (component, error) {
 	if err != nil {
 		return component{}, err
 	}
-	return std, std.readLicenses(root)
+	err = std.readLicenses(root)
+	return std, err
 }
 
 // readModule finds the licenses of the module in Go's module cache.

@@ -134,8 +134,8 @@ func (r *releaseContent) addSources(name string, file io.Reader) error {
 	return nil
 }
 
-// parseVendoredModules returns the modules that have packages in a vendor folder, of its modules.txt. The file also lists modules that go.mod
-// requires and no package comes from.
+// parseVendoredModules returns the modules that have packages in a vendor folder, of its modules.txt. The file also lists modules
+// that go.mod requires and no package comes from.
 func parseVendoredModules(list string) []component {
 	var modules []component
 	var current component

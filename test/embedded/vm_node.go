@@ -58,6 +58,7 @@ func (n *VMNode) imageDir() string {
 // tapName is the name of the network device between this machine and the computer.
 func (n *VMNode) tapName() string { return fmt.Sprintf("bosh%d-vm", clusterNumber) }
 
+// HostAddress is this machine's end of the node's network.
 func (n *VMNode) HostAddress() string { return n.asNode().HostAddress() }
 
 // Kernel is the kernel's process. What the computer says on its console is in its log.

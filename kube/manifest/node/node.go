@@ -75,8 +75,8 @@ func WaitAttached() []string { return command("await") }
 // in the same moment. It fails while the device is in use, and names the users.
 func Release() []string { return command("release") }
 
-// ExitNotPublished is the status with which Release ends when there is no node, and its attachment does not hold the disk: the VM may get it
-// in the next moment, so that this says nothing.
+// ExitNotPublished is the status with which Release ends when there is no node, and its attachment does not hold the disk: the VM
+// may get it in the next moment, so that this says nothing.
 const ExitNotPublished = 3
 
 // ReleaseDirectory returns that for a disk that appears as a directory.
