@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -60,8 +61,9 @@ type nodeProbe struct {
 	took    time.Duration // from its creation to its end
 	err     error         // it did not run
 	address string        // that it was given
-	// addressReused tells whether a second Pod was given the first one's address, when it asked for it; "" when none was tried.
-	addressReused string
+	// addressRequested is whether a second Pod asked for the first one's address, and addressErr why it did not get it, or nil.
+	addressRequested bool
+	addressErr       error
 }
 
 // probeNodes runs one on each node. Where none can be run, the finding says why.
@@ -108,10 +110,11 @@ func (s *clusterState) probeNode(ctx context.Context, node string, twice bool) n
 	}
 	result.facts, result.address = parseFacts(manifest.OwnContainerStatus(pod).State.Terminated.Message), pod.Status.PodIP
 	if twice && len(s.config.Network.AddressAnnotations) > 0 && result.address != "" {
-		result.addressReused = "no"
-		if next, err := s.runProbePod(ctx, node, []string{result.address}); err == nil && next.Status.PodIP == result.address {
-			result.addressReused = "yes"
+		next, err := s.runProbePod(ctx, node, []string{result.address})
+		if err == nil && next.Status.PodIP != result.address {
+			err = fmt.Errorf("it has %s", next.Status.PodIP)
 		}
+		result.addressRequested, result.addressErr = true, err
 	}
 	return result
 }

@@ -104,14 +104,14 @@ func evaluateCgroups(probes []nodeProbe) finding {
 }
 
 func evaluateRequestedAddress(probes []nodeProbe) finding {
-	if len(probes) == 0 || probes[0].addressReused == "" {
+	if len(probes) == 0 || !probes[0].addressRequested {
 		return undetermined("no address was asked for", "see the check addresses")
 	}
 	first := probes[0]
-	if first.addressReused == "yes" {
+	if first.addressErr == nil {
 		return pass("a Pod that asked for " + first.address + " was given it")
 	}
-	return fail("a Pod that asked for "+first.address+" on "+first.node+" was not given it",
+	return fail("a Pod that asked for "+first.address+" on "+first.node+" was not given it: "+first.addressErr.Error(),
 		"use dynamic networks, or see docs/networks.md for what this cluster's network plugin reads")
 }
 

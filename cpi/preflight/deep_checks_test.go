@@ -25,7 +25,7 @@ var _ = Describe("What probes have told", func() {
 		return finding{}
 	}
 	on := func(node, message string) nodeProbe {
-		return nodeProbe{node: node, facts: parseFacts(message), took: time.Second, addressReused: "yes"}
+		return nodeProbe{node: node, facts: parseFacts(message), took: time.Second, addressRequested: true}
 	}
 
 	It("is well on nodes that have all", func() {
@@ -67,9 +67,9 @@ var _ = Describe("What probes have told", func() {
 
 	It("is that an address was not given to the Pod that asked for it", func() {
 		first := on("a", healthyNode)
-		first.addressReused, first.address = "no", "10.1.2.3"
+		first.address, first.addressRequested, first.addressErr = "10.1.2.3", true, errors.New("the Pod did not run")
 		found := evaluate("requested-address", first)
 		Expect(found.verdict).To(Equal(Fails))
-		Expect(found.detail).To(ContainSubstring("10.1.2.3 on a was not given it"))
+		Expect(found.detail).To(Equal("a Pod that asked for 10.1.2.3 on a was not given it: the Pod did not run"))
 	})
 })
