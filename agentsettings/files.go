@@ -8,20 +8,18 @@ import (
 	"strings"
 )
 
-// Names of the Files. What a machine's start script needs of the settings lies beside them, so that it need
-// not look into them.
+// Names of the Files. The values that the VM's start script needs have files of their own, so that the script does not parse the settings.
 const (
-	SettingsFile     = "settings.json"    // the agent's settings
-	ConfigPatchFile  = "agent.patch.json" // Config
-	MountOptionsFile = "mount-options"    // of persistent disks, joined by commas as mount(8) takes them
-	NameServersFile  = "name-servers"     // those of all networks, one a line
+	SettingsFile     = "settings.json"    // see SettingsJSON
+	ConfigPatchFile  = "agent.patch.json" // see ConfigPatch
+	MountOptionsFile = "mount-options"    // of persistent disks, separated by commas as mount(8) accepts them
+	NameServersFile  = "name-servers"     // of all networks, one per line
 )
 
-// Files are what a machine is given for its agent, by name.
+// Files are the contents of the files for a VM's agent and start script, by name.
 type Files map[string][]byte
 
-// Files returns what the machine is given. Its error names the part of the environment that the agent could
-// not read.
+// Files returns the files for the VM. If the agent could not decode the env, the error names the invalid key.
 func (o Options) Files(vm VM) (Files, error) {
 	settings, err := o.SettingsJSON(vm)
 	if err != nil {
@@ -39,7 +37,8 @@ func (o Options) Files(vm VM) (Files, error) {
 	}, nil
 }
 
-// mountOptions are those of persistent disks, where the agent finds them too: its Env in settings/settings.go.
+// mountOptions returns the mount options of persistent disks. They are in the env, where the agent reads them, too: type Env in its
+// settings/settings.go.
 func (v VM) mountOptions() ([]string, error) {
 	if len(v.Env) == 0 {
 		return nil, nil
@@ -48,30 +47,28 @@ func (v VM) mountOptions() ([]string, error) {
 		MountOptions []string `json:"persistent_disk_mount_options"`
 	}
 	if err := json.Unmarshal(v.Env, &env); err != nil {
-		return nil, fmt.Errorf("env cannot be read by the agent: %w", err)
+		return nil, fmt.Errorf("env is not valid for the agent: %w", err)
 	}
 	return env.MountOptions, nil
 }
 
 func (v VM) nameServers() []string {
-	var all []string
+	var servers []string
 	for _, name := range slices.Sorted(maps.Keys(v.Networks)) {
-		all = append(all, v.Networks[name].DNS...)
+		servers = append(servers, v.Networks[name].DNS...)
 	}
-	return all
+	return servers
 }
 
-// ConfigPatch is what this CPI wants of every agent's own configuration, agent.json, as a change to the
-// stemcell's: a JSON Merge Patch (RFC 7396). Disks come as devices at the very path that the agent is told,
-// and with a filesystem, nothing is partitioned, and the settings come as one file and from nowhere else.
+// ConfigPatch changes the configuration of the agent, agent.json of the stemcell. It is a JSON Merge Patch (RFC 7396). With it the agent
+// expects persistent disks as devices with a filesystem at the path of the disk hint, does not partition any disk, and reads its settings
+// only from the settings file.
 //
-// It is a change, made in the machine at each start, because only there is every stemcell's agent.json at
-// hand: the CPI never sees a light stemcell's image. What it does not name stays as the stemcell has it: the
-// ServiceManager, and options of agents that are newer than this CPI.
+// The start script applies the patch in the VM at each start, because the CPI has no access to the agent.json of a light stemcell. Options
+// that are not in the patch keep the values of the stemcell: ServiceManager, and options that only later versions of the agent have.
 //
-// The options are the agent's, those of platform/linux_platform.go and of
-// infrastructure/settings_source_factory.go; UseRegistry, which older agents have, would have them look for
-// the settings elsewhere.
+// For the options, see platform/linux_platform.go and infrastructure/settings_source_factory.go of the agent. Older agents have the option
+// UseRegistry, which makes them read the settings from another source.
 const ConfigPatch = `{
   "Platform": {"Linux": {
     "UsePreformattedPersistentDisk": true,

@@ -1,8 +1,8 @@
-// Package agentsettings builds what a machine's BOSH agent is given when it starts: its settings.json, the
-// change that its configuration needs, and what the machine's start script has to know of them.
+// Package agentsettings builds the agent settings of a VM: settings.json for the BOSH agent, a patch of the agent's configuration, and
+// files for the VM's start script.
 //
-// The formats are the agent's: settings/settings.go and app/config.go of cloudfoundry/bosh-agent. The package
-// knows neither Kubernetes nor the CPI's protocol.
+// The formats are defined by settings/settings.go and app/config.go of cloudfoundry/bosh-agent. The package is independent of Kubernetes
+// and of the CPI protocol.
 package agentsettings
 
 import (
@@ -12,39 +12,39 @@ import (
 	"net/url"
 )
 
-// Options are what the operator configures for every agent.
+// Options are the part of the CPI's configuration that applies to all agents.
 type Options struct {
-	// Mbus is the URL of the message bus: nats://… for a director's VMs, https://… for create-env's.
+	// Mbus is the URL of the message bus: nats://… for the VMs of a director, https://… for the VM of create-env.
 	Mbus string `json:"mbus"`
-	// NTP are the time servers. No agent is told of them: at each boot it would run sync-time, which waits for chronyd, and
-	// none runs in a container, which has its node's clock. They are accepted because bosh-deployment names some everywhere.
+	// NTP is ignored. With time servers the agent would run sync-time at each boot, which waits for chronyd, but no chronyd runs in a
+	// container, which has the clock of its node. The property is accepted because bosh-deployment always sets it.
 	NTP []string `json:"ntp"`
-	// Blobstore is where the agent gets jobs and packages.
+	// Blobstore is the source of jobs and packages.
 	Blobstore Blobstore `json:"blobstore"`
 }
 
-// Blobstore is the agent's blobstore: a provider (local, dav, s3 …) and its options.
+// Blobstore is the agent's blobstore: a provider (local, dav, s3, …) and its options.
 type Blobstore struct {
 	Provider string         `json:"provider"`
 	Options  map[string]any `json:"options"`
 }
 
-// Validate names the property that is missing or malformed.
+// Validate checks the options. Its error names the missing or invalid property.
 func (o Options) Validate() error {
 	if o.Mbus == "" {
-		return errors.New("agent.mbus is missing: set it to the URL of the message bus, for example nats://nats:password@10.0.0.6:4222")
+		return errors.New("agent.mbus is missing; set it to the URL of the message bus, for example nats://nats:password@10.0.0.6:4222")
 	}
 	if parsed, err := url.Parse(o.Mbus); err != nil || parsed.Scheme == "" || parsed.Host == "" {
-		return errors.New("agent.mbus is not a URL with a scheme and a host") // the URL holds a password
+		return errors.New("agent.mbus is not a valid URL; it requires a scheme and a host") // without the URL, which contains a password
 	}
 	if o.Blobstore.Provider == "" && len(o.Blobstore.Options) > 0 {
-		return errors.New("agent.blobstore.provider is missing although agent.blobstore.options are set")
+		return errors.New("agent.blobstore.provider is missing; agent.blobstore.options require it")
 	}
 	return nil
 }
 
-// Network is one of the machine's networks. All of them are preconfigured: the CNI has set them up
-// before the agent starts, and the agent leaves them alone but for DNS.
+// Network is a network of a VM. All networks are preconfigured: the network plugin configures them before the agent starts, and the agent
+// configures only DNS.
 type Network struct {
 	Type          string   `json:"type"`
 	IP            string   `json:"ip,omitempty"`
@@ -56,12 +56,12 @@ type Network struct {
 	Preconfigured bool     `json:"preconfigured"`
 }
 
-// VM is what create_vm was told of one VM.
+// VM contains the arguments of create_vm that the agent settings depend on.
 type VM struct {
 	AgentID  string
 	Name     string
 	Networks map[string]Network
-	Env      json.RawMessage // passed on as it came; it holds credentials
+	Env      json.RawMessage // unchanged in the settings; contains credentials
 }
 
 type settings struct {
@@ -80,14 +80,14 @@ type vmSettings struct {
 	ID   string `json:"id"`
 }
 
-// diskSettings names none: the machine has its disk from the start script, and learns of persistent disks
-// by add_persistent_disk.
+// diskSettings is always empty: the start script sets up the ephemeral disk, and the director announces persistent disks to the agent with
+// add_persistent_disk.
 type diskSettings struct {
 	System     string            `json:"system"`
 	Persistent map[string]string `json:"persistent"`
 }
 
-// SettingsJSON is the content of settings.json.
+// SettingsJSON returns the content of settings.json.
 func (o Options) SettingsJSON(vm VM) ([]byte, error) {
 	env := vm.Env
 	if len(env) == 0 || string(env) == "null" {

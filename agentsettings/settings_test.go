@@ -15,16 +15,19 @@ func TestAgentSettings(t *testing.T) {
 	RunSpecs(t, "agentsettings")
 }
 
-var _ = Describe("An agent's settings", func() {
+var _ = Describe("SettingsJSON", func() {
 	options := agentsettings.Options{
 		Mbus:      "nats://nats:pw@10.0.0.6:4222",
 		Blobstore: agentsettings.Blobstore{Provider: "dav", Options: map[string]any{"endpoint": "http://10.0.0.6:25250"}},
 	}
 
-	It("are the whole file that the agent reads", func() {
+	It("returns the complete settings", func() {
 		raw, err := options.SettingsJSON(agentsettings.VM{
 			AgentID: "a1", Name: "agent-a1", Env: json.RawMessage(`{"bosh":{"group":"g"}}`),
-			Networks: map[string]agentsettings.Network{"default": {Type: "manual", IP: "10.1.1.1", Netmask: "255.255.255.0", Gateway: "10.1.1.254", DNS: []string{"10.0.0.2"}, Default: []string{"dns"}}},
+			Networks: map[string]agentsettings.Network{"default": {
+				Type: "manual", IP: "10.1.1.1", Netmask: "255.255.255.0", Gateway: "10.1.1.254",
+				DNS: []string{"10.0.0.2"}, Default: []string{"dns"},
+			}},
 		})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(raw).To(MatchJSON(`{
@@ -37,40 +40,44 @@ var _ = Describe("An agent's settings", func() {
 			"env": {"bosh": {"group": "g"}}}`))
 	})
 
-	It("name no time servers, for which the agent would wait at each boot", func() {
-		timed := options
-		timed.NTP = []string{"time.example.com"}
-		raw, err := timed.SettingsJSON(agentsettings.VM{})
+	It("omits the time servers, for which the agent would wait at each boot", func() {
+		withNTP := options
+		withNTP.NTP = []string{"time.example.com"}
+		raw, err := withNTP.SettingsJSON(agentsettings.VM{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(raw)).To(ContainSubstring(`"ntp":[]`))
 	})
 
-	It("have an environment even when the director sends none", func() {
+	It("returns an empty env if the director sends none", func() {
 		for _, env := range []string{"", "null"} {
 			raw, err := options.SettingsJSON(agentsettings.VM{Env: json.RawMessage(env)})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(string(raw)).To(ContainSubstring(`"env":{}`))
 		}
 	})
+})
 
-	DescribeTable("are refused when the configuration cannot be right",
-		func(broken agentsettings.Options, message string) {
-			Expect(broken.Validate()).To(MatchError(ContainSubstring(message)))
+var _ = Describe("The options for agents", func() {
+	DescribeTable("are rejected if they are invalid",
+		func(invalid agentsettings.Options, message string) {
+			Expect(invalid.Validate()).To(MatchError(ContainSubstring(message)))
 		},
-		Entry("no message bus", agentsettings.Options{}, "agent.mbus is missing"),
-		Entry("no URL", agentsettings.Options{Mbus: "10.0.0.6:4222"}, "agent.mbus is not a URL"),
-		Entry("options of no blobstore", agentsettings.Options{Mbus: "nats://a:1", Blobstore: agentsettings.Blobstore{Options: map[string]any{"a": 1}}}, "agent.blobstore.provider"),
+		Entry("missing message bus", agentsettings.Options{}, "agent.mbus is missing"),
+		Entry("message bus without a scheme", agentsettings.Options{Mbus: "10.0.0.6:4222"}, "agent.mbus is not a valid URL"),
+		Entry("blobstore options without a provider",
+			agentsettings.Options{Mbus: "nats://a:1", Blobstore: agentsettings.Blobstore{Options: map[string]any{"a": 1}}},
+			"agent.blobstore.provider is missing"),
 	)
 
-	It("keep the message bus's password out of errors", func() {
+	It("are rejected without the password of the message bus in the error", func() {
 		Expect(agentsettings.Options{Mbus: "nats//nats:SECRET@x"}.Validate()).NotTo(MatchError(ContainSubstring("SECRET")))
 	})
 })
 
-var _ = Describe("A machine's files", func() {
+var _ = Describe("Files", func() {
 	options := agentsettings.Options{Mbus: "nats://nats:pw@10.0.0.6:4222"}
 
-	It("are the settings, and plainly what its start script needs of them", func() {
+	It("returns the settings, and the values for the start script", func() {
 		vm := agentsettings.VM{
 			AgentID: "a1", Name: "agent-a1",
 			Env: json.RawMessage(`{"bosh": {}, "persistent_disk_mount_options": ["noatime", "commit=30"]}`),
@@ -92,24 +99,24 @@ var _ = Describe("A machine's files", func() {
 		}))
 	})
 
-	DescribeTable("are there, empty, when nothing is asked for", func(env string) {
+	DescribeTable("returns empty files without mount options and name servers", func(env string) {
 		files, err := options.Files(agentsettings.VM{Env: json.RawMessage(env)})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(files).To(HaveKeyWithValue("mount-options", BeEmpty()))
 		Expect(files).To(HaveKeyWithValue("name-servers", BeEmpty()))
 	},
-		Entry("without an environment", ""),
-		Entry("with none", "null"),
-		Entry("with one that says nothing of it", `{"bosh": {"dns": ["10.0.0.2"], "persistent_disk_mount_options": ["noatime"]}}`),
+		Entry("missing env", ""),
+		Entry("env that is null", "null"),
+		Entry("env with similar keys at another level", `{"bosh": {"dns": ["10.0.0.2"], "persistent_disk_mount_options": ["noatime"]}}`),
 	)
 
-	It("are refused when the agent could not read the environment", func() {
+	It("rejects an env that the agent could not decode, without its values in the error", func() {
 		_, err := options.Files(agentsettings.VM{Env: json.RawMessage(`{"persistent_disk_mount_options": "SECRET"}`)})
 		Expect(err).To(MatchError(ContainSubstring("persistent_disk_mount_options")))
 		Expect(err).NotTo(MatchError(ContainSubstring("SECRET")))
 	})
 
-	It("hold a change of the agent's configuration that is JSON", func() {
+	It("returns a configuration patch that is valid JSON", func() {
 		Expect(json.Valid([]byte(agentsettings.ConfigPatch))).To(BeTrue())
 	})
 })

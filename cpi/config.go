@@ -29,41 +29,39 @@ type Config struct {
 	CPIConfig  ConfigOptions         `json:"cpi_config"`
 }
 
-// ConfigOptions says what a kubeconfig in a director's cpi-config may make of the machine that the CPI runs on. It
-// may do nothing by default: whoever may change a cpi-config could otherwise run programs there as the CPI's user, and
-// send its files to a server of his own.
+// ConfigOptions limits the access of a cpi-config's kubeconfig to the host on which the CPI runs. By default it has none: a user who
+// may change a cpi-config could otherwise run programs on that host as the CPI's user, and send its files to any server.
 type ConfigOptions struct {
-	// Commands are the programs that it may run for credentials, as the kubeconfig names them.
-	Commands []string `json:"commands"`
-	// Files are the paths of the files that it may read: kubeconfigs, tokens, certificates, keys.
-	Files []string `json:"files"`
+	// AllowedCommands are the programs that it may run for credentials, by their names in the kubeconfig.
+	AllowedCommands []string `json:"allowed_commands"`
+	// AllowedFiles are the paths of the files that it may read: kubeconfigs, tokens, certificates, keys.
+	AllowedFiles []string `json:"allowed_files"`
 }
 
-// checkHostAccess refuses what the cpi-config's options would run or read and may not.
+// checkHostAccess returns an error if the kubeconfig would run a program or read a file that is not allowed.
 func (o ConfigOptions) checkHostAccess(access kube.HostAccess) error {
 	for _, command := range access.Commands {
-		if !slices.Contains(o.Commands, command.Name) {
-			return fmt.Errorf("%s may not run %q, since it comes by a cpi-config: put a token or a certificate into the kubeconfig "+
-				"instead (token, client-certificate-data), or name the program in cpi_config.commands of cpi.json", command.Field, command.Name)
+		if !slices.Contains(o.AllowedCommands, command.Name) {
+			return fmt.Errorf("%s cannot run %q from a cpi-config; put a token or a certificate into the kubeconfig "+
+				"(token, client-certificate-data), or list the program in cpi_config.allowed_commands of cpi.json", command.Field, command.Name)
 		}
 	}
 	for _, file := range access.Files {
-		if !slices.Contains(o.Files, file.Name) {
-			return fmt.Errorf("%s may not read the file %q, since it comes by a cpi-config: give its content instead "+
-				"(kubeconfig, token, …-data), or name the file in cpi_config.files of cpi.json", file.Field, file.Name)
+		if !slices.Contains(o.AllowedFiles, file.Name) {
+			return fmt.Errorf("%s cannot read file %q from a cpi-config; use its content "+
+				"(kubeconfig, token, …-data), or list the file in cpi_config.allowed_files of cpi.json", file.Field, file.Name)
 		}
 	}
 	return nil
 }
 
-// LogOptions say how much is written to stderr, which the director keeps in the task's CPI log.
+// LogOptions configures the log on stderr, which the director keeps in the task's CPI log.
 type LogOptions struct {
-	// Level is debug, info, warn or error. At debug, requests and responses are logged too, without
-	// what is secret in them.
+	// Level is debug, info, warn or error. At debug, the log includes requests and responses, with secrets redacted.
 	Level string `json:"level"`
 }
 
-// DefaultConfig is what holds for keys that cpi.json leaves out.
+// DefaultConfig returns the defaults for keys that cpi.json omits.
 func DefaultConfig() Config {
 	return Config{
 		Network:  network.DefaultOptions(),
@@ -74,15 +72,15 @@ func DefaultConfig() Config {
 	}
 }
 
-// LoadConfig reads and checks cpi.json.
+// LoadConfig reads and validates cpi.json.
 func LoadConfig(path string) (Config, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return Config{}, fmt.Errorf("the CPI's configuration cannot be read (give its path with -configPath): %w", err)
+		return Config{}, fmt.Errorf("cannot read the CPI's configuration (set -configPath to its path): %w", err)
 	}
 	config := DefaultConfig()
 	var given overrides
-	if json.Unmarshal(raw, &given) == nil { // what is wrong with it is told below
+	if json.Unmarshal(raw, &given) == nil { // DecodeStrict reports invalid JSON
 		config.clearOverridden(given)
 	}
 	if err := call.DecodeStrict(path, raw, &config); err != nil {
@@ -94,7 +92,7 @@ func LoadConfig(path string) (Config, error) {
 	return config, nil
 }
 
-// Validate checks the whole configuration before anything is done with it.
+// Validate returns the first error in the configuration.
 func (c Config) Validate() error {
 	for _, check := range []func() error{
 		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Disk.Validate, c.Stemcell.Validate,
@@ -111,14 +109,13 @@ func (c Config) Validate() error {
 func (l LogOptions) level() (slog.Level, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
-		return level, fmt.Errorf("log.level %q is none of debug, info, warn, error", l.Level)
+		return level, fmt.Errorf("log.level %q is not valid; use debug, info, warn or error", l.Level)
 	}
 	return level, nil
 }
 
-// overrides are the parts of cpi.json that a cpi-config may replace for the calls it applies to. The
-// director merges a cpi-config's properties into the request's context at its top level, beside keys
-// of its own, so that unknown keys there are not errors.
+// overrides are the parts of cpi.json that a cpi-config may override for its calls. The director merges a cpi-config's properties
+// into the top level of the request's context, next to its own keys: unknown keys there are not errors.
 type overrides struct {
 	Kubernetes json.RawMessage `json:"kubernetes"`
 	Agent      json.RawMessage `json:"agent"`
@@ -135,15 +132,15 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 	var given overrides
 	if len(context) > 0 {
 		if err := json.Unmarshal(context, &given); err != nil {
-			return c, fmt.Errorf("the request's context is not a hash: %w", err)
+			return c, fmt.Errorf("context of the request is not valid: %w", err)
 		}
 	}
 	if given.Kubernetes != nil {
-		c.Kubernetes = kube.Options{} // another cluster shares nothing with this one
-		c.Disk = disk.Options{}       // nor its PriorityClasses
+		c.Kubernetes = kube.Options{} // the settings of this cluster do not apply to another
+		c.Disk = disk.Options{}       // which name PriorityClasses of this cluster
 	}
 	if given.Stemcell != nil {
-		c.Stemcell = stemcell.Options{} // nor does its registry
+		c.Stemcell = stemcell.Options{} // including the credentials of this registry
 	}
 	c.clearOverridden(given)
 	for _, part := range []struct {
@@ -175,7 +172,8 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 	return c, c.Validate()
 }
 
-// clearOverridden clears what is given anew as a whole: decoding would fill in what it leaves out.
+// clearOverridden clears the blobstore, lists and maps that are overridden. They are replaced as a whole, but decoding would merge
+// them with their current content.
 func (c *Config) clearOverridden(given overrides) {
 	if hasKey(given.Agent, "blobstore") {
 		c.Agent.Blobstore = agentsettings.Blobstore{}

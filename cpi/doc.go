@@ -1,11 +1,11 @@
-// Package cpi answers the calls of BOSH's Cloud Provider Interface with Kubernetes objects: a VM is a
-// Pod, a persistent disk a PersistentVolumeClaim, a stemcell a container image.
+// Package cpi implements BOSH's Cloud Provider Interface with Kubernetes objects: a VM is a Pod, a persistent disk a
+// PersistentVolumeClaim, a stemcell a container image.
 //
-// Each call looks at what is in the cluster, moves it toward what was asked, and can be repeated from
-// any point at which it was cut short. All state is in the cluster: the process keeps none.
+// Each call reads the state of the cluster and changes it toward the requested state. A call that was interrupted can be repeated.
+// All state is in the cluster: the process keeps none.
 //
-// This package is the wiring: it speaks the protocol (server.go, exchange.go), has a row for each method
-// (methods.go), and reads the configuration (config.go). The methods themselves are in machine, disk and
-// network; what those share is in call. Imports go one way, machine to disk and network, all three to call:
-// imports_test.go sees to that.
+// This package implements the protocol (server.go, exchange.go), lists the methods (methods.go), reads the configuration
+// (config.go), and contains the stemcell methods (stemcell.go, prefetch.go) and garbage collection. The packages vm, disk and
+// network implement the other methods, and share the package call. vm may import disk and network, and all three import call;
+// imports_test.go enforces this.
 package cpi

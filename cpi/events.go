@@ -14,20 +14,20 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// EventOptions say whether calls leave Events in the cluster.
+// EventOptions configures the Events that calls create in the cluster.
 type EventOptions struct {
-	// Enabled has each call that changes a machine, a disk or a snapshot leave an Event on it.
+	// Enabled makes each call that changes a VM, a disk or a snapshot create an Event for it.
 	Enabled bool `json:"enabled"`
 }
 
-// methodReasons are those of a method's Events.
+// methodReasons are the reasons of a method's Events.
 type methodReasons struct {
-	success string // of a call that has succeeded
-	action  string // what has Failed, or was Refused for the sake of who uses the disk
+	success string // of a successful call
+	action  string // with the suffix Failed, or Refused for a disk that is in use
 }
 
-// eventReasons are those of all methods that leave Events. Questions leave none, nor does what changes metadata alone,
-// stemcells, which are in no cluster, and networks, which belong to no namespace.
+// eventReasons has the reasons of all methods that create Events. Methods that only read or only change metadata create none, nor do
+// those for stemcells, which are not in the cluster, and networks, which are not in a namespace.
 var eventReasons = map[string]methodReasons{
 	"create_vm":       {"Created", "Create"},
 	"delete_vm":       {"Deleted", "Delete"},
@@ -42,22 +42,22 @@ var eventReasons = map[string]methodReasons{
 	"delete_snapshot": {"Deleted", "Delete"},
 }
 
-// forResult returns the reason for what has become of the call.
+// forResult returns the reason for the result of a call.
 func (r methodReasons) forResult(callErr error) string {
 	switch {
 	case callErr == nil:
 		return r.success
-	case call.IsInUse(callErr):
+	case call.DiskInUse.Is(callErr):
 		return r.action + "Refused"
 	}
 	return r.action + "Failed"
 }
 
-// unreachableErrs are the failures after which no request arrives.
+// unreachableErrs are the errors after which a request for an Event would fail too.
 var unreachableErrs = []error{kube.ErrUnreachable, kube.ErrNotServed, kube.ErrUnauthorized, kube.ErrNoCredentials}
 
-// recordCallEvent leaves the Event of a call that has ended, on the object that the call was about. Whether it can does not matter
-// to the call, which waits for it a second at the most, when its own time is over too.
+// recordCallEvent creates an Event about the result of a call, for the object of the call. It waits for at most one second, even if
+// the call has timed out. If it fails, it only logs the error at debug.
 func (s *requestSession) recordCallEvent(ctx context.Context, method string, took time.Duration, callErr error) {
 	reasons, hasReasons := eventReasons[method]
 	matches := func(kind error) bool { return errors.Is(callErr, kind) }
@@ -74,18 +74,18 @@ func (s *requestSession) recordCallEvent(ctx context.Context, method string, too
 		At:       metav1.Now(),
 	}
 	if err := s.RecordEvent(context.WithoutCancel(ctx), event.Object()); err != nil {
-		s.Log.Debug("no Event was left", "error", err)
+		s.Log.Debug("cannot create event", "error", err)
 	}
 }
 
-// eventMessage says what has become of the call, in the words of its answer.
+// eventMessage describes the result of the call; for a failed call, with the error message of its response.
 func (s *requestSession) eventMessage(method string, took time.Duration, callErr error) string {
 	description := method
 	if s.Subject.Detail != "" {
 		description += " (" + s.Subject.Detail + ")"
 	}
 	if callErr != nil {
-		return fmt.Sprintf("%s failed after %.1f s: %s", description, took.Seconds(), call.AsBOSH(callErr))
+		return fmt.Sprintf("%s failed after %.1f s: %s", description, took.Seconds(), call.AsBOSH(callErr).WithCode())
 	}
 	return fmt.Sprintf("%s took %.1f s", description, took.Seconds())
 }

@@ -19,8 +19,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-var _ = Describe("The reasons of Events", func() {
-	It("are those of the page", func() {
+var _ = Describe("Event reasons", func() {
+	It("are documented in docs/operations.md", func() {
 		raw, err := os.ReadFile("../docs/operations.md")
 		Expect(err).NotTo(HaveOccurred())
 		documented := map[string][]string{}
@@ -30,35 +30,35 @@ var _ = Describe("The reasons of Events", func() {
 		Expect(documented).To(HaveLen(len(eventReasons)))
 		for method, reasons := range eventReasons {
 			Expect(documented).To(HaveKeyWithValue(method, ConsistOf(reasons.forResult(nil), reasons.forResult(errors.New("x")),
-				Or(BeEmpty(), Equal(reasons.forResult(call.InUse(call.CloudError.Errorf("x"))))))), method)
+				Or(BeEmpty(), Equal(reasons.forResult(call.DiskInUse.Errorf("x")))))), method)
 		}
 	})
 
-	It("are there for all methods that ask the cluster, but questions, metadata and networks", func() {
+	It("exist for all methods that access the cluster, except for queries, metadata and networks", func() {
 		for method := range methods {
-			_, leaves := eventReasons[method]
+			_, hasReasons := eventReasons[method]
 			silent := !methods[method].needsCluster || regexp.MustCompile("^(has|get|set)_|_network$").MatchString(method)
-			Expect(leaves).To(Equal(!silent), method)
+			Expect(hasReasons).To(Equal(!silent), method)
 		}
 	})
 
-	It("tell a refusal from a failure, however it is wrapped", func() {
-		refused := call.InUse(call.CloudError.Errorf("the cause"))
-		for _, err := range []error{refused, fmt.Errorf("more: %w", refused), errors.Join(refused, errors.New("of the undo"))} {
+	It("distinguish a refusal from a failure, also for wrapped errors", func() {
+		refused := call.DiskInUse.Errorf("the cause")
+		for _, err := range []error{refused, fmt.Errorf("more: %w", refused), errors.Join(refused, errors.New("of the rollback"))} {
 			Expect(eventReasons["detach_disk"].forResult(err)).To(Equal("DetachRefused"))
 			Expect(call.AsBOSH(err).Type()).To(BeEquivalentTo(call.CloudError))
 		}
-		Expect(eventReasons["detach_disk"].forResult(call.CloudError.Errorf("the cause"))).To(Equal("DetachFailed"))
+		Expect(eventReasons["detach_disk"].forResult(call.ClusterError.Errorf("the cause"))).To(Equal("DetachFailed"))
 	})
 })
 
 var _ = Describe("The Event of a call", func() {
-	// ended is a session whose API server cannot be reached, and its log.
+	// unreachableSession returns a session with an unreachable API server, and its log.
 	unreachableSession := func() (*requestSession, *bytes.Buffer) {
 		GinkgoHelper()
-		w := newUnreachableCPI()
+		u := newUnreachableCPI()
 		log := &bytes.Buffer{}
-		s := &requestSession{config: w.config, Call: &call.Call{
+		s := &requestSession{config: u.config, Call: &call.Call{
 			ID:      func() string { return "call-1" },
 			Subject: &call.Subject{Object: corev1.ObjectReference{Kind: "Pod", Name: "agent-1", Namespace: "bosh"}},
 			Log:     slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -67,17 +67,17 @@ var _ = Describe("The Event of a call", func() {
 		return s, log
 	}
 
-	It("that cannot be left is told of at debug, and given up within a second", func(ctx context.Context) {
+	It("is abandoned within a second if the API server is unreachable, with a log line at debug", func(ctx context.Context) {
 		s, log := unreachableSession()
 		s.config.Timeouts.Request.Duration = time.Minute
 		Expect(s.ensureClient()).To(Succeed())
-		began := time.Now()
+		start := time.Now()
 		s.recordCallEvent(ctx, "create_vm", time.Second, nil)
-		Expect(time.Since(began)).To(BeNumerically("<", 3*time.Second))
-		Expect(log.String()).To(And(ContainSubstring("level=DEBUG"), ContainSubstring("no Event was left")))
+		Expect(time.Since(start)).To(BeNumerically("<", 3*time.Second))
+		Expect(log.String()).To(And(ContainSubstring("level=DEBUG"), ContainSubstring("cannot create event")))
 	})
 
-	It("is not tried where nothing is to be left, or no request arrives", func(ctx context.Context) {
+	It("is not attempted if the call has none or the API server is unreachable", func(ctx context.Context) {
 		for _, testCase := range []struct {
 			method string
 			change func(*requestSession)
@@ -86,7 +86,7 @@ var _ = Describe("The Event of a call", func() {
 			{method: "has_vm"},
 			{method: "create_vm", change: func(s *requestSession) { s.config.Events.Enabled = false }},
 			{method: "create_vm", change: func(s *requestSession) { s.Subject.Object = corev1.ObjectReference{} }},
-			{method: "create_vm", failed: call.CloudError.Wrap(&kube.Error{Kind: kube.ErrUnreachable, Err: errors.New("words")}, false)},
+			{method: "create_vm", failed: call.ClusterError.Wrap(&kube.Error{Kind: kube.ErrUnreachable, Err: errors.New("words")}, false)},
 		} {
 			s, log := unreachableSession()
 			if testCase.change != nil {
@@ -97,12 +97,12 @@ var _ = Describe("The Event of a call", func() {
 		}
 	})
 
-	It("has the words of the answer", func() {
+	It("contains the error message of the response", func() {
 		s, _ := unreachableSession()
 		s.SetDetail("disk disk-1")
 		failed := fmt.Errorf("more: %w", kube.ErrRefused)
 		message := s.eventMessage("attach_disk", 1234*time.Millisecond, failed)
-		Expect(message).To(Equal("attach_disk (disk disk-1) failed after 1.2 s: " + call.AsBOSH(failed).Error()))
-		Expect(strings.Count(message, "refuses the request")).To(Equal(1))
+		Expect(message).To(Equal("attach_disk (disk disk-1) failed after 1.2 s: " + call.AsBOSH(failed).Error() + " [request-denied]"))
+		Expect(strings.Count(message, "denied a request")).To(Equal(1))
 	})
 })

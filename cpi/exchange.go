@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"reflect"
 	"sync"
@@ -20,31 +19,32 @@ import (
 // apiVersion is the newest version of the CPI API that the director, the CLI and this CPI share.
 const apiVersion = 2
 
-// exchange is one request and what becomes of it. It is both of what bosh-cpi-go's dispatcher asks for: its
-// ActionFactory, which names the function for a method, and its Caller, which calls it.
+// exchange handles one request. It implements both interfaces that bosh-cpi-go's dispatcher requires: ActionFactory, which returns
+// the function for a method, and Caller, which calls it.
 //
-// The dispatcher makes NotImplemented of every error of the first, so that only a method that is not known
-// is one. It reads the type of an error of the second by a type assertion, so that the outermost has one.
+// The dispatcher turns each error of Create into NotImplemented, so Create fails only for an unknown method. It reads the type of an
+// error of Call by a type assertion, so the outermost error must have one.
 type exchange struct {
 	ctx       context.Context
 	config    func() (Config, error)
 	log       *slog.Logger
 	arguments []json.RawMessage
-	err       error // what became of the request, for the log
+	err       *call.Error // of the call, for the log
 }
 
-// requestedCall is what a request says beside its arguments.
+// requestedCall is a request without its arguments.
 type requestedCall struct {
 	method  method
 	version int
 	context json.RawMessage
 }
 
-// Create implements rpc.ActionFactory: it returns what Call is to do.
+// Create implements rpc.ActionFactory: it returns the function that Call calls.
 func (e *exchange) Create(name string, version int, context apiv1.CallContext) (any, error) {
 	method, known := methods[name]
 	if !known {
-		return nil, fmt.Errorf("%q is no method of this CPI", name)
+		e.err = call.UnknownMethod.Errorf("unknown method %q", name).WithCode()
+		return nil, e.err
 	}
 	requested := requestedCall{method: method, version: version}
 	if props, ok := context.(apiv1.CloudPropsImpl); ok {
@@ -53,27 +53,28 @@ func (e *exchange) Create(name string, version int, context apiv1.CallContext) (
 	return func() (any, error) { return e.serve(name, requested) }, nil
 }
 
-// Call implements rpc.Caller. The arguments are the request's own, as they came: what the dispatcher has made
-// of them has lost the difference between numbers.
+// Call implements rpc.Caller. It ignores the arguments that the dispatcher has decoded, because these have lost the precision of
+// integers, and uses the raw arguments of the request.
 func (e *exchange) Call(action any, _ []any) (any, error) {
 	serve, ok := action.(func() (any, error))
 	if !ok {
-		return nil, call.Invalid("internal error: a %T is no action", action)
+		e.err = call.InternalError.Errorf("internal error: %T is not an action", action).WithCode()
+		return nil, e.err
 	}
 	result, err := serve()
 	if err != nil {
-		e.err = call.AsBOSH(err)
+		e.err = call.AsBOSH(err).WithCode()
 		return nil, e.err
 	}
 	return result, nil
 }
 
-// serve makes the session that the request describes, and calls the method in it.
+// serve creates the session for the request, and calls the method in it.
 func (e *exchange) serve(name string, requested requestedCall) (any, error) {
 	if requested.version > apiVersion {
-		return nil, call.Invalid("api_version %d is newer than this CPI's, which is %d", requested.version, apiVersion)
+		return nil, call.InvalidRequest.Errorf("api_version %d is not supported; this CPI supports up to %d", requested.version, apiVersion)
 	}
-	began := time.Now()
+	start := time.Now()
 	session, err := e.newSession(requested)
 	if err != nil {
 		return nil, err
@@ -87,11 +88,11 @@ func (e *exchange) serve(name string, requested requestedCall) (any, error) {
 		}
 	}
 	result, err := invoke(requested.method.handler(session), e.arguments)
-	session.recordCallEvent(e.ctx, name, time.Since(began), err)
+	session.recordCallEvent(e.ctx, name, time.Since(start), err)
 	return result, err
 }
 
-// requestContext is what the CPI reads of a request's context, beside the cpi-config in it.
+// requestContext contains the fields of a request's context that the CPI uses, without those of a cpi-config.
 type requestContext struct {
 	DirectorUUID string `json:"director_uuid"`
 	VM           struct {
@@ -104,63 +105,63 @@ type requestContext struct {
 func (e *exchange) newSession(requested requestedCall) (*requestSession, error) {
 	config, err := e.config()
 	if err != nil {
-		return nil, call.Invalid("%w", err)
+		return nil, call.InvalidConfig.Errorf("%w", err)
 	}
-	var known requestContext
+	var fields requestContext
 	if len(requested.context) > 0 {
-		if err := json.Unmarshal(requested.context, &known); err != nil {
-			return nil, call.Invalid("the request's context is not a hash as the director sends it: %w", err)
+		if err := json.Unmarshal(requested.context, &fields); err != nil {
+			return nil, call.InvalidRequest.Errorf("context of the request is not valid: %w", err)
 		}
 	}
 	if config, err = config.withOverrides(requested.context); err != nil {
-		return nil, call.Invalid("%w", err)
+		return nil, call.InvalidConfig.Errorf("%w", err)
 	}
 	return &requestSession{
 		Call: &call.Call{
-			ID: sync.OnceValue(newCallID), Director: known.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
+			ID: sync.OnceValue(newCallID), Director: fields.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
 		},
 		config:      config,
 		version:     requested.version,
-		stemcellAPI: known.VM.Stemcell.APIVersion,
+		stemcellAPI: fields.VM.Stemcell.APIVersion,
 	}, nil
 }
 
-// newCallID is what tells a call from every other; see manifest.AnnotationCall.
+// newCallID returns a unique ID for a call; see manifest.AnnotationCall.
 func newCallID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// requestSession is everything that the methods of one request may use.
+// requestSession contains what the method of one request uses: the call, the configuration and the API versions.
 type requestSession struct {
 	*call.Call
 	config      Config
-	version     int  // of the API that the caller speaks
-	stemcellAPI *int // the api_version of the stemcell that the call is about; nil when the director does not tell
+	version     int  // api_version of the request
+	stemcellAPI *int // api_version of the call's stemcell; nil if the director does not send it
 }
 
-// ensureClient makes the cluster's client, once. It sends nothing.
+// ensureClient creates the client for the cluster if there is none yet. It sends no request.
 func (s *requestSession) ensureClient() (err error) {
 	if s.Client != nil {
 		return nil
 	}
 	s.Client, err = kube.New(s.config.Kubernetes, s.config.Timeouts.Request.Duration)
 	if err != nil {
-		return call.Invalid("%w", err)
+		return call.InvalidConfig.Errorf("%w", err)
 	}
 	return nil
 }
 
-// invoke calls the function with the arguments, decoded into its parameters. The function's last result is
-// an error; of the others it returns none as nil, one as itself, and more as a list.
+// invoke decodes the arguments into the function's parameters and calls it. The function's last result is an error. invoke returns
+// the other results: nil for none, one as it is, several as a list.
 func invoke(function any, arguments []json.RawMessage) (any, error) {
 	called := reflect.ValueOf(function)
 	signature := called.Type()
 	if len(arguments) != signature.NumIn() {
-		return nil, call.Invalid("the method takes %d arguments, the request has %d", signature.NumIn(), len(arguments))
+		return nil, call.InvalidRequest.Errorf("the method takes %d arguments, but the request has %d", signature.NumIn(), len(arguments))
 	}
 	parameters := make([]reflect.Value, len(arguments))
 	for i, raw := range arguments {
 		parameter := reflect.New(signature.In(i))
 		if err := decodeArgument(raw, parameter.Interface()); err != nil {
-			return nil, call.Invalid("argument %d is not what the method takes there: %w", i+1, err)
+			return nil, call.InvalidRequest.Errorf("argument %d is not valid: %w", i+1, err)
 		}
 		parameters[i] = parameter.Elem()
 	}
@@ -178,13 +179,13 @@ func invoke(function any, arguments []json.RawMessage) (any, error) {
 	return results, nil
 }
 
-// decodeArgument decodes one argument. Text is an id or a path, and never empty.
+// decodeArgument decodes one argument. It rejects empty strings: each string argument is an ID or a path.
 func decodeArgument(raw json.RawMessage, into any) error {
 	if err := json.Unmarshal(raw, into); err != nil {
 		return err
 	}
 	if text, ok := into.(*string); ok && *text == "" {
-		return errors.New("it has to be non-empty text")
+		return errors.New("the string is empty")
 	}
 	return nil
 }

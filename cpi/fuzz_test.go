@@ -21,16 +21,16 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// errorKinds are all that the director and the CLI know.
+// errorKinds are the error types that the director and the CLI know.
 var errorKinds = []call.ErrorKind{
 	call.CPIError, call.CloudError, call.NotSupported, call.NotImplemented, call.VMNotFound, call.VMCreationFailed,
 	call.NetworkNotFound, call.DiskNotFound, call.DiskNotAttached, call.NoDiskSpace, call.StemcellNotFound,
 }
 
-// refusingServer is an API server of an empty cluster that allows no change; it counts what is tried.
+// refusingServer is the API server of an empty cluster. It rejects and counts requests that would change the cluster.
 type refusingServer struct {
 	*httptest.Server
-	changes atomic.Int64
+	changes atomic.Int64 // rejected requests
 }
 
 func newRefusingServer(f *testing.F) *refusingServer {
@@ -51,7 +51,7 @@ func newRefusingServer(f *testing.F) *refusingServer {
 	return r
 }
 
-// config is one that is complete, with timeouts for tests.
+// config returns a valid configuration with short timeouts.
 func (r *refusingServer) config() Config {
 	config := DefaultConfig()
 	config.Agent.Mbus = "nats://nats.test:4222"
@@ -68,15 +68,15 @@ users: [{name: u, user: {token: SECRET}}]`, "SERVER", r.URL)}
 	return config
 }
 
-// Whatever is sent is answered with one JSON document whose error, if there is one, has a type that the director knows; a
-// request that cannot be meant changes nothing, and nothing makes the program stumble or tells a secret.
+// FuzzRequest checks that each request, valid or not, gets exactly one JSON response, with an error type that the director knows. A
+// request that is rejected as invalid must not change the cluster. No request may cause a panic, or a secret in the log.
 func FuzzRequest(f *testing.F) {
 	server := newRefusingServer(f)
 	config := server.config()
 	for method, arguments := range sampleArguments {
 		f.Add([]byte(`{"method":"` + method + `","arguments":` + arguments + `,"context":{"director_uuid":"d-1"},"api_version":2}`))
 	}
-	for _, odd := range []string{
+	for _, unusual := range []string{
 		``, `{`, `[]`, `null`, `{"method":null}`, `{"method":"info","arguments":null,"context":null}`,
 		`{"method":"has_vm","arguments":["../../nodes/n"],"context":{}}`,
 		`{"method":"delete_disk","arguments":["vol-0a1b2c3d4e5f"],"context":{}}`,
@@ -85,50 +85,50 @@ func FuzzRequest(f *testing.F) {
 		`{"method":"create_vm","arguments":["a","r/s:1",{"memory":"1Ei","resources":{"limits":{"cpu":"1n"}}},{"n":{"type":"manual","ip":"10.0.0.1","netmask":"255.255.255.0"}},[],{}],"context":{}}`,
 		`{"method":"info","arguments":[],"context":{"kubernetes":{"kubeconfig":"users: [{name: u, user: {exec: {command: x}}}]"}}}`,
 	} {
-		f.Add([]byte(odd))
+		f.Add([]byte(unusual))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if accessesHostOrNetwork(raw) {
-			t.Skip("it would ask a registry, or read a file")
+			t.Skip("the request would access a registry or a file")
 		}
 		previous := server.changes.Load()
 		var out, log bytes.Buffer
-		serving := Server{Config: func() (Config, error) { return config, nil }, Log: &log}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a request can ask for longer timeouts
+		cpiServer := Server{Config: func() (Config, error) { return config, nil }, Log: &log}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a request can contain longer timeouts
 		defer cancel()
-		if err := serving.Serve(ctx, bytes.NewReader(raw), &out); err != nil {
-			t.Fatalf("no answer: %v", err)
+		if err := cpiServer.Serve(ctx, bytes.NewReader(raw), &out); err != nil {
+			t.Fatalf("no response: %v", err)
 		}
 		decoder := json.NewDecoder(&out)
 		decoder.DisallowUnknownFields()
 		var got response
 		if err := decoder.Decode(&got); err != nil {
-			t.Fatalf("the answer is not JSON: %v", err)
+			t.Fatalf("the response is not valid: %v", err)
 		}
 		if _, err := decoder.Token(); err != io.EOF {
-			t.Fatal("there is more than one answer")
+			t.Fatal("more than one response")
 		}
 		if strings.Contains(log.String(), "panic") && !bytes.Contains(raw, []byte("panic")) {
-			t.Fatalf("it stumbled: %s", log.String())
+			t.Fatalf("the call panicked: %s", log.String())
 		}
 		if strings.Contains(log.String(), "SECRET") && !bytes.Contains(raw, []byte("SECRET")) {
-			t.Fatal("the log tells a secret")
+			t.Fatal("the log contains a secret")
 		}
 		if got.Error == nil {
 			return
 		}
 		switch {
 		case !slices.Contains(errorKinds, got.Error.Type):
-			t.Fatalf("nobody knows errors of type %q", got.Error.Type)
+			t.Fatalf("unknown error type %q", got.Error.Type)
 		case got.Error.Message == "":
-			t.Fatal("the error says nothing")
+			t.Fatal("the error has no message")
 		case got.Error.Type == call.CPIError && server.changes.Load() != previous:
-			t.Fatalf("a request that is refused was tried: %s", got.Error.Message)
+			t.Fatalf("a request that was rejected as invalid sent a change to the cluster: %s", got.Error.Message)
 		}
 	})
 }
 
-// accessesHostOrNetwork reports whether the request would have the CPI look at files, or ask hosts that it names.
+// accessesHostOrNetwork reports whether the request may make the CPI read files, or connect to hosts in the request.
 func accessesHostOrNetwork(raw []byte) bool {
 	var parsed request
 	if json.Unmarshal(raw, &parsed) != nil {
@@ -137,7 +137,8 @@ func accessesHostOrNetwork(raw []byte) bool {
 	return strings.Contains(parsed.Method, "stemcell") || bytes.Contains(raw, []byte("kubeconfig")) && bytes.Contains(raw, []byte("server"))
 }
 
-// A configuration is taken, or refused by an error that names its file; a request can replace parts of it likewise.
+// FuzzConfig checks that an error of LoadConfig names the file, and that overrides of a request result in a valid configuration or an
+// error.
 func FuzzConfig(f *testing.F) {
 	server := newRefusingServer(f)
 	complete, err := json.Marshal(server.config())
@@ -165,7 +166,7 @@ func FuzzConfig(f *testing.F) {
 			return
 		}
 		if changed, err := config.withOverrides(raw); err == nil && changed.Validate() != nil {
-			t.Fatalf("a request made the configuration one that is refused: %v", changed.Validate())
+			t.Fatalf("withOverrides returned an invalid configuration: %v", changed.Validate())
 		}
 	})
 }

@@ -23,20 +23,20 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Collector finds what calls that were cut short have left, and removes it when Confirm is set. It
-// never touches a disk (the claim for a copy that was never finished is none), nor anything of another director. What
-// others have left of the CPI's own work it tells of too, and makes good: a disk that lost its attachment.
+// Collector finds orphaned resources of interrupted calls, and deletes them if Confirm is set. It never deletes a disk (an incomplete
+// copy of a disk is not a disk), or an object of another director. It also repairs disks with an invalid owner record, and disks with
+// an attachment Pod that was deleted by someone else.
 type Collector struct {
 	Config Config
-	// ConfigAssumed tells that Config is not the director's, so that what its settings alone make a left-over is none.
+	// ConfigAssumed reports that Config may differ from the director's: then no resource is orphaned only because of a setting.
 	ConfigAssumed bool
 	Director      string // the director's UUID
 	Confirm       bool
-	MinAge        time.Duration // what is younger may belong to a call that still runs; 0: the longest of the timeouts
-	Out           io.Writer     // gets a line for each left-over: what, why, its age, what becomes of it
+	MinAge        time.Duration // younger objects may belong to a running call; by default the longest timeout of a call
+	Out           io.Writer     // receives a line for each orphaned resource: object, age, reason and outcome
 }
 
-// Run removes, or only reports, what is left over now in the cluster of the configuration.
+// Run lists the orphaned resources in the cluster of the configuration, and deletes them if Confirm is set.
 func (c Collector) Run(ctx context.Context) error {
 	if err := c.validateDirector(); err != nil {
 		return err
@@ -49,26 +49,26 @@ func (c Collector) Run(ctx context.Context) error {
 	return errors.Join(err, c.writeReport(results, err == nil))
 }
 
-// CollectionResult is a left-over, and what has become of it.
+// CollectionResult is an orphaned resource and the outcome of its collection.
 type CollectionResult struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Age       string `json:"age"` // as kubectl shows it
-	Reason    string `json:"why"`
+	Reason    string `json:"reason"`
 	Outcome   string `json:"outcome"`
 }
 
-// validateDirector fails when no director is named.
+// validateDirector fails if the director's UUID is missing or is not a valid label.
 func (c Collector) validateDirector() error {
 	if label, ok := manifest.LabelValue(c.Director); !ok || label == "" {
-		return fmt.Errorf("whose left-overs? Name the director with -director UUID, as `bosh env` shows it; %q is none", c.Director)
+		return fmt.Errorf("-director %q is not a valid UUID; use the director's UUID, which `bosh env` shows", c.Director)
 	}
 	return nil
 }
 
-// Collect removes, or only returns, what is left over now in the client's cluster and namespace, whatever cluster the
-// configuration names.
+// Collect returns the orphaned resources in the client's cluster and namespace, and deletes them if Confirm is set. It ignores the
+// cluster of the configuration.
 func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]CollectionResult, error) {
 	if err := c.validateDirector(); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Collect
 	if err != nil {
 		return nil, err
 	}
-	// Ages are by the clock that the objects were dated by: this machine's may have jumped.
+	// Ages are relative to the API server's clock, which has set the creation timestamps: the local clock may differ.
 	server, err := cluster.GetServerInfo(ctx)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Collect
 			outcome = "stays"
 		case c.Confirm:
 			outcome = orphan.remedy
-			if err := applyRemedy(session, orphan); err != nil { //nolint:contextcheck // the session has it
+			if err := applyRemedy(session, orphan); err != nil { //nolint:contextcheck // the session contains the context
 				outcome = "failed"
 				failed = append(failed, err)
 			}
@@ -110,7 +110,7 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Collect
 	return collected, errors.Join(failed...)
 }
 
-// writeReport writes what was collected, also where some of it failed. Where nothing could be looked at there is nothing to say.
+// writeReport writes the results, also if the collection of some has failed. It writes nothing if no resources could be listed.
 func (c Collector) writeReport(results []CollectionResult, complete bool) error {
 	if len(results) == 0 && !complete {
 		return nil
@@ -122,26 +122,27 @@ func (c Collector) writeReport(results []CollectionResult, complete bool) error 
 	}
 	switch {
 	case len(results) == 0:
-		fmt.Fprintln(c.Out, "nothing is left over")
+		fmt.Fprintln(c.Out, "no orphaned resources")
 	case !c.Confirm:
-		fmt.Fprintln(c.Out, "nothing was changed; -confirm does it")
+		fmt.Fprintln(c.Out, "nothing was changed; run with -confirm to apply")
 	}
 	return nil
 }
 
-// String is a line about it.
+// String describes the result in one line.
 func (c CollectionResult) String() string {
 	return fmt.Sprintf("%s %s/%s (%s old): %s: %s", c.Kind, c.Namespace, c.Name, c.Age, c.Reason, c.Outcome)
 }
 
-// orphanedResource is an object that no call needs any more, or a budget that is too big for its group.
+// orphanedResource is an object that no call needs any more, a disk to repair, or a PodDisruptionBudget that is too large for its
+// group.
 type orphanedResource struct {
 	object metav1.Object
 	kind   string
 	reason string
 	age    time.Duration
-	remedy string // in the past tense; "" when there is none
-	patch  []byte // instead of a deletion
+	remedy string // in the past tense; "" if there is none
+	patch  []byte // applied instead of a deletion
 }
 
 // Remedies.
@@ -151,19 +152,19 @@ const (
 	remedyReattached = "attached again"
 )
 
-// orphanScan are the left-overs that were found at a time. What is younger than patience may belong to a call that still
-// runs.
+// orphanScan collects the orphaned resources that are found at one time. Objects that are not older than minAge may belong to a
+// running call.
 type orphanScan struct {
 	now     time.Time
 	minAge  time.Duration
 	orphans []orphanedResource
 }
 
-// age is the time since the object was created, or since a call has last adopted it.
+// age returns the time since the object was created or last adopted by a call.
 func (scan *orphanScan) age(object metav1.Object) time.Duration {
 	since := object.GetCreationTimestamp().Time
-	if began := call.StartTime(object); began.After(since) {
-		since = began
+	if started := call.StartTime(object); started.After(since) {
+		since = started
 	}
 	return scan.now.Sub(since)
 }
@@ -172,25 +173,23 @@ func (scan *orphanScan) exceedsMinAge(object metav1.Object) bool {
 	return scan.age(object) > scan.minAge
 }
 
-// add notes an object, unless it is being deleted already.
+// add adds an object, unless it is already being deleted.
 func (scan *orphanScan) add(kind string, object metav1.Object, reason, remedy string, patch []byte) {
 	if object.GetDeletionTimestamp() == nil {
-		scan.orphans = append(
-			scan.orphans,
-			orphanedResource{object: object, kind: kind, reason: reason, age: scan.age(object), remedy: remedy, patch: patch},
-		)
+		scan.orphans = append(scan.orphans,
+			orphanedResource{object: object, kind: kind, reason: reason, age: scan.age(object), remedy: remedy, patch: patch})
 	}
 }
 
-// findOrphans returns what is not needed.
+// findOrphans returns all orphaned resources.
 func (inv inventory) findOrphans(now time.Time, minAge time.Duration) []orphanedResource {
 	scan := &orphanScan{now: now, minAge: minAge}
 	inv.addVMOrphans(scan)
 	inv.addDiskOrphans(scan)
 	inv.addPDBOrphans(scan)
 	for _, set := range inv.obsoletePrefetches {
-		scan.add("DaemonSet", set, "nodes keep the image of stemcell "+set.Annotations[manifest.AnnotationStemcell]+
-			" for it, and stemcell.prefetch is not enabled any more", remedyDeleted, nil)
+		scan.add("DaemonSet", set, "prefetches the image of stemcell "+set.Annotations[manifest.AnnotationStemcell]+
+			", but stemcell.prefetch is disabled", remedyDeleted, nil)
 	}
 	return scan.orphans
 }
@@ -200,7 +199,7 @@ func (inv inventory) addVMOrphans(scan *orphanScan) {
 		if reason := inv.orphanReason(pod, scan.exceedsMinAge(pod)); reason != "" {
 			scan.add("Pod", pod, reason, remedyDeleted, nil)
 		} else if reason := inv.orphanReason(pod, true); reason != "" && pod.Labels[manifest.LabelRole] == manifest.RoleVM {
-			scan.add("Pod", pod, "if no call is at it any more, "+reason, "", nil)
+			scan.add("Pod", pod, "unless its call is still running: "+reason, "", nil)
 		}
 	}
 	for _, template := range inv.podTemplates {
@@ -210,7 +209,7 @@ func (inv inventory) addVMOrphans(scan *orphanScan) {
 	}
 	for _, service := range inv.services {
 		if !manifest.IsKept(service) && !inv.hasVMBehind(service.Name) {
-			scan.add("Service", service, "no VM is behind it", remedyDeleted, nil)
+			scan.add("Service", service, "has no VM", remedyDeleted, nil)
 		}
 	}
 }
@@ -218,13 +217,13 @@ func (inv inventory) addVMOrphans(scan *orphanScan) {
 func (inv inventory) addDiskOrphans(scan *orphanScan) {
 	for _, pvc := range inv.incompleteCopies {
 		if scan.exceedsMinAge(pvc) {
-			reason := "an update_disk that was cut short has left it: it is no whole copy of disk " + pvc.Annotations[manifest.AnnotationCopyOf]
+			reason := "orphaned by an interrupted update_disk: incomplete copy of disk " + pvc.Annotations[manifest.AnnotationCopyOf]
 			scan.add("PersistentVolumeClaim", pvc, reason, remedyDeleted, nil)
 		}
 	}
 	for _, snapshot := range inv.unfinishedSnapshots {
 		if scan.exceedsMinAge(snapshot) {
-			scan.add("VolumeSnapshot", snapshot, "a snapshot_disk that was cut short has left it: no director knows it", remedyDeleted, nil)
+			scan.add("VolumeSnapshot", snapshot, "orphaned by an interrupted snapshot_disk: unknown to the director", remedyDeleted, nil)
 		}
 	}
 	for _, pvc := range inv.ownedDisks {
@@ -232,35 +231,26 @@ func (inv inventory) addDiskOrphans(scan *orphanScan) {
 	}
 }
 
-// addOwnerProblems is about who has the disk: a record that names nobody who could use it, and an attachment that others have deleted.
+// addOwnerProblems adds a disk with an owner record that is invalid or names a VM that does not exist, and a disk with an attachment
+// Pod that was deleted by someone else.
 func (inv inventory) addOwnerProblems(scan *orphanScan, pvc *corev1.PersistentVolumeClaim) {
 	owner, ok := manifest.DiskOwnerOf(pvc)
 	vmPod, attachment := inv.findVMPod(owner.VM), inv.findPod(manifest.AttachmentName(pvc.Name))
 	lost, terminating := disk.InspectAttachment(vmPod, attachment)
 	switch {
 	case vmPod == nil && attachment == nil && !ok:
-		scan.add(
-			"PersistentVolumeClaim",
-			pvc,
-			fmt.Sprintf("its owner record is damaged: VM %q, Pod %q", owner.VM, owner.Pod),
-			remedyReleased,
-			nil,
-		)
+		reason := fmt.Sprintf("its owner record is invalid: VM %q, Pod %q", owner.VM, owner.Pod)
+		scan.add("PersistentVolumeClaim", pvc, reason, remedyReleased, nil)
 	case vmPod == nil && attachment == nil && owner.VM != "":
-		scan.add("PersistentVolumeClaim", pvc, "it is recorded as attached to VM "+owner.VM+", which does not exist", remedyReleased, nil)
+		scan.add("PersistentVolumeClaim", pvc, "recorded as attached to VM "+owner.VM+", which does not exist", remedyReleased, nil)
 	case vmPod != nil && !ok:
-		scan.add("PersistentVolumeClaim", pvc, "its owner record is damaged: it names VM "+vmPod.Name+", and no Pod", remedyReattached, nil)
+		scan.add("PersistentVolumeClaim", pvc, "its owner record is invalid: VM "+vmPod.Name+", no Pod", remedyReattached, nil)
 	case lost:
-		scan.add(
-			"PersistentVolumeClaim",
-			pvc,
-			"VM "+vmPod.Name+" uses the disk, but somebody has taken its attachment away",
-			remedyReattached,
-			nil,
-		)
+		reason := "VM " + vmPod.Name + " uses the disk, but its attachment Pod was deleted by someone else"
+		scan.add("PersistentVolumeClaim", pvc, reason, remedyReattached, nil)
 	case terminating:
-		scan.add("PersistentVolumeClaim", pvc, "somebody has told the attachment to end of the disk that VM "+vmPod.Name+
-			" uses: it stays until the disk is free", "", nil)
+		scan.add("PersistentVolumeClaim", pvc, "its attachment Pod is being deleted by someone else; it stays until VM "+vmPod.Name+
+			" stops using the disk", "", nil)
 	}
 }
 
@@ -276,33 +266,35 @@ func (inv inventory) addPDBOrphans(scan *orphanScan) {
 			continue
 		}
 		if patch, err := manifest.ResizePDB(pdb, activeVMs); err == nil && patch != nil {
-			scan.add("PodDisruptionBudget", pdb, fmt.Sprintf("%d VMs must stay, but the group has only %d (right while BOSH replaces one)",
-				pdb.Spec.MinAvailable.IntVal, activeVMs), fmt.Sprintf("set to %d", rule.MinAvailableFor(activeVMs)), patch)
+			reason := fmt.Sprintf("requires %d available VMs, but the group has only %d (expected while BOSH replaces one)",
+				pdb.Spec.MinAvailable.IntVal, activeVMs)
+			scan.add("PodDisruptionBudget", pdb, reason, fmt.Sprintf("set to %d", rule.MinAvailableFor(activeVMs)), patch)
 		}
 	}
 }
 
-// orphanReason says why a Pod is not needed; "" for one that is, or may be.
+// orphanReason returns why a Pod is orphaned; "" if it is not, or if it may belong to a running call. old is whether it exceeds the
+// minimum age.
 func (inv inventory) orphanReason(pod *corev1.Pod, old bool) string {
 	switch pod.Labels[manifest.LabelRole] {
 	case manifest.RoleAttachment:
 		if !inv.hasOwner(pod) {
-			return "its VM " + pod.Labels[manifest.LabelVM] + " is gone"
+			return "its VM " + pod.Labels[manifest.LabelVM] + " does not exist"
 		}
 		if old && manifest.IsGated(pod) && !inv.ownsDisk(pod) {
-			return "an attach_disk that was cut short has left it"
+			return "orphaned by an interrupted attach_disk"
 		}
 	case manifest.RoleReboot:
 		if old {
-			return "a reboot_vm that was cut short has left it"
+			return "orphaned by an interrupted reboot_vm"
 		}
 	case manifest.RoleFlush:
 		if old {
-			return "a snapshot_disk that was cut short has left it"
+			return "orphaned by an interrupted snapshot_disk"
 		}
 	case manifest.RoleCopy:
 		if old {
-			return "an update_disk that was cut short has left it"
+			return "orphaned by an interrupted update_disk"
 		}
 	case manifest.RoleVM:
 		if old && !manifest.IsRecreated(pod) && !manifest.HasMetadata(pod.Annotations) {
@@ -312,9 +304,9 @@ func (inv inventory) orphanReason(pod *corev1.Pod, old bool) string {
 	return ""
 }
 
-const reasonNeverNamed = "a create_vm that was cut short has left it: set_vm_metadata was never called for it"
+const reasonNeverNamed = "orphaned by an interrupted create_vm: set_vm_metadata was never called"
 
-// applyRemedy does what is to be done about the left-over, unless it has changed since it was seen.
+// applyRemedy deletes or repairs the orphaned resource, unless it has changed since it was listed.
 func applyRemedy(s *vm.Session, orphan orphanedResource) error {
 	if pvc, isDisk := orphan.object.(*corev1.PersistentVolumeClaim); isDisk && orphan.remedy == remedyReleased {
 		owner, _ := manifest.DiskOwnerOf(pvc)
@@ -329,7 +321,7 @@ func applyRemedy(s *vm.Session, orphan orphanedResource) error {
 	case *corev1.Pod:
 		return errors.Join(s.Pods.DeleteUnchanged(s.Ctx, object), s.UpdatePDBAfterDelete(object))
 	case *corev1.PodTemplate:
-		return s.PodTemplates.DeleteUnchanged(s.Ctx, object) // its Pod, and all else that belongs to it, follows
+		return s.PodTemplates.DeleteUnchanged(s.Ctx, object) // the garbage collector of Kubernetes deletes its dependents
 	case *corev1.Service:
 		return s.Services.DeleteUnchanged(s.Ctx, object)
 	case *corev1.PersistentVolumeClaim:
@@ -357,5 +349,5 @@ func applyRemedy(s *vm.Session, orphan orphanedResource) error {
 		_, err = pdbs.Patch(s.Ctx, object.Name, orphan.patch)
 		return err
 	}
-	return fmt.Errorf("%s %s is nothing that is collected", orphan.kind, orphan.object.GetName())
+	return fmt.Errorf("cannot collect %s %s: unsupported kind", orphan.kind, orphan.object.GetName())
 }

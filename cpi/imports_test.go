@@ -11,8 +11,8 @@ import (
 
 const module = "bosh-kubernetes-cpi/"
 
-// allowedImports are the packages of the product, in the order of its floors, with what each may import, directly or
-// not, of the others: cmd → preflight → cpi → machine → disk, network → call → kube, agentsettings, stemcell.
+// allowedImports are the packages of the product with the other packages that each may import, directly or indirectly. The layers are
+// cmd → preflight → cpi → vm → disk, network → call → kube, agentsettings, stemcell.
 var allowedImports = map[string][]string{
 	"agentsettings":      {},
 	"stemcell":           {},
@@ -31,7 +31,7 @@ var allowedImports = map[string][]string{
 		"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
 }
 
-// dependencies are all packages that the package imports, directly or not.
+// dependencies returns all packages that the package imports, directly or indirectly.
 func dependencies(pkg string) []string {
 	GinkgoHelper()
 	out, err := exec.Command("go", "list", "-deps", module+pkg).Output()
@@ -41,16 +41,16 @@ func dependencies(pkg string) []string {
 
 var _ = Describe("Imports", func() {
 	for pkg, allowed := range allowedImports {
-		It("of "+pkg+" go down, and to no room beside it", func() {
+		It("of "+pkg+" are allowed", func() {
 			for _, imported := range dependencies(pkg) {
-				if other, ours := strings.CutPrefix(imported, module); ours && other != pkg {
+				if other, internal := strings.CutPrefix(imported, module); internal && other != pkg {
 					Expect(allowed).To(ContainElement(other), "%s imports %s", pkg, other)
 				}
 			}
 		})
 	}
 
-	It("are said of each room", func() {
+	It("are specified for every package", func() {
 		out, err := exec.Command("go", "list", module+"cpi/...", module+"kube/...", module+"agentsettings/...", module+"stemcell/...").Output()
 		Expect(err).NotTo(HaveOccurred())
 		for pkg := range strings.FieldsSeq(string(out)) {
@@ -58,7 +58,7 @@ var _ = Describe("Imports", func() {
 		}
 	})
 
-	It("of the program leave out what a call never needs and every call would pay for", func() {
+	It("of the program exclude large packages that no call uses", func() {
 		linked := dependencies("cmd/cpi")
 		for _, name := range []string{
 			"k8s.io/client-go/testing", "k8s.io/client-go/kubernetes", "k8s.io/client-go/discovery",
@@ -69,7 +69,7 @@ var _ = Describe("Imports", func() {
 		}
 	})
 
-	It("of the builders are free of clients, contexts and clocks", func() {
+	It("of the manifest builders exclude clients, contexts and clocks", func() {
 		for _, pkg := range []string{"kube/manifest", "kube/manifest/node", "kube/extension"} {
 			out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, module+pkg).Output()
 			Expect(err).NotTo(HaveOccurred())

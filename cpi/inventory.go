@@ -14,23 +14,23 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// inventory is all that a director has in the namespace, but for its disks.
+// inventory is the objects of a director in the namespace that can be orphaned, or that show whether others are.
 type inventory struct {
 	pods     []*corev1.Pod
 	services []*corev1.Service
 	pdbs     []*policyv1.PodDisruptionBudget
-	// podTemplates are those of machines that are made again for each disk
+	// podTemplates are the PodTemplates of recreated VMs.
 	podTemplates     []*corev1.PodTemplate
-	incompleteCopies []*corev1.PersistentVolumeClaim // for disks that update_disk copies, as long as they are not proven
-	ownedDisks       []*corev1.PersistentVolumeClaim // disks that have an owner
-	// unfinishedSnapshots are snapshots that no call has answered with
+	incompleteCopies []*corev1.PersistentVolumeClaim
+	ownedDisks       []*corev1.PersistentVolumeClaim // disks with an owner record
+	// unfinishedSnapshots are snapshots that no successful call has returned.
 	unfinishedSnapshots []*extension.VolumeSnapshot
-	// obsoletePrefetches have nodes keep stemcells' images, where that is not wanted any more
+	// obsoletePrefetches are prefetch DaemonSets although stemcell.prefetch is disabled.
 	obsoletePrefetches []*extension.DaemonSet
 }
 
-// listInventory lists the Pods after what is there for them, which was made after them; and likewise what the
-// Pods themselves were made from.
+// listInventory lists dependent objects before the Pods that they depend on, and Pods before their PodTemplates: otherwise an object
+// would appear to be orphaned if both were created between the two lists.
 func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inventory, error) {
 	selection := kube.Selection{Labels: manifest.DirectorSelector(c.Director)}
 	services, err := cluster.Services.List(ctx, selection)
@@ -53,7 +53,7 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 	if err != nil {
 		return inventory{}, err
 	}
-	used := slices.DeleteFunc(disks.Items, func(pvc *corev1.PersistentVolumeClaim) bool {
+	owned := slices.DeleteFunc(disks.Items, func(pvc *corev1.PersistentVolumeClaim) bool {
 		owner, _ := manifest.DiskOwnerOf(pvc)
 		return owner == manifest.DiskOwner{}
 	})
@@ -61,7 +61,7 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 	if err != nil {
 		return inventory{}, err
 	}
-	prefetching, err := c.listObsoletePrefetches(ctx, cluster, selection.Labels)
+	prefetches, err := c.listObsoletePrefetches(ctx, cluster, selection.Labels)
 	if err != nil {
 		return inventory{}, err
 	}
@@ -70,12 +70,14 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 		return inventory{}, err
 	}
 	templates, err := cluster.PodTemplates.List(ctx, selection)
-	return inventory{pods.Items, services.Items, pdbs.Items, templates.Items, copies.Items, used, unfinished, prefetching}, err
+	return inventory{pods.Items, services.Items, pdbs.Items, templates.Items, copies.Items, owned, unfinished, prefetches}, err
 }
 
-// listObsoletePrefetches are none where the setting is on: which stemcells there are, the director alone knows. Nor are there any where the
-// CPI was given no right to them (rbac-prefetch.yaml).
-func (c Collector) listObsoletePrefetches(ctx context.Context, cluster *kube.Client, ofDirector string) ([]*extension.DaemonSet, error) {
+// listObsoletePrefetches returns the prefetch DaemonSets if stemcell.prefetch is disabled. If it is enabled, it returns none, because
+// only the director knows which stemcells exist. It also returns none if the CPI may not list DaemonSets (rbac-prefetch.yaml).
+func (c Collector) listObsoletePrefetches(
+	ctx context.Context, cluster *kube.Client, directorSelector string,
+) ([]*extension.DaemonSet, error) {
 	if c.ConfigAssumed || c.Config.Stemcell.Prefetch.Enabled {
 		return nil, nil
 	}
@@ -83,34 +85,34 @@ func (c Collector) listObsoletePrefetches(ctx context.Context, cluster *kube.Cli
 	if err != nil {
 		return nil, err
 	}
-	found, err := client.List(ctx, kube.Selection{Labels: ofDirector + "," + manifest.LabelRole + "=" + manifest.RolePrefetch})
+	found, err := client.List(ctx, kube.Selection{Labels: directorSelector + "," + manifest.LabelRole + "=" + manifest.RolePrefetch})
 	if errors.Is(err, kube.ErrRefused) {
 		return nil, nil
 	}
 	return found.Items, err
 }
 
-// listUnfinishedSnapshots are none where the cluster takes none, or the CPI was given no right to any (rbac.yaml).
-func listUnfinishedSnapshots(ctx context.Context, cluster *kube.Client, ofDirector string) ([]*extension.VolumeSnapshot, error) {
+// listUnfinishedSnapshots returns none if the cluster does not serve VolumeSnapshots, or the CPI may not list them (rbac.yaml).
+func listUnfinishedSnapshots(ctx context.Context, cluster *kube.Client, directorSelector string) ([]*extension.VolumeSnapshot, error) {
 	client, err := cluster.VolumeSnapshots()
 	if err != nil {
 		return nil, err
 	}
-	found, err := client.List(ctx, kube.Selection{Labels: ofDirector + "," + manifest.LabelUnfinished})
+	found, err := client.List(ctx, kube.Selection{Labels: directorSelector + "," + manifest.LabelIncomplete})
 	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrNotServed) || errors.Is(err, kube.ErrRefused) {
 		return nil, nil
 	}
 	return found.Items, err
 }
 
-// hasNamedPod reports that a set_vm_metadata has named the Pod, and not yet what it was made from.
+// hasNamedPod reports whether the template's Pod has metadata: set_vm_metadata updates the Pod before the template.
 func (inv inventory) hasNamedPod(template *corev1.PodTemplate) bool {
 	return slices.ContainsFunc(inv.pods, func(pod *corev1.Pod) bool {
 		return kube.OwnedBy(pod, template.UID) && manifest.HasMetadata(pod.Annotations)
 	})
 }
 
-// vmPods are the Pods of all VMs, those that are about to be made again included.
+// vmPods returns the Pods of all VMs. For a recreated VM without a Pod it returns the Pod that would be created.
 func (inv inventory) vmPods() []*corev1.Pod {
 	vmPods := call.VMPods(inv.pods)
 	for _, template := range inv.podTemplates {
@@ -139,7 +141,7 @@ func (inv inventory) ownsDisk(pod *corev1.Pod) bool {
 	})
 }
 
-// findVMPod returns the Pod of this VM, or the one that would be created for it; nil if there is no such VM.
+// findVMPod returns the Pod of this VM, or the Pod that would be created for it; nil if the VM does not exist.
 func (inv inventory) findVMPod(vmCID string) *corev1.Pod {
 	for _, pod := range inv.vmPods() {
 		if pod.Name == vmCID {

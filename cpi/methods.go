@@ -9,17 +9,16 @@ import (
 	"bosh-kubernetes-cpi/stemcell"
 )
 
-// method is one of the protocol's.
+// method is a method of the CPI protocol.
 type method struct {
-	// needsCluster tells that the session needs the cluster's client. A method without it answers at once, and
-	// when no API server can be reached.
+	// needsCluster reports whether the method needs a client for the cluster. Other methods work without an API server.
 	needsCluster bool
-	// handler returns the function that serves the method in this session; its parameters are the method's
-	// arguments, see https://bosh.io/docs/cpi-api-v2/.
+	// handler returns the function that serves the method in this session; its parameters are the method's arguments, see
+	// https://bosh.io/docs/cpi-api-v2/.
 	handler func(*requestSession) any
 }
 
-// methods are all that this CPI serves; docs.bosh.io lists what there is.
+// methods are the methods that this CPI implements.
 var methods = map[string]method{
 	"info":                          {handler: func(*requestSession) any { return getInfo }},
 	"create_stemcell":               {handler: func(s *requestSession) any { return s.createStemcell }},
@@ -62,7 +61,7 @@ func (s *requestSession) diskSession() *disk.Session {
 
 func (s *requestSession) networkSession() *network.Session { return &network.Session{Call: s.Call} }
 
-// info is the answer to the method of that name.
+// info is the result of the method info.
 type info struct {
 	APIVersion      int      `json:"api_version"`
 	StemcellFormats []string `json:"stemcell_formats"`
@@ -72,7 +71,7 @@ func getInfo() (info, error) {
 	return info{APIVersion: apiVersion, StemcellFormats: stemcell.Formats()}, nil
 }
 
-// createVM returns the VM's CID, and from version 2 of the API on its networks, as they were sent.
+// createVM returns the handler of create_vm. Its result is the VM's CID and, from API version 2 on, the networks of the request.
 func (s *requestSession) createVM() any {
 	create := func(agentID, stemcellCID string, properties json.RawMessage,
 		networks network.Networks, disks []string, env json.RawMessage) (string, network.Networks, error) {
@@ -91,7 +90,7 @@ func (s *requestSession) createVM() any {
 	}
 }
 
-// attachDisk returns the disk's hint for the agent, from version 2 of the API on.
+// attachDisk returns the handler of attach_disk. Its result is the disk hint for the agent, from API version 2 on.
 func (s *requestSession) attachDisk() any {
 	if s.version >= 2 {
 		return s.vmSession().Attach

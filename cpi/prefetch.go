@@ -17,7 +17,7 @@ import (
 	"bosh-kubernetes-cpi/stemcell"
 )
 
-// validatePrefetch names what Kubernetes would not take of the options.
+// validatePrefetch returns an error for the first option that Kubernetes would reject.
 func validatePrefetch(options stemcell.Prefetch) error {
 	for _, key := range slices.Sorted(maps.Keys(options.NodeSelector)) {
 		if err := call.CheckLabel("stemcell.prefetch.node_selector", key, options.NodeSelector[key]); err != nil {
@@ -42,24 +42,24 @@ func validateToleration(i int, t stemcell.Toleration) error {
 	exists := t.Operator == string(corev1.TolerationOpExists)
 	switch {
 	case !slices.Contains(tolerationOperators, t.Operator):
-		return fmt.Errorf("stemcell.prefetch.tolerations[%d].operator %q is none of Equal, Exists", i, t.Operator)
+		return fmt.Errorf("stemcell.prefetch.tolerations[%d].operator %q is not valid; use Equal or Exists", i, t.Operator)
 	case !slices.Contains(taintEffects, t.Effect):
-		return fmt.Errorf("stemcell.prefetch.tolerations[%d].effect %q is none of NoSchedule, PreferNoSchedule, NoExecute", i, t.Effect)
+		return fmt.Errorf("stemcell.prefetch.tolerations[%d].effect %q is not valid; use NoSchedule, PreferNoSchedule or NoExecute", i, t.Effect)
 	case t.Key == "" && !exists:
-		return fmt.Errorf("stemcell.prefetch.tolerations[%d].key is missing; for any taint give operator Exists instead", i)
+		return fmt.Errorf("stemcell.prefetch.tolerations[%d].key is missing; to tolerate every taint use operator Exists", i)
 	case t.Key != "" && len(validation.IsQualifiedName(t.Key)) > 0:
-		return fmt.Errorf("stemcell.prefetch.tolerations[%d].key %q is not a taint's key", i, t.Key)
+		return fmt.Errorf("stemcell.prefetch.tolerations[%d].key %q is not a valid taint key", i, t.Key)
 	case exists && t.Value != "":
-		return fmt.Errorf("stemcell.prefetch.tolerations[%d].value is set, which operator Exists does not look at: leave one of them out", i)
+		return fmt.Errorf("stemcell.prefetch.tolerations[%d].value and operator Exists exclude each other; remove one", i)
 	case len(validation.IsValidLabelValue(t.Value)) > 0:
-		return fmt.Errorf("stemcell.prefetch.tolerations[%d].value %q is not a taint's value", i, t.Value)
+		return fmt.Errorf("stemcell.prefetch.tolerations[%d].value %q is not a valid taint value", i, t.Value)
 	case t.TolerationSeconds != nil && t.Effect != string(corev1.TaintEffectNoExecute):
-		return fmt.Errorf("stemcell.prefetch.tolerations[%d].tolerationSeconds is for effect NoExecute alone", i)
+		return fmt.Errorf("stemcell.prefetch.tolerations[%d].tolerationSeconds requires effect NoExecute", i)
 	}
 	return nil
 }
 
-// dryRunPrefetch refuses a heavy stemcell before its image is pushed, where the cluster would refuse what makes nodes pull it.
+// dryRunPrefetch fails if the cluster would reject the prefetch DaemonSet of a heavy stemcell, before its image is pushed.
 func (s *requestSession) dryRunPrefetch() error {
 	sample := s.config.Stemcell.SampleCID()
 	if !s.config.Stemcell.Prefetch.Enabled || sample == "" {
@@ -77,8 +77,8 @@ func (s *requestSession) dryRunPrefetch() error {
 	return prefetchError(err)
 }
 
-// ensurePrefetch has nodes pull the stemcell's image, where the configuration wants it, and does not wait for them. What is there
-// already for this image stays as it is, or is made anew where the settings have changed.
+// ensurePrefetch creates the prefetch DaemonSet for the stemcell's image if stemcell.prefetch is enabled, and does not wait for its
+// Pods. It keeps an existing DaemonSet, or recreates it if the settings have changed.
 func (s *requestSession) ensurePrefetch(cid string) error {
 	if !s.config.Stemcell.Prefetch.Enabled {
 		return nil
@@ -97,7 +97,7 @@ func (s *requestSession) ensurePrefetch(cid string) error {
 	_, created, err := sets.Ensure(s.Ctx, desired, func(existing *extension.DaemonSet) (bool, error) {
 		switch {
 		case !manifest.BelongsTo(existing, s.Director):
-			return false, call.CloudError.Errorf("there is a DaemonSet %s already that is not this director's: "+
+			return false, call.DaemonSetExists.Errorf("DaemonSet %s exists and does not belong to this director; "+
 				"delete it, and upload the stemcell again", existing.Name)
 		case existing.DeletionTimestamp != nil:
 			return false, nil
@@ -110,13 +110,13 @@ func (s *requestSession) ensurePrefetch(cid string) error {
 		return prefetchError(err)
 	}
 	if created {
-		s.Log.Info("nodes pull the stemcell's image in the background", "daemonset", desired.Name)
+		s.Log.Info("created prefetch DaemonSet", "daemonset", desired.Name, "image", manifest.PrefetchedImage(desired))
 	}
 	return nil
 }
 
-// deletePrefetch has nodes keep the stemcell's image no longer. Without the setting it asks for nothing: what an earlier one has
-// left is a left-over.
+// deletePrefetch deletes the stemcell's prefetch DaemonSet. If stemcell.prefetch is disabled, it sends no request: garbage collection
+// deletes DaemonSets that were created before.
 func (s *requestSession) deletePrefetch(cid string) error {
 	if !s.config.Stemcell.Prefetch.Enabled {
 		return nil
@@ -137,7 +137,7 @@ func (s *requestSession) deletePrefetch(cid string) error {
 	return prefetchError(sets.Delete(s.Ctx, existing))
 }
 
-// ensureDaemonSetClient is connect, for these.
+// ensureDaemonSetClient returns a client for DaemonSets.
 func (s *requestSession) ensureDaemonSetClient() (*kube.Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]], error) {
 	if err := s.ensureClient(); err != nil {
 		return nil, err
@@ -145,12 +145,12 @@ func (s *requestSession) ensureDaemonSetClient() (*kube.Resource[*extension.Daem
 	return s.DaemonSets()
 }
 
-// buildPrefetchDaemonSet is what has nodes pull the stemcell's image.
+// buildPrefetchDaemonSet returns the prefetch DaemonSet for the stemcell's image.
 func (s *requestSession) buildPrefetchDaemonSet(cid string) (*extension.DaemonSet, error) {
 	options := s.config.Stemcell
 	image, err := options.Image(cid)
 	if err != nil {
-		return nil, call.Invalid("%w", err)
+		return nil, call.InvalidConfig.Errorf("%w", err)
 	}
 	desired := manifest.Prefetch{
 		Namespace: s.Namespace, Director: s.Director, Stemcell: cid, Reference: stemcell.Reference(cid), Image: image,
@@ -172,24 +172,24 @@ func (s *requestSession) buildPrefetchDaemonSet(cid string) (*extension.DaemonSe
 	return desired.DaemonSet(capLimits(s.PodOptions.ApplyToHelperPod(desired.Pod())))
 }
 
-// capLimits lowers the limits that the Pod has as every helper to what a program that sleeps, and its start, need at most: there is
-// one on each node, and a quota counts them all.
+// capLimits lowers the helper limits of the Pod to what starting a sleeping program needs: there is one Pod on each node, and a
+// quota counts all of them.
 func capLimits(pod *corev1.Pod) *corev1.Pod {
 	limits := manifest.OwnContainer(pod).Resources.Limits
 	caps := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("32Mi")}
-	for name, most := range caps {
-		if limit, bounded := limits[name]; bounded && limit.Cmp(most) > 0 {
-			limits[name] = most
+	for name, limitCap := range caps {
+		if limit, limited := limits[name]; limited && limit.Cmp(limitCap) > 0 {
+			limits[name] = limitCap
 		}
 	}
 	return pod
 }
 
-// prefetchError says of a refusal what it is about: no other call needs the right.
+// prefetchError adds the remedy to a denied request: only prefetching needs rights for DaemonSets.
 func prefetchError(err error) error {
 	if !errors.Is(err, kube.ErrRefused) {
 		return err
 	}
-	return call.WithMessage(err, "stemcell.prefetch is enabled, for which the CPI needs docs/rbac-prefetch.yaml: apply it, or disable that, "+
-		"and repeat the call")
+	return call.PrefetchDenied.Wrap(call.WithMessage(err, "cannot prefetch the stemcell's image: stemcell.prefetch requires the Role of "+
+		"docs/rbac-prefetch.yaml; apply it, or disable stemcell.prefetch, and retry"), false)
 }

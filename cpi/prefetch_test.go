@@ -10,8 +10,8 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-var _ = Describe("What nodes pull images by", func() {
-	DescribeTable("is refused with the name of the setting that is wrong", func(content, message string) {
+var _ = Describe("stemcell.prefetch", func() {
+	DescribeTable("is rejected with the name of the invalid setting", func(content, message string) {
 		config := DefaultConfig()
 		config.Agent.Mbus = "nats://10.0.0.6:4222"
 		err := call.DecodeStrict("stemcell", []byte(content), &config.Stemcell)
@@ -20,23 +20,23 @@ var _ = Describe("What nodes pull images by", func() {
 		}
 		Expect(err).To(MatchError(HavePrefix(message)))
 	},
-		Entry("a key that there is not", `{"prefetch":{"enable":true}}`, `stemcell: unknown field "prefetch.enable" (did you mean "enabled"?)`),
-		Entry("no truth", `{"prefetch":{"enabled":"yes"}}`, "stemcell.prefetch.enabled: a string is not what belongs there (it takes true or false)"),
-		Entry("a label that is none", `{"prefetch":{"node_selector":{"-":"a"}}}`, `stemcell.prefetch.node_selector: "-" is not a label's name`),
-		Entry("a label's value that is none", `{"prefetch":{"node_selector":{"zone":"a b"}}}`, `stemcell.prefetch.node_selector.zone: "a b" is not a label's value`),
-		Entry("an operator that there is not", `{"prefetch":{"tolerations":[{"key":"a","operator":"In"}]}}`,
-			`stemcell.prefetch.tolerations[0].operator "In" is none of Equal, Exists`),
-		Entry("an effect that there is not", `{"prefetch":{"tolerations":[{"key":"a","operator":"Exists"},{"key":"a","effect":"noSchedule"}]}}`,
-			`stemcell.prefetch.tolerations[1].effect "noSchedule" is none of NoSchedule, PreferNoSchedule, NoExecute`),
-		Entry("no key", `{"prefetch":{"tolerations":[{"value":"a"}]}}`, "stemcell.prefetch.tolerations[0].key is missing"),
-		Entry("a key that is none", `{"prefetch":{"tolerations":[{"key":"a b"}]}}`, `stemcell.prefetch.tolerations[0].key "a b" is not a taint's key`),
-		Entry("a value beside Exists", `{"prefetch":{"tolerations":[{"key":"a","operator":"Exists","value":"b"}]}}`, "stemcell.prefetch.tolerations[0].value is set"),
-		Entry("a value that is none", `{"prefetch":{"tolerations":[{"key":"a","value":"b c"}]}}`, `stemcell.prefetch.tolerations[0].value "b c" is not a taint's value`),
-		Entry("a time without what it is for", `{"prefetch":{"tolerations":[{"key":"a","tolerationSeconds":60}]}}`,
-			"stemcell.prefetch.tolerations[0].tolerationSeconds is for effect NoExecute alone"),
+		Entry("an unknown key", `{"prefetch":{"enable":true}}`, `stemcell: unknown field "prefetch.enable" (did you mean "enabled"?)`),
+		Entry("not a boolean", `{"prefetch":{"enabled":"yes"}}`, "stemcell.prefetch.enabled: a string is not valid; use true or false"),
+		Entry("an invalid label key", `{"prefetch":{"node_selector":{"-":"a"}}}`, `stemcell.prefetch.node_selector: "-" is not a valid label name`),
+		Entry("an invalid label value", `{"prefetch":{"node_selector":{"zone":"a b"}}}`, `stemcell.prefetch.node_selector.zone: "a b" is not a valid label value`),
+		Entry("an unknown operator", `{"prefetch":{"tolerations":[{"key":"a","operator":"In"}]}}`,
+			`stemcell.prefetch.tolerations[0].operator "In" is not valid; use Equal or Exists`),
+		Entry("an unknown effect", `{"prefetch":{"tolerations":[{"key":"a","operator":"Exists"},{"key":"a","effect":"noSchedule"}]}}`,
+			`stemcell.prefetch.tolerations[1].effect "noSchedule" is not valid; use NoSchedule, PreferNoSchedule or NoExecute`),
+		Entry("a missing key", `{"prefetch":{"tolerations":[{"value":"a"}]}}`, "stemcell.prefetch.tolerations[0].key is missing"),
+		Entry("an invalid key", `{"prefetch":{"tolerations":[{"key":"a b"}]}}`, `stemcell.prefetch.tolerations[0].key "a b" is not a valid taint key`),
+		Entry("a value with operator Exists", `{"prefetch":{"tolerations":[{"key":"a","operator":"Exists","value":"b"}]}}`, "stemcell.prefetch.tolerations[0].value and operator Exists exclude each other"),
+		Entry("an invalid value", `{"prefetch":{"tolerations":[{"key":"a","value":"b c"}]}}`, `stemcell.prefetch.tolerations[0].value "b c" is not a valid taint value`),
+		Entry("tolerationSeconds without effect NoExecute", `{"prefetch":{"tolerations":[{"key":"a","tolerationSeconds":60}]}}`,
+			"stemcell.prefetch.tolerations[0].tolerationSeconds requires effect NoExecute"),
 	)
 
-	It("keeps far below the limits of helpers, and has none where they have none", func() {
+	It("caps the helper limits, and sets none that helper Pods do not have", func() {
 		limited := func(limits corev1.ResourceList) corev1.ResourceList {
 			return manifest.OwnContainer(capLimits(call.PodOptions{HelperLimits: limits}.ApplyToHelperPod(manifest.Prefetch{}.Pod()))).Resources.Limits
 		}

@@ -19,7 +19,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// sampleArguments are arguments as the director sends them, for each method.
+// sampleArguments are arguments of each method, as the director sends them.
 var sampleArguments = map[string]string{
 	"info":                          `[]`,
 	"create_stemcell":               `["/dev/null", {"image_reference": "registry.example.com/stemcell@sha256:` + strings.Repeat("0", 64) + `"}]`,
@@ -45,11 +45,11 @@ var sampleArguments = map[string]string{
 	"delete_network":                `["bosh-pool-10-9-0-0-16"]`,
 }
 
-// unreachableCPI is a CPI whose API server's port nobody listens at.
+// unreachableCPI is a CPI that cannot reach its API server: no process listens on the port.
 type unreachableCPI struct {
-	config Config
-	broken error // in the operator's configuration
-	log    bytes.Buffer
+	config    Config
+	configErr error // error of the configuration
+	log       bytes.Buffer
 }
 
 func newUnreachableCPI() *unreachableCPI {
@@ -57,20 +57,20 @@ func newUnreachableCPI() *unreachableCPI {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
 	Expect(listener.Close()).To(Succeed())
-	w := &unreachableCPI{config: DefaultConfig()}
-	w.config.Agent.Mbus = "nats://nats.test:4222"
-	w.config.Timeouts.Request = metav1.Duration{Duration: time.Millisecond}
-	w.config.Kubernetes = kube.Options{Namespace: "bosh", Kubeconfig: fmt.Sprintf(`
+	u := &unreachableCPI{config: DefaultConfig()}
+	u.config.Agent.Mbus = "nats://nats.test:4222"
+	u.config.Timeouts.Request = metav1.Duration{Duration: time.Millisecond}
+	u.config.Kubernetes = kube.Options{Namespace: "bosh", Kubeconfig: fmt.Sprintf(`
 apiVersion: v1
 kind: Config
 current-context: c
 contexts: [{name: c, context: {cluster: c, user: u}}]
 clusters: [{name: c, cluster: {server: "http://%s"}}]
 users: [{name: u, user: {token: SECRET}}]`, listener.Addr())}
-	return w
+	return u
 }
 
-// response is what the wire carries; all keys are required.
+// response is a response of the protocol; all keys are required.
 type response struct {
 	Result json.RawMessage `json:"result"`
 	Error  *struct {
@@ -81,11 +81,15 @@ type response struct {
 	Log *string `json:"log"`
 }
 
-// send returns the response to the request; more is added to it at its top level.
-func (w *unreachableCPI) send(method, arguments, extra string) response {
+// send returns the response to a request. extra is added to the top level of the request.
+func (u *unreachableCPI) send(method, arguments, extra string) response {
 	GinkgoHelper()
-	request := fmt.Sprintf(`{"method":%q,"arguments":%s,"context":{"director_uuid":"d-1"}%s}`, method, arguments, extra)
-	server := Server{Config: func() (Config, error) { return w.config, w.broken }, Log: &w.log}
+	return u.sendRaw(fmt.Sprintf(`{"method":%q,"arguments":%s,"context":{"director_uuid":"d-1"}%s}`, method, arguments, extra))
+}
+
+func (u *unreachableCPI) sendRaw(request string) response {
+	GinkgoHelper()
+	server := Server{Config: func() (Config, error) { return u.config, u.configErr }, Log: &u.log}
 	var out bytes.Buffer
 	Expect(server.Serve(context.Background(), strings.NewReader(request), &out)).To(Succeed())
 	decoder := json.NewDecoder(&out)
@@ -100,14 +104,14 @@ func (w *unreachableCPI) send(method, arguments, extra string) response {
 	return got
 }
 
-// registerMethod adds a method to the table for as long as the spec runs.
+// registerMethod adds a method to the table until the spec ends.
 func registerMethod(name string, function any) {
 	methods[name] = method{handler: func(*requestSession) any { return function }}
 	DeferCleanup(func() { delete(methods, name) })
 }
 
-var _ = Describe("On the wire", func() {
-	It("there is a sample of each method", func() {
+var _ = Describe("The protocol", func() {
+	It("has sample arguments for each method", func() {
 		for name := range methods {
 			Expect(sampleArguments).To(HaveKey(name))
 		}
@@ -116,7 +120,7 @@ var _ = Describe("On the wire", func() {
 
 	for name, arguments := range sampleArguments {
 		Describe(name, func() {
-			It("says which argument is too many, and which is missing", func() {
+			It("rejects a wrong number of arguments", func() {
 				var given []json.RawMessage
 				Expect(json.Unmarshal([]byte(arguments), &given)).To(Succeed())
 				for _, wrong := range []any{append(slices.Clone(given), json.RawMessage("1")), append([]json.RawMessage{}, given[:max(0, len(given)-1)]...)} {
@@ -131,18 +135,18 @@ var _ = Describe("On the wire", func() {
 				}
 			})
 
-			It("is refused for a version of the API that is not known yet, and with a broken configuration", func() {
-				w := newUnreachableCPI()
-				got := w.send(name, arguments, `,"api_version":3`)
+			It("fails for an unknown API version, and for an invalid configuration", func() {
+				u := newUnreachableCPI()
+				got := u.send(name, arguments, `,"api_version":3`)
 				Expect(got.Error.Type).To(Equal(call.CPIError))
 				Expect(got.Error.Message).To(ContainSubstring("api_version 3"))
-				w.broken = errors.New("cpi.json: what is wrong with it")
-				got = w.send(name, arguments, "")
+				u.configErr = errors.New("cpi.json: the cause")
+				got = u.send(name, arguments, "")
 				Expect(got.Error.Type).To(Equal(call.CPIError))
-				Expect(got.Error.Message).To(ContainSubstring("what is wrong with it"))
+				Expect(got.Error.Message).To(ContainSubstring("cpi.json: the cause"))
 			})
 
-			It("needs the API server, and says that it cannot be reached, or needs none", func() {
+			It("reports an unreachable API server, unless it does not need the cluster", func() {
 				for _, version := range []string{"", `,"api_version":2`} {
 					got := newUnreachableCPI().send(name, arguments, version)
 					if !methods[name].needsCluster {
@@ -151,32 +155,37 @@ var _ = Describe("On the wire", func() {
 					}
 					Expect(got.Result).To(MatchJSON("null"))
 					Expect(got.Error.Type).To(Or(Equal(call.CloudError), Equal(call.VMCreationFailed)))
-					Expect(got.Error.Message).To(ContainSubstring("the Kubernetes API server cannot be reached"))
+					Expect(got.Error.Message).To(ContainSubstring("cannot reach the Kubernetes API server"))
 				}
 			})
 		})
 	}
 
-	DescribeTable("each kind of error leaves with its name, however it is wrapped",
-		func(kind call.ErrorKind) {
+	It("returns an error with its type and code, also if it is wrapped", func() {
+		for _, code := range call.Codes {
 			for _, wrapped := range []error{
-				kind.Errorf("the cause"),
-				fmt.Errorf("more: %w", kind.Errorf("the cause")),
-				errors.Join(kind.Errorf("the cause"), call.DiskNotFound.Errorf("of the undo")),
+				code.Errorf("the cause"),
+				fmt.Errorf("more: %w", code.Errorf("the cause")),
+				call.VMCreateFailed.Errorf("more: %w", code.Errorf("the cause")),
+				errors.Join(code.Errorf("the cause"), call.DiskMissing.Errorf("of the rollback")),
 			} {
 				registerMethod("test_error", func() error { return wrapped })
 				got := newUnreachableCPI().send("test_error", "[]", "")
-				Expect(got.Error.Type).To(Equal(kind))
-				Expect(got.Error.Message).To(ContainSubstring("the cause"))
+				Expect(got.Error.Type).To(Or(Equal(code.Kind), Equal(call.VMCreationFailed)))
+				Expect(got.Error.Message).To(MatchRegexp(`the cause(?s:.*) \[%s\]$`, code.Name))
 				Expect(*got.Error.Retry).To(BeFalse())
 			}
-		},
-		Entry(nil, call.CPIError), Entry(nil, call.CloudError), Entry(nil, call.NotSupported), Entry(nil, call.NotImplemented), Entry(nil, call.VMNotFound),
-		Entry(nil, call.VMCreationFailed), Entry(nil, call.NetworkNotFound), Entry(nil, call.DiskNotFound),
-		Entry(nil, call.DiskNotAttached), Entry(nil, call.NoDiskSpace), Entry(nil, call.StemcellNotFound),
-	)
+		}
+	})
 
-	DescribeTable("an error of the cluster's leaves as a CloudError with what to do",
+	It("returns an error of a program on a node with the code of that program", func() {
+		registerMethod("test_error", func() error {
+			return call.DiskAttachFailed.Errorf("cannot attach disk disk-1: %s", "blank [volume-blank]")
+		})
+		Expect(newUnreachableCPI().send("test_error", "[]", "").Error.Message).To(Equal("cannot attach disk disk-1: blank [volume-blank]"))
+	})
+
+	DescribeTable("returns an error of the cluster as a CloudError with the remedy",
 		func(kind error, message string) {
 			registerMethod("test_error", func() error { return &kube.Error{Action: "get Pod bosh/a", Kind: kind, Err: errors.New("words")} })
 			got := newUnreachableCPI().send("test_error", "[]", "")
@@ -184,51 +193,64 @@ var _ = Describe("On the wire", func() {
 			Expect(got.Error.Message).To(And(ContainSubstring(message), ContainSubstring("get Pod bosh/a: words")))
 		},
 		Entry("unreachable", kube.ErrUnreachable, "check kubernetes.kubeconfig"),
-		Entry("not served", kube.ErrNotServed, "proxies before it"),
-		Entry("a webhook", kube.ErrWebhook, "check the webhook that the message names"),
-		Entry("no credentials", kube.ErrNoCredentials, "correct the user's entry in kubernetes.kubeconfig"),
-		Entry("credentials that are not accepted", kube.ErrUnauthorized, "does not know the CPI by its credentials"),
-		Entry("refused", kube.ErrRefused, "check the CPI's Role"),
+		Entry("not served", kube.ErrNotServed, "[api-not-kubernetes]"),
+		Entry("failing webhook", kube.ErrWebhook, "check the webhook that the message names"),
+		Entry("missing credentials", kube.ErrNoCredentials, "correct the user in kubernetes.kubeconfig"),
+		Entry("rejected credentials", kube.ErrUnauthorized, "rejected the CPI's credentials"),
+		Entry("denied", kube.ErrRefused, "check the CPI's Role"),
 		Entry("any other", kube.ErrConflict, "words"),
 	)
 
-	It("a create_vm that may be tried again says so", func() {
-		registerMethod("test_error", func() error { return call.VMCreationFailed.Wrap(errors.New("x"), true) })
+	DescribeTable("rejects a malformed request with a code",
+		func(request, problem string) {
+			got := newUnreachableCPI().sendRaw(request)
+			Expect(got.Error.Type).To(Equal(call.CPIError))
+			Expect(got.Error.Message).To(And(ContainSubstring(problem), HaveSuffix("[invalid-request]")))
+		},
+		Entry("invalid JSON", `{`, "unexpected end of JSON input"),
+		Entry("no method", `{"arguments":[]}`, "method is missing"),
+		Entry("no arguments", `{"method":"info"}`, "arguments are missing"),
+		Entry("an api_version that is not a number", `{"method":"info","arguments":[],"api_version":"2"}`, "api_version"),
+		Entry("a number that is too large", `{"method":"info","arguments":[1e999]}`, "1e999"),
+	)
+
+	It("marks a create_vm that may be retried", func() {
+		registerMethod("test_error", func() error { return call.VMCreateFailed.Wrap(errors.New("x"), true) })
 		Expect(*newUnreachableCPI().send("test_error", "[]", "").Error.Retry).To(BeTrue())
 	})
 
-	It("a method without a result answers null, one with several a list", func() {
+	It("returns null for no result, and a list for several results", func() {
 		registerMethod("test_none", func() error { return nil })
 		registerMethod("test_two", func() (string, int, error) { return "a", 2, nil })
 		Expect(newUnreachableCPI().send("test_none", "[]", "").Result).To(MatchJSON("null"))
 		Expect(newUnreachableCPI().send("test_two", "[]", "").Result).To(MatchJSON(`["a", 2]`))
 	})
 
-	It("a number keeps all its digits", func() {
+	It("keeps all digits of an integer", func() {
 		registerMethod("test_number", func(n int64) (int64, error) { return n, nil })
 		Expect(newUnreachableCPI().send("test_number", "[9007199254740993]", "").Result).To(MatchJSON("9007199254740993"))
 	})
 
-	It("a panic is an answer, and its stack is in the log alone", func() {
-		registerMethod("test_panic", func() error { panic("a defect") })
-		w := newUnreachableCPI()
-		got := w.send("test_panic", "[]", "")
+	It("returns a panic as an error, and writes the stack trace only to the log", func() {
+		registerMethod("test_panic", func() error { panic("the cause") })
+		u := newUnreachableCPI()
+		got := u.send("test_panic", "[]", "")
 		Expect(got.Error.Type).To(Equal(call.CPIError))
-		Expect(got.Error.Message).To(ContainSubstring("a defect"))
+		Expect(got.Error.Message).To(ContainSubstring("the cause"))
 		Expect(got.Error.Message).NotTo(ContainSubstring("goroutine"))
-		Expect(w.log.String()).To(ContainSubstring("goroutine"))
+		Expect(u.log.String()).To(ContainSubstring("goroutine"))
 	})
 
-	It("a method that is not known is NotImplemented", func() {
+	It("returns NotImplemented for an unknown method", func() {
 		Expect(newUnreachableCPI().send("make_coffee", "[]", "").Error.Type).To(BeEquivalentTo("Bosh::Clouds::NotImplemented"))
 	})
 
-	It("no secret reaches the log, at its most talkative", func() {
-		w := newUnreachableCPI()
-		w.config.Log.Level = "debug"
+	It("writes no secret to the log at debug", func() {
+		u := newUnreachableCPI()
+		u.config.Log.Level = "debug"
 		arguments := `["a-1", "registry.example.com/stemcell:1", {}, {"n": {"type": "dynamic"}}, [], {"bosh": {"password": "SECRET"}}]`
-		w.send("create_vm", arguments, "")
-		Expect(w.log.String()).To(ContainSubstring("create_vm"))
-		Expect(w.log.String()).NotTo(ContainSubstring("SECRET"))
+		u.send("create_vm", arguments, "")
+		Expect(u.log.String()).To(ContainSubstring("create_vm"))
+		Expect(u.log.String()).NotTo(ContainSubstring("SECRET"))
 	})
 })

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// redactedJSON is a JSON document that is redacted when it is logged, and only then.
+// redactedJSON is a JSON document that is redacted only if it is logged.
 type redactedJSON []byte
 
-// LogValue is the document without its secrets.
+// LogValue returns the document without its secrets.
 func (d redactedJSON) LogValue() slog.Value { return slog.StringValue(redact(d)) }
 
-// redact returns the document without what must not be in a log: agents' environments, credentials
-// and keys, whatever is below a key that names one.
+// redact returns the document without secrets: it replaces the env of create_vm, and each value with a key that contains one of
+// secretWords.
 func redact(raw []byte) string {
 	var document any
 	if err := json.Unmarshal(raw, &document); err != nil {
@@ -35,10 +35,10 @@ func redact(raw []byte) string {
 	return string(bytes.TrimSpace(text.Bytes()))
 }
 
-// secretWords, in a key, mark its value as secret.
+// secretWords are parts of keys with secret values.
 var secretWords = []string{"password", "secret", "token", "private", "credential", "kubeconfig", "mbus", "cert", "key", "env"}
 
-// redactValue returns the document with secret values replaced, recursively.
+// redactValue replaces secret values recursively.
 func redactValue(document any) any {
 	switch value := document.(type) {
 	case map[string]any:

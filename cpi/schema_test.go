@@ -2,9 +2,11 @@ package cpi
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -23,39 +25,44 @@ const (
 	propertiesSchema = "../docs/cloud-properties.schema.json"
 )
 
-// documentedProperties are the cloud_properties: what the code takes, and the section of the page about them.
+// documentedProperties are the types of cloud_properties, with their sections in docs/cloud-properties.md.
 var documentedProperties = []struct {
 	name, section string
 	properties    reflect.Type
-	open          bool // other keys are ignored
+	open          bool // whether unknown keys are ignored
 }{
 	{"vm", "VMs", reflect.TypeFor[vm.Properties](), false},
 	{"disk", "Disks", reflect.TypeFor[disk.Properties](), false},
 	{"stemcell", "Stemcells", reflect.TypeFor[stemcell.Properties](), true},
 }
 
-var _ = Describe("The page about cloud_properties", func() {
-	It("has a row for each property, with each key of the project's own hashes, and none for others", func() {
+var _ = Describe("docs/cloud-properties.md", func() {
+	It("has a row for each property, and for each key of a property with a section of its own, and no other rows", func() {
 		page := readPage()
 		for _, entry := range documentedProperties {
 			known := map[string]bool{}
 			for _, field := range jsonFields(entry.properties) {
 				known[field.name] = true
 				row, ok := page[entry.section][field.name]
-				Expect(ok).To(BeTrue(), "%s has no row for the property %s of %s", propertiesPage, field.name, entry.section)
-				for _, key := range ownKeys(field.goType) {
+				Expect(ok).To(BeTrue(), "%s has no row for property %s of %s", propertiesPage, field.name, entry.section)
+				keys := ownKeys(field.goType)
+				if section, ok := page[sectionOf(field.name)]; ok {
+					Expect(slices.Sorted(maps.Keys(section))).To(ConsistOf(namesOf(keys)), "keys of %s in %s", field.name, propertiesPage)
+					continue
+				}
+				for _, key := range keys {
 					Expect(row).To(MatchRegexp(`\b`+key.name+`\b`), "the row of %s in %s does not name its key %s", field.name, propertiesPage, key.name)
 				}
 			}
 			for key := range page[entry.section] {
-				Expect(known).To(HaveKey(key), "%s has a row for %s, which the code does not know", propertiesPage, key)
+				Expect(known).To(HaveKey(key), "%s has a row for unknown property %s", propertiesPage, key)
 			}
 		}
 	})
 })
 
 var _ = Describe("The JSON Schema of cloud_properties", func() {
-	It("is what the code takes; UPDATE_GOLDEN=1 writes it", func() {
+	It("is up to date; UPDATE_GOLDEN=1 regenerates it", func() {
 		page, definitions := readPage(), map[string]any{}
 		for _, entry := range documentedProperties {
 			schema := objectSchema(entry.properties, definitions)
@@ -77,16 +84,20 @@ var _ = Describe("The JSON Schema of cloud_properties", func() {
 		}
 		written, err := os.ReadFile(propertiesSchema)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(string(written)).To(Equal(string(raw)), "%s is not in step with the code: run UPDATE_GOLDEN=1 go test ./cpi", propertiesSchema)
+		Expect(string(written)).To(Equal(string(raw)), "%s is outdated; run UPDATE_GOLDEN=1 go test ./cpi", propertiesSchema)
 	})
 })
 
 var (
 	rowOfPage = regexp.MustCompile("^\\| (`.+?) \\| (.+?) \\|")
 	keyOfRow  = regexp.MustCompile("`([a-z_]+)`")
+	linkOfRow = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// readPage answers the page's tables: section, key, and what the other columns say.
+// sectionOf returns the title of the section about the keys of a property. Only properties with many keys have such a section.
+func sectionOf(property string) string { return strings.ToUpper(property[:1]) + property[1:] }
+
+// readPage returns the second column of the page's tables, without Markdown, by section and property.
 func readPage() map[string]map[string]string {
 	GinkgoHelper()
 	raw, err := os.ReadFile(propertiesPage)
@@ -102,7 +113,7 @@ func readPage() map[string]map[string]string {
 			continue
 		}
 		for _, key := range keyOfRow.FindAllStringSubmatch(row[1], -1) {
-			page[section][key[1]] = strings.ReplaceAll(row[2], "`", "")
+			page[section][key[1]] = strings.ReplaceAll(linkOfRow.ReplaceAllString(row[2], "$1"), "`", "")
 		}
 	}
 	return page
@@ -113,7 +124,15 @@ type jsonField struct {
 	goType reflect.Type
 }
 
-// jsonFields are a struct's, as JSON names them; those of an inlined struct are its own.
+func namesOf(fields []jsonField) []string {
+	names := make([]string, 0, len(fields))
+	for _, field := range fields {
+		names = append(names, field.name)
+	}
+	return names
+}
+
+// jsonFields returns the fields of a struct by their JSON names, including those of inlined structs.
 func jsonFields(t reflect.Type) []jsonField {
 	var found []jsonField
 	for structField := range t.Fields() {
@@ -129,7 +148,7 @@ func jsonFields(t reflect.Type) []jsonField {
 	return found
 }
 
-// ownKeys answers the keys of a hash, or of a list of hashes, that is the project's own and not Kubernetes'.
+// ownKeys returns the keys of a hash, or of a list of hashes, if its type is the project's own and not from Kubernetes.
 func ownKeys(t reflect.Type) []jsonField {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -148,13 +167,13 @@ func objectSchema(t reflect.Type, definitions map[string]any) map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
 }
 
-// enumerations are the values that the code takes of a type.
+// enumerations are the valid values of types.
 var enumerations = map[reflect.Type][]any{
 	reflect.TypeFor[corev1.PersistentVolumeMode]():       {corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock},
 	reflect.TypeFor[corev1.PersistentVolumeAccessMode](): {corev1.ReadWriteOnce, corev1.ReadWriteMany, corev1.ReadWriteOncePod},
 }
 
-// schemaOf describes a type. Structs are defined once, by their name.
+// schemaOf returns the schema of a type. It adds each struct to the definitions once, by its name.
 func schemaOf(t reflect.Type, definitions map[string]any) map[string]any {
 	numberOrText := map[string]any{"type": []string{"integer", "string"}}
 	switch t {
@@ -192,6 +211,6 @@ func schemaOf(t reflect.Type, definitions map[string]any) map[string]any {
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		return map[string]any{"type": "integer"}
 	}
-	Fail("the schema knows no type " + t.String())
+	Fail("no schema for type " + t.String())
 	return nil
 }

@@ -3,7 +3,7 @@ package cpi
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"log/slog"
 	"runtime/debug"
@@ -17,26 +17,26 @@ import (
 
 // Server answers one request.
 type Server struct {
-	// Config returns the operator's configuration; an error in it becomes every request's answer.
+	// Config returns the operator's configuration. If it fails, each response is its error.
 	Config func() (Config, error)
-	// Log gets what the director keeps in the task's CPI log.
+	// Log receives the log, which the director keeps in the task's CPI log.
 	Log io.Writer
 }
 
-// Serve reads one request and writes one response. Whatever is wrong with the request, or happens
-// while it is served, is in the response; the error tells only that it could not be read or written.
+// Serve reads one request and writes one response. Errors of the request or the call are in the response; Serve fails only if it
+// cannot read or write.
 func (s Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	return rpc.NewCLI(in, out, &dispatcher{ctx: ctx, server: s}, boshlog.NewLogger(boshlog.LevelNone)).ServeOnce()
 }
 
-// dispatcher decorates bosh-cpi-go's: it explains malformed requests, keeps secrets out of the log,
-// and turns a panic into a response.
+// dispatcher wraps the dispatcher of bosh-cpi-go: it explains malformed requests, logs calls without secrets, and turns a panic into
+// a response.
 type dispatcher struct {
 	ctx    context.Context
 	server Server
 }
 
-// request is what the server itself wants to know of a request.
+// request contains the fields of a request that the dispatcher uses.
 type request struct {
 	Method    string            `json:"method"`
 	Arguments []json.RawMessage `json:"arguments"`
@@ -45,21 +45,41 @@ type request struct {
 	} `json:"context"`
 }
 
+// parseRequest returns an error for each request that bosh-cpi-go's dispatcher would reject with an error without a code.
+func parseRequest(raw []byte) (request, error) {
+	var parsed request
+	var dispatched rpc.Request
+	if err := json.Unmarshal(raw, &parsed); err != nil {
+		return parsed, err
+	}
+	if err := json.Unmarshal(raw, &dispatched); err != nil {
+		return parsed, err
+	}
+	switch {
+	case parsed.Method == "":
+		return parsed, errors.New("method is missing")
+	case parsed.Arguments == nil:
+		return parsed, errors.New("arguments are missing")
+	}
+	return parsed, nil
+}
+
 // Dispatch implements rpc.Dispatcher.
 func (d *dispatcher) Dispatch(raw []byte) (response []byte) {
 	started := time.Now()
 	log := slog.New(slog.NewTextHandler(d.server.Log, &slog.HandlerOptions{Level: d.server.level()}))
 	defer func() {
 		if cause := recover(); cause != nil {
-			log.Error("panic", "cause", cause, "stack", string(debug.Stack()))
-			response = errorResponse(fmt.Sprintf("internal error: %v; its stack is in the CPI's log", cause))
+			log.Error("call panicked", "cause", cause, "stack", string(debug.Stack()))
+			response = errorResponse(call.InternalError.Errorf("internal error: %v; see the stack trace in the CPI's log", cause))
 		}
 	}()
 
-	var parsed request
-	if err := json.Unmarshal(raw, &parsed); err != nil {
-		log.Warn("the request is malformed", "error", err)
-		return errorResponse("the request is not one JSON document like {\"method\":\"info\",\"arguments\":[],\"context\":{}}: " + err.Error())
+	parsed, err := parseRequest(raw)
+	if err != nil {
+		log.Warn("malformed request", "error", err)
+		return errorResponse(call.InvalidRequest.Errorf(
+			"the request is not a JSON document like {\"method\":\"info\",\"arguments\":[],\"context\":{}}: %w", err))
 	}
 	log = log.With("method", parsed.Method)
 	if parsed.Context.RequestID != "" {
@@ -71,9 +91,9 @@ func (d *dispatcher) Dispatch(raw []byte) (response []byte) {
 	response = rpc.NewJSONDispatcher(handler, handler, boshlog.NewLogger(boshlog.LevelNone)).Dispatch(raw)
 	took := time.Since(started).Round(time.Millisecond)
 	if handler.err != nil {
-		log.Warn("failed", "took", took, "error", handler.err)
+		log.Warn("call failed", "took", took, "code", handler.err.Code(), "error", handler.err)
 	} else {
-		log.Info("done", "took", took)
+		log.Info("call succeeded", "took", took)
 	}
 	log.Debug("response", "json", redactedJSON(response))
 	return response
@@ -91,11 +111,11 @@ func (s Server) level() slog.Level {
 	return level
 }
 
-// errorResponse is the response to what never became a call.
-func errorResponse(message string) []byte {
-	raw, err := json.Marshal(rpc.Response{Error: &rpc.ResponseError{Type: string(call.CPIError), Message: message}})
+// errorResponse returns the response for a request that no method handles.
+func errorResponse(failed *call.Error) []byte {
+	raw, err := json.Marshal(rpc.Response{Error: &rpc.ResponseError{Type: failed.Type(), Message: failed.WithCode().Error()}})
 	if err != nil {
-		panic(err) // strings alone cannot fail to serialize
+		panic(err) // cannot happen: all fields are strings
 	}
 	return raw
 }

@@ -17,18 +17,18 @@ func (s *requestSession) stemcellStore() stemcell.Store {
 	return stemcell.Store{Options: s.config.Stemcell, Log: s.Log}
 }
 
-// createStemcell returns the reference of the image that a light stemcell names, or pushes a heavy
-// one's. No request is sent to the cluster unless nodes are to pull the image already.
+// createStemcell returns the CID of a stemcell: the reference of the image of a light stemcell, or of the image that it pushes for a
+// heavy one. It sends requests to the cluster only if stemcell.prefetch is enabled.
 func (s *requestSession) createStemcell(image string, properties json.RawMessage) (string, error) {
-	var named stemcell.Properties
-	if err := json.Unmarshal(properties, &named); err != nil {
-		return "", call.Invalid("cloud_properties: %w", err)
+	var cloudProperties stemcell.Properties
+	if err := json.Unmarshal(properties, &cloudProperties); err != nil {
+		return "", call.InvalidStemcell.Errorf("cloud_properties: %w", err)
 	}
 	if err := s.checkStemcellAPI(); err != nil {
 		return "", err
 	}
-	if named.IsLight() {
-		cid, err := s.stemcellStore().Pin(s.Ctx, named)
+	if cloudProperties.IsLight() {
+		cid, err := s.stemcellStore().Pin(s.Ctx, cloudProperties)
 		if err != nil {
 			return "", stemcellError(err)
 		}
@@ -40,27 +40,27 @@ func (s *requestSession) createStemcell(image string, properties json.RawMessage
 	if err := s.dryRunPrefetch(); err != nil {
 		return "", err
 	}
-	cid, err := s.stemcellStore().Push(s.Ctx, image, named, map[string]string{manifest.LabelDirector: s.Director})
+	cid, err := s.stemcellStore().Push(s.Ctx, image, cloudProperties, map[string]string{manifest.LabelDirector: s.Director})
 	if err != nil {
 		return "", stemcellError(err)
 	}
-	return cid, s.ensurePrefetch(cid) // if this fails, the image waits for the repeated call, which does not push it again
+	return cid, s.ensurePrefetch(cid) // if this fails, a repeated call finds the image in the registry
 }
 
-// checkImage refuses a stemcell that neither names an image nor brings one.
+// checkImage rejects a stemcell without an image: its cloud properties have no reference, and its image file is missing or empty.
 func checkImage(path string) error {
 	stat, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return call.Invalid("the stemcell's image cannot be read, and its cloud_properties name none (image_reference): %w", err)
+		return call.InvalidStemcell.Errorf("cannot read the stemcell's image, and cloud_properties.image_reference is missing: %w", err)
 	case stat.Size() == 0:
-		return call.Invalid("cloud_properties.image_reference is missing: the stemcell's image is empty, as in a light stemcell, " +
-			"but its cloud_properties name no container image (image_reference and digest, or image)")
+		return call.InvalidStemcell.Errorf("cloud_properties.image_reference is missing: the stemcell's image is empty, " +
+			"as in a light stemcell; set cloud_properties.image_reference and digest")
 	}
 	return nil
 }
 
-// checkStemcellAPI refuses a stemcell whose agent cannot be told of disks while it runs.
+// checkStemcellAPI rejects a stemcell with an agent that does not support disk hints at runtime.
 func (s *requestSession) checkStemcellAPI() error {
 	if s.stemcellAPI == nil {
 		return nil
@@ -68,26 +68,36 @@ func (s *requestSession) checkStemcellAPI() error {
 	return stemcellError(stemcell.CheckAPIVersion(*s.stemcellAPI))
 }
 
-// stemcellError gives an error of package stemcell its type.
+// stemcellError adds the code to an error of package stemcell.
 func stemcellError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, stemcell.ErrNoRegistry):
-		return call.NotSupported.Errorf("this stemcell brings a root filesystem, and %w that it could be pushed to. "+
-			"Either set stemcell.registry.repository (a repository that the CPI can push to and the nodes can pull from), "+
-			"or use a light stemcell, whose cloud_properties name an image: scripts/build-stemcell makes one of this stemcell", err)
-	case errors.Is(err, stemcell.ErrInvalid):
-		return call.Invalid("%w", err)
-	case errors.Is(err, stemcell.ErrFull):
-		return call.NoDiskSpace.Errorf("%w", err)
+		return call.RegistryMissing.Errorf("cannot push the stemcell's root filesystem: %w; set stemcell.registry.repository to a repository "+
+			"that the CPI can push to and the nodes can pull from, or convert the stemcell to a light one with scripts/build-stemcell", err)
 	}
-	return call.CloudError.Errorf("%w", err)
+	for _, known := range []struct {
+		kind error
+		code call.Code
+	}{
+		{stemcell.ErrInvalid, call.InvalidStemcell},
+		{stemcell.ErrFull, call.RegistryFull},
+		{stemcell.ErrNotFound, call.ImageMissing},
+		{stemcell.ErrDenied, call.RegistryDenied},
+		{stemcell.ErrUntrusted, call.RegistryUntrusted},
+		{stemcell.ErrUndeletable, call.RegistryUndeletable},
+	} {
+		if errors.Is(err, known.kind) {
+			return known.code.Wrap(err, false)
+		}
+	}
+	return call.RegistryFailed.Wrap(err, false)
 }
 
-// deleteStemcell removes the image that the CPI pushed, unless a VM uses it: its node may have to pull
-// it again. A light stemcell's image is not the CPI's, and its registry is left alone. Nodes that keep the image, of either
-// kind, do so no longer.
+// deleteStemcell deletes the image of a heavy stemcell from the registry, unless a VM uses it: the VM's node may have to pull it
+// again. The CPI does not own the image of a light stemcell, and does not delete it. In both cases deleteStemcell deletes the prefetch
+// DaemonSet.
 func (s *requestSession) deleteStemcell(cid string) error {
 	if !stemcell.IsHeavy(cid) {
 		return s.deletePrefetch(cid)
@@ -103,7 +113,7 @@ func (s *requestSession) deleteStemcell(cid string) error {
 	case err != nil:
 		return err
 	case used:
-		return call.CloudError.Errorf("stemcell %s is in use by VM %s: delete or recreate that VM first", cid, user.Name)
+		return call.StemcellInUse.Errorf("stemcell %s is in use by VM %s; delete or recreate that VM first", cid, user.Name)
 	}
 	if err := s.deletePrefetch(cid); err != nil {
 		return err

@@ -22,16 +22,16 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// unreachableKubeconfig is a kubeconfig for which nobody answers: none of these calls asks the cluster.
+// unreachableKubeconfig is a kubeconfig of an unreachable API server: none of these calls sends a request to the cluster.
 const unreachableKubeconfig = `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
 	"users": [{"name": "u", "user": {}}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "bosh"}}]}`
 
-type answer struct {
+type response struct {
 	Result any
 	Error  *struct{ Type, Message string }
 }
 
-var _ = Describe("Stemcells on the wire", func() {
+var _ = Describe("The stemcell methods", func() {
 	var (
 		registry *stemcells.Registry
 		config   cpi.Config
@@ -46,19 +46,21 @@ var _ = Describe("Stemcells on the wire", func() {
 		config.Kubernetes.Kubeconfig = unreachableKubeconfig
 		config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", Insecure: true}
 	})
-	call := func(ctx context.Context, method, more string, arguments ...any) answer {
+	// call returns the response to a request. extra is added to its context.
+	call := func(ctx context.Context, method, extra string, arguments ...any) response {
 		raw, err := json.Marshal(append([]any{}, arguments...))
 		Expect(err).NotTo(HaveOccurred())
-		request := fmt.Sprintf(`{"method":%q,"arguments":%s,"context":{"director_uuid":"d-1"%s},"api_version":2}`, method, raw, more)
+		request := fmt.Sprintf(`{"method":%q,"arguments":%s,"context":{"director_uuid":"d-1"%s},"api_version":2}`, method, raw, extra)
 		var out bytes.Buffer
 		server := cpi.Server{Config: func() (cpi.Config, error) { return config, config.Validate() }, Log: log}
 		Expect(server.Serve(ctx, strings.NewReader(request), &out)).To(Succeed())
-		var got answer
+		var got response
 		Expect(json.Unmarshal(out.Bytes(), &got)).To(Succeed())
 		return got
 	}
 	properties := map[string]string{"name": "bosh-warden-boshlite-ubuntu-jammy-go_agent", "version": "1.10", "infrastructure": "warden"}
-	// uploaded is what the director does with a stemcell tarball before it calls create_stemcell.
+	// extractAsDirector extracts a stemcell tarball as the director does before it calls create_stemcell. It returns the path of the
+	// image and the cloud properties.
 	extractAsDirector := func(tarball string) (string, map[string]any) {
 		path := filepath.Join(GinkgoT().TempDir(), "image")
 		var manifest stemcell.Manifest
@@ -74,61 +76,61 @@ var _ = Describe("Stemcells on the wire", func() {
 		}
 		raw, err := json.Marshal(manifest.CloudProperties)
 		Expect(err).NotTo(HaveOccurred())
-		sent := map[string]any{}
-		Expect(json.Unmarshal(raw, &sent)).To(Succeed())
-		return path, sent
+		cloudProperties := map[string]any{}
+		Expect(json.Unmarshal(raw, &cloudProperties)).To(Succeed())
+		return path, cloudProperties
 	}
 	createHeavyStemcell := func(ctx context.Context) string {
 		tarball := filepath.Join(GinkgoT().TempDir(), "stemcell.tgz")
 		stemcells.Tarball(tarball, stemcells.Jammy.Image(), nil)
-		path, sent := extractAsDirector(tarball)
-		got := call(ctx, "create_stemcell", "", path, sent)
+		path, cloudProperties := extractAsDirector(tarball)
+		got := call(ctx, "create_stemcell", "", path, cloudProperties)
 		Expect(got.Error).To(BeNil())
 		return got.Result.(string)
 	}
 
-	It("lists the formats", func(ctx SpecContext) {
+	It("list the supported formats", func(ctx SpecContext) {
 		Expect(call(ctx, "info", "").Result).To(HaveKeyWithValue("stemcell_formats",
 			ConsistOf("kubernetes-light", "docker-light", "warden-tar", "general-tar")))
 	})
 
-	It("pushes the same stemcell once and answers the same CID", func(ctx SpecContext) {
+	It("push the same stemcell once and return the same CID", func(ctx SpecContext) {
 		first := createHeavyStemcell(ctx)
 		Expect(createHeavyStemcell(ctx)).To(Equal(first))
 		Expect(registry.UploadCounts()).To(HaveEach(1))
-		Expect(log.String()).To(ContainSubstring("pushing the stemcell's image"))
+		Expect(log.String()).To(ContainSubstring("pushing the image of the stemcell"))
 	})
 
-	It("asks neither the cluster nor the registry to delete a light stemcell", func(ctx SpecContext) {
+	It("send no request to the cluster or the registry to delete a light stemcell", func(ctx SpecContext) {
 		Expect(call(ctx, "delete_stemcell", "", registry.Host()+"/a@sha256:"+strings.Repeat("0", 64)).Error).To(BeNil())
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
-	It("tells the two ways out when no registry is configured", func(ctx SpecContext) {
+	It("report both remedies if no registry is configured", func(ctx SpecContext) {
 		config.Stemcell.Registry = stemcell.Registry{}
 		image := filepath.Join(GinkgoT().TempDir(), "image")
 		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
 		got := call(ctx, "create_stemcell", "", image, properties)
 		Expect(got.Error.Type).To(Equal("Bosh::Clouds::NotSupported"))
-		Expect(got.Error.Message).To(And(ContainSubstring("set stemcell.registry.repository"), ContainSubstring("use a light stemcell")))
+		Expect(got.Error.Message).To(And(ContainSubstring("set stemcell.registry.repository"), ContainSubstring("convert the stemcell to a light one")))
 	})
 
-	It("takes another registry from a cpi-config, without this one's credentials", func(ctx SpecContext) {
+	It("use the registry of a cpi-config, without the credentials of the configured one", func(ctx SpecContext) {
 		config.Stemcell.Registry.Username, config.Stemcell.Registry.Password = "bosh", "sesame"
 		other := stemcells.NewRegistry(false)
 		DeferCleanup(other.Close)
 		image := filepath.Join(GinkgoT().TempDir(), "image")
 		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
-		more := fmt.Sprintf(`,"stemcell":{"registry":{"repository":"%s/theirs","insecure":true}}`, other.Host())
+		override := fmt.Sprintf(`,"stemcell":{"registry":{"repository":"%s/theirs","insecure":true}}`, other.Host())
 		other.SetFault(func(_ http.ResponseWriter, request *http.Request) bool {
 			Expect(request.Header).NotTo(HaveKey("Authorization"))
 			return false
 		})
-		Expect(call(ctx, "create_stemcell", more, image, properties).Result).To(HavePrefix("heavy://" + other.Host() + "/theirs@sha256:"))
+		Expect(call(ctx, "create_stemcell", override, image, properties).Result).To(HavePrefix("heavy://" + other.Host() + "/theirs@sha256:"))
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
-	DescribeTable("tells what the registry's trouble is, what to do, and its type", func(ctx SpecContext, fault func(), kind, message string) {
+	DescribeTable("report an error of the registry with its type and remedy", func(ctx SpecContext, fault func(), kind, message string) {
 		fault()
 		image := filepath.Join(GinkgoT().TempDir(), "image")
 		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
@@ -138,20 +140,20 @@ var _ = Describe("Stemcells on the wire", func() {
 		Expect(registry.CountManifests()).To(BeZero())
 	},
 		Entry("full", func() { registry.SetFault(stemcells.RejectMethod(http.MethodPatch, 507, "X")) },
-			"NoDiskSpace", "is full: free space there (delete images, run its garbage collection) and repeat"),
+			"NoDiskSpace", "is full; free space there (delete images, run its garbage collection), and retry"),
 		Entry("denied", func() { registry.SetFault(stemcells.RejectMethod(http.MethodPost, 403, "X")) },
-			"CloudError", "denies it: give the account of stemcell.registry the right to pull, push and delete in that repository"),
+			"CloudError", "denied access; grant the account of stemcell.registry pull, push and delete in that repository"),
 		Entry("wrong credentials", func() { registry.Username, registry.Password = "bosh", "sesame" },
-			"CloudError", "does not accept the credentials: check stemcell.registry.username and password, or token"),
-		Entry("failing in the middle of the upload", func() { registry.SetFault(stemcells.BreakUploads(1000)) },
-			"CloudError", "breaks off, also when tried again (check the network and the proxies between, and the registry's log, and repeat)"),
-		Entry("another authority's certificate", func() {
+			"CloudError", "rejected the credentials; check stemcell.registry.username and password, or token"),
+		Entry("connection lost during the upload", func() { registry.SetFault(stemcells.BreakUploads(1000)) },
+			"CloudError", "was lost repeatedly; check the network, proxies and the registry's log, and retry"),
+		Entry("certificate of an unknown authority", func() {
 			registry = stemcells.NewRegistry(true)
 			DeferCleanup(registry.Close)
-			stranger, _, err := stemcells.SelfSigned()
+			otherCA, _, err := stemcells.SelfSigned()
 			Expect(err).NotTo(HaveOccurred())
-			config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", CA: stranger}
-		}, "CloudError", "is not trusted: set stemcell.registry.ca to the certificate authority that signed it"),
+			config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", CA: otherCA}
+		}, "CloudError", "is not trusted; set stemcell.registry.ca to the certificate authority that signed it"),
 		Entry("no TLS", func() { config.Stemcell.Registry.Insecure = false },
 			"CloudError", "set stemcell.registry.insecure to true"),
 	)
@@ -159,28 +161,28 @@ var _ = Describe("Stemcells on the wire", func() {
 	damaged := stemcells.Jammy.Image()
 	damaged[len(damaged)/2] ^= 0xff
 
-	DescribeTable("refuses a stemcell that cannot be", func(ctx SpecContext, content []byte, more, message string) {
+	DescribeTable("reject an invalid stemcell", func(ctx SpecContext, content []byte, extra, message string) {
 		image := filepath.Join(GinkgoT().TempDir(), "image")
 		Expect(os.WriteFile(image, content, 0o600)).To(Succeed())
-		got := call(ctx, "create_stemcell", more, image, properties)
+		got := call(ctx, "create_stemcell", extra, image, properties)
 		Expect(got.Error.Type).To(Equal("Bosh::Clouds::CpiError"))
 		Expect(got.Error.Message).To(ContainSubstring(message))
 		Expect(registry.CountManifests()).To(BeZero())
 	},
-		Entry("empty, naming no image", nil, "", "cloud_properties.image_reference is missing"),
-		Entry("cut short", stemcells.Jammy.Image()[:5000], "", "is cut short: download the stemcell again and compare its sha1"),
-		Entry("damaged", damaged, "", "is damaged: download the stemcell again and compare its sha1"),
-		Entry("too old", stemcells.Jammy.Image(), `,"vm":{"stemcell":{"api_version":1}}`, "the stemcell has api_version 1, and this CPI needs at least 2"),
+		Entry("empty, without an image reference", nil, "", "cloud_properties.image_reference is missing"),
+		Entry("incomplete", stemcells.Jammy.Image()[:5000], "", "is incomplete; download the stemcell again and compare its sha1"),
+		Entry("damaged", damaged, "", "is damaged; download the stemcell again and compare its sha1"),
+		Entry("too old", stemcells.Jammy.Image(), `,"vm":{"stemcell":{"api_version":1}}`, "api_version 1 is not supported"),
 	)
 
-	It("refuses a VM of a stemcell that is too old, before anything is made", func(ctx SpecContext) {
+	It("reject a VM with a stemcell that is too old, without creating objects", func(ctx SpecContext) {
 		got := call(ctx, "create_vm", `,"vm":{"stemcell":{"api_version":1}}`, "a-1", "example.test/a:1", map[string]any{},
 			map[string]any{"default": map[string]any{"type": "dynamic"}}, []string{}, map[string]any{})
 		Expect(got.Error.Message).To(ContainSubstring("api_version 1"))
 	})
 })
 
-// readTarball are the files of a stemcell tarball.
+// readTarball returns the files of a stemcell tarball by their names.
 func readTarball(path string) map[string][]byte {
 	file, err := os.Open(path)
 	Expect(err).NotTo(HaveOccurred())

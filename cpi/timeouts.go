@@ -9,47 +9,47 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Timeouts bound how long a call may take, as Go durations ("90s", "10m"). A call that ends for lack
-// of time says what it was waiting for.
+// Timeouts limit the duration of calls, as Go durations ("90s", "10m"). The error of a call that times out includes what it was
+// waiting for.
 type Timeouts struct {
-	// Request is how long one request is repeated while the API server cannot be reached.
+	// Request limits how long one request is retried while the API server is unreachable.
 	Request metav1.Duration `json:"request"`
-	// CreateStemcell covers pushing a heavy stemcell's image to the registry.
+	// CreateStemcell includes pushing the image of a heavy stemcell to the registry.
 	CreateStemcell metav1.Duration `json:"create_stemcell"`
-	// CreateVM covers scheduling, pulling the image and booting.
+	// CreateVM includes scheduling, pulling the image and booting.
 	CreateVM metav1.Duration `json:"create_vm"`
-	// Unschedulable is how long of that a machine may wait for a node that takes it, as one that an
-	// autoscaler brings; not at all when 0.
+	// Unschedulable limits how long create_vm waits for a node with capacity for the VM, for example a node that an autoscaler adds; 0
+	// disables the wait.
 	Unschedulable metav1.Duration `json:"unschedulable"`
-	// DeleteVM covers stopping the machine and releasing its disks.
+	// DeleteVM includes stopping the VM and releasing its disks.
 	DeleteVM metav1.Duration `json:"delete_vm"`
-	// AttachDisk covers provisioning the volume at its first use.
+	// AttachDisk includes provisioning the volume when it is first used.
 	AttachDisk metav1.Duration `json:"attach_disk"`
-	// DetachDisk covers proving the device free and releasing it.
+	// DetachDisk includes the exclusivity check and releasing the device.
 	DetachDisk metav1.Duration `json:"detach_disk"`
-	// UpdateDisk covers copying a disk's data to a new one.
+	// UpdateDisk includes copying the disk's data to its successor.
 	UpdateDisk metav1.Duration `json:"update_disk"`
-	// Other bounds every other call.
+	// Other limits all other calls.
 	Other metav1.Duration `json:"other"`
 }
 
 // timeout is a row of the table of timeouts.
 type timeout struct {
-	key      string // in cpi.json; of a method with a timeout of its own, the method's name
+	key      string // in cpi.json; for a method with its own timeout, the method's name
 	value    *metav1.Duration
-	fallback time.Duration // when it is not given
+	fallback time.Duration // the default
 }
 
 const (
-	keyRequest       = "request"       // bounds a request and no call
-	keyUnschedulable = "unschedulable" // bounds a part of create_vm, which may be left out
-	keyOther         = "other"         // bounds the methods without a row of their own
+	keyRequest       = "request"       // limits one request, not a call
+	keyUnschedulable = "unschedulable" // limits a part of create_vm; 0 is valid
+	keyOther         = "other"         // limits methods without their own timeout
 )
 
-func (t timeout) boundsCalls() bool { return t.key != keyRequest && t.key != keyUnschedulable }
+func (t timeout) limitsCall() bool { return t.key != keyRequest && t.key != keyUnschedulable }
 
-// table is the one list of timeouts that have a default: the configuration, the job's spec and template, and
-// the page about the configuration are checked against it.
+// table lists all timeouts with their defaults. Tests compare the configuration, the job's spec and template, and
+// docs/configuration.md with it.
 func (t *Timeouts) table() []timeout {
 	return []timeout{
 		{keyRequest, &t.Request, kube.DefaultRetryTimeout},
@@ -71,33 +71,33 @@ func defaultTimeouts() (t Timeouts) {
 	return t
 }
 
-// Validate names the first timeout, in the table's order, that is none.
+// Validate returns an error for the first invalid timeout in the table's order.
 func (t Timeouts) Validate() error {
 	for _, row := range t.table() {
 		if row.value.Duration < 0 && row.key == keyUnschedulable {
-			return fmt.Errorf("timeouts.%s must not be below 0; \"0s\" does not wait at all", row.key)
+			return fmt.Errorf("timeouts.%s must be at least 0; \"0s\" disables the wait", row.key)
 		}
 		if row.value.Duration <= 0 && row.key != keyUnschedulable {
-			return fmt.Errorf("timeouts.%s must be longer than 0, for example \"5m\"", row.key)
+			return fmt.Errorf("timeouts.%s must be greater than 0, for example \"5m\"", row.key)
 		}
 	}
 	return nil
 }
 
-// longest is the time after which no call is still at work.
+// longest returns the longest timeout of a call: after this time, no call is still running.
 func (t Timeouts) longest() (longest time.Duration) {
 	for _, row := range t.table() {
-		if row.boundsCalls() {
+		if row.limitsCall() {
 			longest = max(longest, row.value.Duration)
 		}
 	}
 	return longest
 }
 
-// forMethod returns how long the method may take.
+// forMethod returns the timeout of the method.
 func (t Timeouts) forMethod(method string) time.Duration {
 	for _, row := range t.table() {
-		if row.key == method && row.boundsCalls() {
+		if row.key == method && row.limitsCall() {
 			return row.value.Duration
 		}
 	}

@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// trailingZeroUnits are what time.Duration writes and an operator leaves out: 2h0m0s is 2h.
+// trailingZeroUnits matches units that time.Duration writes and operators omit: 2h0m0s is 2h.
 var trailingZeroUnits = regexp.MustCompile(`([hm])(?:0m)?0s$`)
 
-// timeoutDefaults are the timeouts of the table, as operators write them.
+// timeoutDefaults returns the defaults of the table, as operators write them.
 func timeoutDefaults() map[string]string {
 	var t Timeouts
 	texts := map[string]string{}
@@ -27,7 +27,7 @@ func timeoutDefaults() map[string]string {
 	return texts
 }
 
-var _ = Describe("The table of timeouts", func() {
+var _ = Describe("The timeout table", func() {
 	read := func(path string) string {
 		GinkgoHelper()
 		raw, err := os.ReadFile(path)
@@ -35,7 +35,7 @@ var _ = Describe("The table of timeouts", func() {
 		return string(raw)
 	}
 
-	It("has a row for each timeout of the configuration, and the methods that it names are known", func() {
+	It("has a row for each timeout of the configuration, and only known methods", func() {
 		var keys []string
 		for _, field := range jsonFields(reflect.TypeFor[Timeouts]()) {
 			keys = append(keys, field.name)
@@ -50,7 +50,7 @@ var _ = Describe("The table of timeouts", func() {
 		Expect(timeoutDefaults()).To(HaveLen(len(keys)))
 	})
 
-	It("is what the job's spec has for defaults", func() {
+	It("matches the defaults in the job's spec", func() {
 		var spec struct {
 			Properties map[string]struct {
 				Default any `json:"default"`
@@ -66,7 +66,7 @@ var _ = Describe("The table of timeouts", func() {
 		Expect(found).To(Equal(timeoutDefaults()))
 	})
 
-	It("is what the job's template writes into cpi.json", func() {
+	It("matches the keys that the job's template writes to cpi.json", func() {
 		list := regexp.MustCompile(`%w\[([^]]*)\]\.each do \|key\|\n {2}config\['timeouts'\]`).
 			FindStringSubmatch(read("../jobs/kubernetes_cpi/templates/cpi.json.erb"))
 		Expect(list).NotTo(BeNil())
@@ -77,7 +77,7 @@ var _ = Describe("The table of timeouts", func() {
 		Expect(strings.Fields(list[1])).To(ConsistOf(keys))
 	})
 
-	It("is what the page about the configuration says", func() {
+	It("matches docs/configuration.md", func() {
 		rows := regexp.MustCompile("(?m)^\\| `timeouts\\.(\\w+)` \\|.*\\| `(\\w+)` \\|$").FindAllStringSubmatch(read("../docs/configuration.md"), -1)
 		found := map[string]string{}
 		for _, row := range rows {
@@ -86,7 +86,7 @@ var _ = Describe("The table of timeouts", func() {
 		Expect(found).To(Equal(timeoutDefaults()))
 	})
 
-	It("gives a method without a row the time of others, and a method of the name request no other", func() {
+	It("returns the timeout for other calls for a method without a row, and for a method named like the request timeout", func() {
 		t := defaultTimeouts()
 		t.Other = metav1.Duration{Duration: 7 * time.Second}
 		Expect(t.forMethod("has_vm")).To(Equal(7 * time.Second))
@@ -94,13 +94,13 @@ var _ = Describe("The table of timeouts", func() {
 		Expect(t.forMethod("create_vm")).To(Equal(15 * time.Minute))
 	})
 
-	It("knows the time after which no call is at work any more, whatever requests may take", func() {
+	It("returns the longest timeout of a call, without the request timeout", func() {
 		t := defaultTimeouts()
 		t.Request = metav1.Duration{Duration: 9 * time.Hour}
 		Expect(t.longest()).To(Equal(2 * time.Hour))
 	})
 
-	It("names the first that is not positive", func() {
+	It("reports the first timeout that is not positive", func() {
 		t := defaultTimeouts()
 		t.DeleteVM, t.CreateVM = metav1.Duration{}, metav1.Duration{}
 		Expect(t.Validate()).To(MatchError(ContainSubstring("timeouts.create_vm")))

@@ -1,14 +1,14 @@
-// Package docs holds what programs need of this folder.
+// Package docs embeds files of this folder for programs.
 package docs
 
 import _ "embed"
 
-// Rights is rbac.yaml: all that the CPI may do in a cluster.
+// Rights is rbac.yaml, which grants the CPI its rights in a cluster.
 //
 //go:embed rbac.yaml
 var Rights string
 
-// RightsOfUp is rbac-kubectl-bosh-up.yaml: what somebody needs to run `kubectl bosh up` where the CPI has its rights already.
+// RightsOfUp is rbac-kubectl-bosh-up.yaml, which grants a user the rights for `kubectl bosh up` if the CPI already has its own.
 //
 //go:embed rbac-kubectl-bosh-up.yaml
 var RightsOfUp string

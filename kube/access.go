@@ -7,30 +7,31 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// Right is what a Role gives: a verb for one kind of object, as rules of RBAC name them.
+// Right is one verb on one kind of object, in the terms of an RBAC rule.
 type Right struct {
-	Group         string // "" is the core's
-	Resource      string // with its subresource: pods/ephemeralcontainers
+	Group         string // "" is the core group
+	Resource      string // with its subresource, such as pods/ephemeralcontainers
 	Verb          string
-	Name          string // of the one object; "" for all of the kind
-	ClusterScoped bool   // the objects belong to the cluster, and not to a namespace
+	Name          string // of one object; "" for all objects of the kind
+	ClusterScoped bool   // the kind has no namespace
 }
 
 func (r Right) String() string { return r.Verb + " " + r.Resource }
 
-// Reviewer asks the API server what the client may do.
+// Reviewer asks the API server which rights the client has.
 type Reviewer struct {
 	via       connection
 	namespace string
 }
 
-// Reviewer returns one for the client's namespace. Whoever is logged in may ask.
+// Reviewer returns a Reviewer for the client's namespace. Every authenticated user may create its SelfSubjectAccessReviews
+// (ClusterRole system:basic-user).
 func (c *Client) Reviewer() (*Reviewer, error) {
 	via, err := c.connect("/apis", authorizationv1.SchemeGroupVersion, authorizationv1.AddToScheme)
 	return &Reviewer{via: via, namespace: c.Namespace}, err
 }
 
-// IsAllowed reports whether the client has this right.
+// IsAllowed reports whether the client has this right. It sends one SelfSubjectAccessReview.
 func (r *Reviewer) IsAllowed(ctx context.Context, right Right) (bool, error) {
 	resource, subresource, _ := strings.Cut(right.Resource, "/")
 	attributes := &authorizationv1.ResourceAttributes{

@@ -13,49 +13,49 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// hasAutoRenewal reports whether something else renews the credentials while a client uses them.
+// hasAutoRenewal reports whether the kubelet or a credential plugin renews the credentials while a client uses them.
 func hasAutoRenewal(config *rest.Config) bool {
 	return config.BearerTokenFile != "" || config.ExecProvider != nil
 }
 
-// rereadRejectedToken has a file's token be read again once the API server does not accept it any more. client-go itself keeps it
-// for most of a minute, whatever the answers are.
+// rereadRejectedToken makes the client read its token file again after the API server has rejected the token. client-go alone
+// caches a token for most of a minute, whatever the API server answers.
 func rereadRejectedToken(config *rest.Config) {
 	if config.BearerTokenFile == "" {
 		return
 	}
 	config.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(config.BearerTokenFile)))
-	// A token goes before a program that could give another.
+	// A token takes precedence over a credential plugin, as in client-go.
 	config.BearerToken, config.BearerTokenFile, config.ExecProvider = "", "", nil
 }
 
-// isCredentialPluginError reports that the program that is to give credentials gave none: client-go's plugin/pkg/client/auth/exec, whose
-// errors have no type.
+// isCredentialPluginError reports whether the kubeconfig's credential plugin has failed. Its errors come from client-go's
+// plugin/pkg/client/auth/exec, and have no type.
 func isCredentialPluginError(err error) bool {
 	urlErr, ok := errors.AsType[*url.Error](err)
 	return ok && strings.HasPrefix(urlErr.Err.Error(), "getting credentials: ")
 }
 
-// isMissingCredentialPlugin reports that this machine does not have that program.
+// isMissingCredentialPlugin reports whether the credential plugin is not installed on this host.
 func isMissingCredentialPlugin(err error) bool {
 	_, message, found := strings.Cut(err.Error(), "getting credentials: exec: executable ")
 	return found && isCredentialPluginError(err) && strings.Contains(message, " not found")
 }
 
-// isClientCertRejected reports that what answers has ended the TLS handshake for the sake of the client's certificate, as load
-// balancers do. The API server itself answers 401. crypto/tls has no type for what the other side says.
+// isClientCertRejected reports whether the other side has aborted the TLS handshake because of the client certificate, as load
+// balancers do. The API server itself answers 401. crypto/tls has no type for an alert of the other side.
 func isClientCertRejected(err error) bool {
 	netErr, ok := errors.AsType[*net.OpError](err)
 	return ok && netErr.Op == "remote error" && strings.Contains(netErr.Err.Error(), "certificate")
 }
 
-// translate is the package's, and explains what is wrong with credentials.
+// translate is the package's translate, and adds to an error about credentials what is wrong with them.
 func (via connection) translate(action string, err error) error {
 	return explainCredentialError(via.config, translate(action, err))
 }
 
-// explainCredentialError says of an error for the sake of credentials which they are, and when they ended. What that costs, only such an
-// error costs.
+// explainCredentialError adds to an error about credentials which credentials they are, and when they expired. It reads and
+// parses the credentials only for such an error.
 func explainCredentialError(config *rest.Config, err error) error {
 	failed, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -72,25 +72,23 @@ func explainCredentialError(config *rest.Config, err error) error {
 
 func credentialPluginMessage(command string, err error) string {
 	if isMissingCredentialPlugin(err) {
-		return fmt.Sprintf("the kubeconfig has the program %s give the credentials, and this machine does not have it; "+
-			"a director's VM works by the service account of its Pod, or by a token", command)
+		return fmt.Sprintf("credential plugin %s of the kubeconfig is not installed on this host; "+
+			"on a director VM use the Pod's service account or a token", command)
 	}
-	return "the program " + command + ", which is to give the credentials, gave none"
+	return "credential plugin " + command + " returned no credentials"
 }
 
 func rejectedCredentialsMessage(config *rest.Config) string {
 	credentials, err := credentialsOf(config)
 	switch {
 	case credentials.Kind == noCredentials:
-		return "the kubeconfig's user has no credentials"
+		return "the user of the kubeconfig has no credentials"
 	case err != nil:
-		return cmp.Or(credentials.Kind, "credentials") + " cannot be read: " + err.Error()
+		return "cannot read the " + cmp.Or(credentials.Kind, "credentials") + ": " + err.Error()
 	case credentials.Expired(time.Now()):
-		return "the " + credentials.Kind + " ended on " + credentials.ExpiresAt.UTC().Format(time.RFC3339)
+		return "the " + credentials.Kind + " expired on " + credentials.ExpiresAt.UTC().Format(time.RFC3339)
 	case !credentials.ExpiresAt.IsZero():
-		return "the API server does not accept the " + credentials.Kind + ", though it ends only on " + credentials.ExpiresAt.UTC().Format(
-			time.RFC3339,
-		)
+		return "the API server rejected the " + credentials.Kind + ", which expires only on " + credentials.ExpiresAt.UTC().Format(time.RFC3339)
 	}
-	return "the API server does not accept the " + credentials.Kind
+	return "the API server rejected the " + credentials.Kind
 }

@@ -9,7 +9,7 @@ import (
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 )
 
-// InsufficientCapacity returns the scheduler's words when the Pod waits for room on a node that would take it otherwise, or "".
+// InsufficientCapacity returns the scheduler's message if the Pod waits for capacity on a node that is suitable otherwise; or "".
 func InsufficientCapacity(pod *corev1.Pod) string {
 	reason := UnschedulableReason(pod)
 	if slices.ContainsFunc([]string{"Insufficient ", "Too many pods", "exceed max volume count"},
@@ -19,15 +19,15 @@ func InsufficientCapacity(pod *corev1.Pod) string {
 	return ""
 }
 
-// AutoscalerDecision is what one has said of a Pod that no node takes.
+// AutoscalerDecision is what an autoscaler has reported about a Pod that fits on no node.
 type AutoscalerDecision struct {
-	ScalesUp bool   // it brings a node
-	Refusal  string // why it does not, and will not
+	ScalesUp bool   // it adds a node
+	Refusal  string // why it will not add one, or ""
 }
 
-// AutoscalerDecisionOf returns what the events about a Pod tell of an autoscaler: the cluster autoscaler's
-// (https://github.com/kubernetes/autoscaler, processors/status/eventing_scale_up_processor.go) or Karpenter's. What
-// comes last holds. A refusal for a time, after a failure, is none.
+// AutoscalerDecisionOf returns the last decision in the events about a Pod, of the cluster autoscaler
+// (https://github.com/kubernetes/autoscaler, processors/status/eventing_scale_up_processor.go) or of Karpenter. A refusal during
+// the backoff after a failed scale-up counts as ScalesUp: the autoscaler tries again.
 func AutoscalerDecisionOf(events []*corev1.Event) (decision AutoscalerDecision) {
 	inOrder := slices.Clone(events)
 	slices.SortStableFunc(inOrder, func(a, b *corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
@@ -46,8 +46,8 @@ func AutoscalerDecisionOf(events []*corev1.Event) (decision AutoscalerDecision) 
 	return decision
 }
 
-// TooLarge returns what the Pod asks for when none of the nodes could hold that, were it empty, as NAME: QUANTITY; or
-// "". Without a node nothing is known.
+// TooLarge returns a resource that the Pod requests more of than any of the nodes has when it is empty, as "NAME: QUANTITY"; or
+// "". It compares each resource on its own, and returns "" without nodes.
 func TooLarge(pod *corev1.Pod, nodes []*corev1.Node) string {
 	requested := map[corev1.ResourceName]quantity.Quantity{}
 	for _, container := range pod.Spec.Containers {

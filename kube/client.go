@@ -16,32 +16,32 @@ import (
 	"bosh-kubernetes-cpi/kube/extension"
 )
 
-// Client reaches the objects of one namespace.
+// Client accesses the objects of one namespace, and those of the cluster that have none. Use New to create one.
 type Client struct {
 	Pods     *Resource[*corev1.Pod, *corev1.PodList]
 	Secrets  *Resource[*corev1.Secret, *corev1.SecretList]
 	PVCs     *Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList]
 	Events   *Resource[*corev1.Event, *corev1.EventList]
 	Services *Resource[*corev1.Service, *corev1.ServiceList]
-	// PodTemplates are those of machines that are made again for each disk.
+	// PodTemplates are those of recreated VMs.
 	PodTemplates *Resource[*corev1.PodTemplate, *corev1.PodTemplateList]
-	// PVs belong to the cluster, not to the namespace.
+	// PVs have no namespace.
 	PVs *Resource[*corev1.PersistentVolume, *corev1.PersistentVolumeList]
-	// Nodes too.
+	// Nodes have no namespace.
 	Nodes *Resource[*corev1.Node, *corev1.NodeList]
 
-	// Namespace is the namespace of every object.
+	// Namespace is the namespace of every object of a kind that has one.
 	Namespace string
 
 	config      *rest.Config
 	retryPolicy retryPolicy
 }
 
-// New makes a client without sending a request. patience is how long each request is repeated while
-// the API server cannot be reached.
+// New returns a client, without sending a request. Each request of the client is repeated for up to retryTimeout while the API
+// server cannot be reached. New fails if the options name no usable kubeconfig or service account.
 //
-// It registers few kinds: the full clientset's scheme costs 18 MiB and 10 ms in every process, and all of core/v1 a
-// twenty-fifth of a call's CPU time.
+// It registers few kinds: the scheme of the full clientset costs every process 18 MiB and 10 ms, and all kinds of core/v1 cost
+// 4 % of a call's CPU time.
 func New(options Options, retryTimeout time.Duration) (*Client, error) {
 	config, namespace, err := options.restConfig()
 	if err != nil {
@@ -51,7 +51,7 @@ func New(options Options, retryTimeout time.Duration) (*Client, error) {
 	return NewFor(config, namespace, retryTimeout)
 }
 
-// NewFor is New for a connection whose settings are known already.
+// NewFor is New for known connection settings.
 func NewFor(config *rest.Config, namespace string, retryTimeout time.Duration) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server's priority and fairness does the throttling
@@ -77,7 +77,7 @@ func NewFor(config *rest.Config, namespace string, retryTimeout time.Duration) (
 	return client, nil
 }
 
-// addCoreKinds registers what New makes clients for, and what their requests have as options.
+// addCoreKinds registers the kinds of the Client's fields, and the options of their requests.
 func addCoreKinds(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion,
 		&corev1.Pod{}, &corev1.PodList{}, &corev1.PodLogOptions{}, &corev1.Secret{}, &corev1.SecretList{},
@@ -87,7 +87,8 @@ func addCoreKinds(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// PodDisruptionBudgets are the disruption budgets. Few calls need them, and those pay for their API group's client.
+// PodDisruptionBudgets returns the namespace's PodDisruptionBudgets. Few calls need them, so their API group gets a connection only
+// here.
 func (c *Client) PodDisruptionBudgets() (*Resource[*policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList], error) {
 	via, err := c.connect("/apis", policyv1.SchemeGroupVersion, policyv1.AddToScheme)
 	if err != nil {
@@ -97,8 +98,8 @@ func (c *Client) PodDisruptionBudgets() (*Resource[*policyv1.PodDisruptionBudget
 		newOf[policyv1.PodDisruptionBudget], newOf[policyv1.PodDisruptionBudgetList]), nil
 }
 
-// connect makes a connection for the kinds of one API group. Built-in kinds travel as protobuf, and know strategic
-// merge patches.
+// connect returns a connection for the kinds of one API group. Objects are sent as protobuf and patched with strategic merge
+// patches, except those in extension.Groups: JSON, and JSON merge patches.
 func (c *Client) connect(path string, group schema.GroupVersion, register func(*runtime.Scheme) error) (connection, error) {
 	scheme := runtime.NewScheme()
 	if err := register(scheme); err != nil {
@@ -129,9 +130,9 @@ type connection struct {
 	namespace string
 	group     schema.GroupVersion
 	patches   types.PatchType
-	accept    string // the form of answers, where it is not the usual one
+	accept    string // media type of the answers; "" for that of the client
 
-	config      *rest.Config // the client's, which names the credentials
+	config      *rest.Config // for messages about the credentials
 	retryPolicy retryPolicy
 }
 

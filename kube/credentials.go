@@ -14,41 +14,42 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Credentials are what a client proves with who it is.
+// Credentials are what a client authenticates with.
 type Credentials struct {
 	Kind      string    // "client certificate", "token" and so on
-	ExpiresAt time.Time // the zero time: not known, or never
-	// AutoRenewed: something else replaces them before they end, as a kubelet does a Pod's token, or a program.
+	ExpiresAt time.Time // zero if unknown, or never
+	// AutoRenewed means that the kubelet or a credential plugin replaces them before they expire.
 	AutoRenewed bool
 }
 
-// noCredentials is what a user without any has.
+// noCredentials is the Kind for a user of a kubeconfig without credentials.
 const noCredentials = "none"
 
-// Expired reports whether the credentials are known to have ended by then.
+// Expired reports whether the credentials are known to expire at or before this time.
 func (c Credentials) Expired(by time.Time) bool {
 	return !c.ExpiresAt.IsZero() && !by.Before(c.ExpiresAt)
 }
 
-// Credentials returns what the configured kubeconfig, or service account, has.
+// Credentials returns the credentials of the configured kubeconfig or service account. It reads their files, and fails if one of
+// them cannot be read or parsed.
 func (c *Client) Credentials() (Credentials, error) { return credentialsOf(c.config) }
 
-// credentialsOf are those of a connection's settings, in the order in which client-go prefers them.
+// credentialsOf returns the credentials in connection settings, in the order in which client-go prefers them.
 func credentialsOf(config *rest.Config) (Credentials, error) {
 	switch {
 	case config.BearerTokenFile != "":
 		raw, err := os.ReadFile(config.BearerTokenFile)
-		return Credentials{Kind: "token of the file " + config.BearerTokenFile, ExpiresAt: tokenExpiry(string(raw)), AutoRenewed: true}, err
+		return Credentials{Kind: "token file " + config.BearerTokenFile, ExpiresAt: tokenExpiry(string(raw)), AutoRenewed: true}, err
 	case config.BearerToken != "":
 		return Credentials{Kind: "token", ExpiresAt: tokenExpiry(config.BearerToken)}, nil
 	case config.ExecProvider != nil:
-		return Credentials{Kind: "what the program " + config.ExecProvider.Command + " gives", AutoRenewed: true}, nil
+		return Credentials{Kind: "credentials of credential plugin " + config.ExecProvider.Command, AutoRenewed: true}, nil
 	case config.AuthProvider != nil:
-		return Credentials{Kind: "what the auth-provider " + config.AuthProvider.Name + " gives", AutoRenewed: true}, nil
+		return Credentials{Kind: "credentials of auth provider " + config.AuthProvider.Name, AutoRenewed: true}, nil
 	case len(config.CertData) > 0 || config.CertFile != "":
 		return certificateCredentials(config.CertData, config.CertFile)
 	case config.Username != "":
-		return Credentials{Kind: "name and password"}, nil
+		return Credentials{Kind: "username and password"}, nil
 	}
 	return Credentials{Kind: noCredentials}, nil
 }
@@ -63,17 +64,17 @@ func certificateCredentials(content []byte, file string) (Credentials, error) {
 	}
 	block, _ := pem.Decode(content)
 	if block == nil {
-		return credentials, errors.New("the client certificate is not PEM")
+		return credentials, errors.New("the client certificate is not valid PEM")
 	}
 	parsed, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return credentials, fmt.Errorf("the client certificate: %w", err)
+		return credentials, fmt.Errorf("client certificate: %w", err)
 	}
 	credentials.ExpiresAt = parsed.NotAfter
 	return credentials, nil
 }
 
-// tokenExpiry is the claim exp of a JWT (RFC 7519); the zero time for one without, and for any other token.
+// tokenExpiry returns the time of a JWT's exp claim (RFC 7519, section 4.1.4); zero for a JWT without it and for any other token.
 func tokenExpiry(token string) time.Time {
 	parts := strings.Split(strings.TrimSpace(token), ".")
 	if len(parts) != 3 {

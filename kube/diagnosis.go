@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// EventsAbout selects the events about exactly this object, but for those of the CPI's calls: they repeat what others said.
+// EventsAbout selects the events about exactly this object, by UID. It leaves out the CPI's own events, which repeat those of
+// others.
 func EventsAbout(object metav1.Object) Selection {
 	return Selection{Fields: "involvedObject.uid=" + string(object.GetUID()) + ",reportingComponent!=" + Component}
 }
 
-// DescribePod says in one line why the Pod is not up: what the scheduler, the kubelet and the containers
-// last reported, and the last warnings about it. It sends one request, and leaves out what it cannot
-// learn.
+// DescribePod returns one line on why the Pod is not up: the last reports of the scheduler, the kubelet and the containers, and
+// the newest warning event of each reason. It sends one request, for the events, and leaves them out if that fails.
 func (c *Client) DescribePod(ctx context.Context, pod *corev1.Pod) string {
 	messages := statusMessages(pod)
 	events, err := c.Events.List(ctx, EventsAbout(pod))
@@ -25,7 +25,7 @@ func (c *Client) DescribePod(ctx context.Context, pod *corev1.Pod) string {
 		messages = append(messages, warningMessages(events.Items)...)
 	}
 	if len(messages) == 0 {
-		return "nothing was reported about it"
+		return "no events or status messages"
 	}
 	return strings.Join(slices.Compact(messages), "; ")
 }
@@ -44,7 +44,7 @@ func statusMessages(pod *corev1.Pod) []string {
 		}
 		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
 			if ended != nil && ended.ExitCode != 0 {
-				messages = append(messages, fmt.Sprintf("container %s ended with status %d (%s): %s",
+				messages = append(messages, fmt.Sprintf("container %s exited with status %d (%s): %s",
 					status.Name, ended.ExitCode, ended.Reason, strings.TrimSpace(ended.Message)))
 			}
 		}

@@ -1,8 +1,12 @@
-// Package kube applies objects to a Kubernetes API server and waits for what becomes of them.
+// Package kube sends requests to a Kubernetes API server, and waits until objects reach a state.
 //
-// It knows Pods, PodTemplates, Secrets, Services, claims, budgets, nodes and a few extensions, and nothing of BOSH's
-// protocol. Every call takes a context, survives a short outage of the API server, and returns an *Error whose kind
-// the caller can test. What can be read off a Pod, a node or a claim without a request is in a file of its name.
+// A [Client] has a [Resource] for each kind of object that the CPI uses: get, list, create, patch, delete, watch. Requests take
+// a context and are repeated while the API server cannot be reached. A failed request returns an [*Error]; errors.Is compares
+// its kind with the Err variables of this package.
 //
-// It builds no objects (package manifest does), caches nothing, and never runs discovery.
+// Functions such as [NodeLost], [WaitsForNode] and [VolumeLimitExceeded], and types such as [PodStartup], interpret Pods,
+// PVCs, nodes and events that the caller has already read. They send no requests.
+//
+// The package builds no objects (package manifest does), caches nothing, uses no API discovery, and does not know BOSH's CPI
+// protocol.
 package kube

@@ -5,15 +5,16 @@ import (
 	"errors"
 )
 
-// Plan is what to do about an object that may be there: the object to make, or the strategic merge
-// patch for the one that is (no patch: it is right as it is).
+// Plan is what to do about an object that may exist: Create, if it does not exist; otherwise Patch, a strategic merge patch. A nil
+// Patch leaves the object unchanged.
 type Plan[T object] struct {
 	Create T
 	Patch  []byte
 }
 
-// CreateOrPatch looks for the object and does what plan says, from the start again when someone else was
-// faster. One that is on its way out is waited for.
+// CreateOrPatch gets the object, and applies what plan returns for it. It starts over when the object was created, changed or
+// deleted in between (ErrExists, ErrConflict, ErrNotFound), and waits while an existing object is being deleted. It returns the
+// errors of plan and all other errors of requests.
 func (r *Resource[T, L]) CreateOrPatch(ctx context.Context, name string, plan func(existing T, exists bool) (Plan[T], error)) error {
 	for pause := conflictBackoff(); ; {
 		existing, err := r.Get(ctx, name)
@@ -45,9 +46,12 @@ func (r *Resource[T, L]) CreateOrPatch(ctx context.Context, name string, plan fu
 	}
 }
 
-// Ensure makes the object. One of its name that is there already is for settle to judge: it either
-// keeps it, or sees to it that it goes, or waits until more is known; then it is tried again. The
-// object that is there in the end is returned; made tells that this call made it.
+// Ensure creates the object, or keeps one that exists. For an existing object of that name it calls resolve, which either
+// reports that the object can be kept, or deletes it or waits, before Ensure tries to create it again.
+//
+// It returns the object that exists in the end. created means that this call has certainly created it: after a lost answer,
+// resolve gets the object that an earlier attempt of this call has created. It returns the errors of resolve, and those of
+// requests except ErrExists, and ErrNotFound between two attempts.
 func (r *Resource[T, L]) Ensure(
 	ctx context.Context,
 	desired T,
@@ -80,7 +84,7 @@ func (r *Resource[T, L]) Ensure(
 	}
 }
 
-// DeleteAndWait deletes exactly this object, and waits until it is gone.
+// DeleteAndWait deletes exactly this object, by UID, and waits until it is gone.
 func (r *Resource[T, L]) DeleteAndWait(ctx context.Context, obj T) error {
 	if err := r.Delete(ctx, obj); err != nil {
 		return err

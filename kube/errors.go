@@ -9,36 +9,35 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// What went wrong, for errors.Is.
+// The kinds of an Error, for errors.Is.
 var (
 	// ErrNotFound: no object has that name.
 	ErrNotFound = errors.New("not found")
-	// ErrNotServed: the API server, or a proxy before it, does not know the request's path. It serves no
-	// such kind of object, or is no API server: nothing is said of the object itself.
+	// ErrNotServed: the server does not know the request's path, because it does not serve this kind of object, or is not an
+	// API server. Nothing is known about the object itself.
 	ErrNotServed = errors.New("not served")
-	// ErrExists: an object of that name is there already.
+	// ErrExists: an object of that name exists.
 	ErrExists = errors.New("already exists")
-	// ErrConflict: the object is not (or no longer) the one that was meant.
+	// ErrConflict: the object does not have, or no longer has, the UID, resource version or values that the request requires.
 	ErrConflict = errors.New("conflict")
-	// ErrRefused: the API server understood the request and will not do it: a right is missing,
-	// a quota is used up, an admission policy denies it, a field is invalid.
+	// ErrRefused: the API server rejects the request: a right is missing, a quota is exhausted, an admission policy denies
+	// it, or a field is invalid.
 	ErrRefused = errors.New("refused by the API server")
-	// ErrUnauthorized: the API server does not accept the credentials. That is a refusal too: errors.Is
-	// finds ErrRefused in it.
+	// ErrUnauthorized: the API server rejects the credentials. It wraps ErrRefused.
 	ErrUnauthorized = fmt.Errorf("%w: credentials not accepted", ErrRefused)
-	// ErrNoCredentials: the program that is to give the credentials is not there, or fails. Nothing was asked of the API server.
+	// ErrNoCredentials: the kubeconfig's credential plugin is not installed, or fails. No request was sent.
 	ErrNoCredentials = errors.New("no credentials")
-	// ErrWebhook: an admission webhook, which the API server has to ask, failed.
+	// ErrWebhook: an admission webhook that the API server has to call failed.
 	ErrWebhook = errors.New("admission webhook failed")
-	// ErrUnreachable: the API server did not answer, or kept answering that it cannot serve now.
+	// ErrUnreachable: there is no connection to the API server, or it kept answering that it is unavailable.
 	ErrUnreachable = errors.New("API server unreachable")
-	// ErrCanceled: the call was told to end before it was done.
+	// ErrCanceled: the context was canceled.
 	ErrCanceled = errors.New("canceled")
-	// ErrTimeout: the object did not reach the wanted state before the deadline.
+	// ErrTimeout: the context's deadline passed before the request was done, or before the object reached the wanted state.
 	ErrTimeout = errors.New("timed out")
 )
 
-// Error is a failed request: what was tried on which object, and why it failed.
+// Error is a failed request: what was tried on which object, and why it failed. It wraps both Kind and Err.
 type Error struct {
 	Action string // for example "create Pod bosh/agent-1"
 	Kind   error  // one of the Err variables above, or nil
@@ -56,14 +55,14 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// invalidNameError is the answer about an object whose name none can have. No request is sent for it: the name could end the
-// request's path, or lead elsewhere.
+// invalidNameError returns the error for a name that no object can have. No request is sent for such a name: it could cut
+// off the request's path, or lead to another one.
 func invalidNameError(action string) error {
-	return &Error{Action: action, Kind: ErrNotFound, Err: errors.New("no object can have this name")}
+	return &Error{Action: action, Kind: ErrNotFound, Err: errors.New("not a valid object name")}
 }
 
-// isFailedPatchTest reports whether a JSON patch could not be applied: a test operation does not hold, or what an operation
-// removes does not exist. The API server answers 422 without naming an object or a field, unlike for an invalid object
+// isFailedPatchTest reports whether a JSON patch could not be applied: a test operation fails, or an operation removes
+// something that does not exist. The API server answers 422 without naming an object or a field, unlike for an invalid object
 // (apiserver/pkg/endpoints/handlers/patch.go, jsonPatcher.applyJSPatch).
 func isFailedPatchTest(err error) bool {
 	var answer apierrors.APIStatus
@@ -74,7 +73,7 @@ func isFailedPatchTest(err error) bool {
 	return details == nil || details.Kind == "" && len(details.Causes) == 0
 }
 
-// translate is the one place where Kubernetes' errors become this package's.
+// translate turns an error of Kubernetes' libraries into an *Error.
 func translate(action string, err error) error {
 	if err == nil {
 		return nil

@@ -7,35 +7,35 @@ import (
 	"bosh-kubernetes-cpi/kube/extension"
 )
 
-// IPPools are Calico's, and the cluster's.
+// IPPools returns Calico's address pools. They have no namespace.
 func (c *Client) IPPools() (*Resource[*extension.IPPool, *extension.List[extension.IPPool]], error) {
 	return newExtensionResource[extension.IPPool](c, "", extension.CalicoGroup, "IPPool", "ippools")
 }
 
-// IPReservations are Calico's, and the cluster's.
+// IPReservations returns Calico's address reservations. They have no namespace.
 func (c *Client) IPReservations() (*Resource[*extension.IPReservation, *extension.List[extension.IPReservation]], error) {
 	return newExtensionResource[extension.IPReservation](c, "", extension.CalicoGroup, "IPReservation", "ipreservations")
 }
 
-// VolumeSnapshots are the namespace's.
+// VolumeSnapshots returns the namespace's VolumeSnapshots.
 func (c *Client) VolumeSnapshots() (*Resource[*extension.VolumeSnapshot, *extension.List[extension.VolumeSnapshot]], error) {
 	return newExtensionResource[extension.VolumeSnapshot](c, c.Namespace, extension.SnapshotGroup, "VolumeSnapshot", "volumesnapshots")
 }
 
-// DaemonSets are the namespace's.
+// DaemonSets returns the namespace's DaemonSets.
 func (c *Client) DaemonSets() (*Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]], error) {
 	return newExtensionResource[extension.DaemonSet](c, c.Namespace, extension.AppsGroup, "DaemonSet", "daemonsets")
 }
 
-// VolumeSnapshotClasses are the cluster's.
+// VolumeSnapshotClasses returns the cluster's VolumeSnapshotClasses.
 func (c *Client) VolumeSnapshotClasses() (
 	*Resource[*extension.VolumeSnapshotClass, *extension.List[extension.VolumeSnapshotClass]], error,
 ) {
 	return newExtensionResource[extension.VolumeSnapshotClass](c, "", extension.SnapshotGroup, "VolumeSnapshotClass", "volumesnapshotclasses")
 }
 
-// newExtensionResource reaches the objects of an API group that a cluster may not have: those of a namespace, or
-// with none, those of the cluster.
+// newExtensionResource returns the objects of a kind that package extension defines, in a namespace; or with namespace "", those
+// of a kind that has none. Its requests fail with ErrNotServed if the cluster does not have the API group.
 func newExtensionResource[T any, P interface {
 	*T
 	object

@@ -14,8 +14,8 @@ import (
 
 var _ = Describe("Find", func() {
 	var (
-		continueTokens []string // the continue of each request
-		expiredPage    string   // the page whose place in history is lost, once
+		continueTokens []string // the continue token of each request
+		expiredPage    string   // the continue token that is answered with 410 Gone, once
 	)
 	find := func(ctx context.Context, name string) (*corev1.Pod, bool, error) {
 		continueTokens = nil
@@ -46,7 +46,7 @@ var _ = Describe("Find", func() {
 		return client.Pods.Find(ctx, Selection{Labels: "a=b"}, func(pod *corev1.Pod) bool { return pod.Name == name })
 	}
 
-	It("reads pages, and no further than it has to", func(ctx context.Context) {
+	It("reads pages up to the first match", func(ctx context.Context) {
 		found, ok, err := find(ctx, "pod-1")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(ok).To(BeTrue())
@@ -54,14 +54,14 @@ var _ = Describe("Find", func() {
 		Expect(continueTokens).To(HaveExactElements("", "1"))
 	})
 
-	It("tells when none fits", func(ctx context.Context) {
+	It("reports that no object matches", func(ctx context.Context) {
 		_, ok, err := find(ctx, "pod-9")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(ok).To(BeFalse())
 		Expect(continueTokens).To(HaveExactElements("", "1", "2"))
 	})
 
-	It("begins again when it took so long that a page is history", func(ctx context.Context) {
+	It("starts over when a page has expired", func(ctx context.Context) {
 		expiredPage = "2"
 		_, ok, err := find(ctx, "pod-2")
 		Expect(err).NotTo(HaveOccurred())

@@ -9,16 +9,17 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// HostAccess is what options make of the machine that they are used on.
+// HostAccess is what Options use of the host that the CPI runs on.
 type HostAccess struct {
-	Commands []HostResource // that are run to get credentials
-	Files    []HostResource // that are read, and whose content may be sent to a server
+	Commands []HostResource // run to get credentials
+	Files    []HostResource // read; their content may be sent to a server
 }
 
-// HostResource is one program or file, and the field of the options that names it.
+// HostResource is a program or file, and the option that names it.
 type HostResource struct{ Field, Name string }
 
-// HostAccess returns what the options run and read on this machine, beside the service account of a Pod.
+// HostAccess returns the programs that the options run, and the files that they read, apart from a Pod's service account. It
+// fails if Kubeconfig is not the content of a kubeconfig file.
 func (o Options) HostAccess() (HostAccess, error) {
 	var access HostAccess
 	if o.KubeconfigPath != "" {
@@ -29,7 +30,7 @@ func (o Options) HostAccess() (HostAccess, error) {
 	}
 	config, err := clientcmd.Load([]byte(o.Kubeconfig))
 	if err != nil {
-		return access, fmt.Errorf("kubernetes.kubeconfig is not a kubeconfig file's content: %w", err)
+		return access, fmt.Errorf("kubernetes.kubeconfig is not a valid kubeconfig: %w", err)
 	}
 	for name, user := range config.AuthInfos {
 		access.addUser("kubernetes.kubeconfig's users["+name+"].user.", user)
@@ -53,7 +54,7 @@ func (r *HostAccess) addUser(field string, user *clientcmdapi.AuthInfo) {
 	}
 }
 
-// sortNonEmpty are the uses that name something, in an order that stays the same.
+// sortNonEmpty returns the resources that have a name, sorted by field.
 func sortNonEmpty(resources []HostResource) []HostResource {
 	slices.SortFunc(resources, func(a, b HostResource) int { return cmp.Compare(a.Field, b.Field) })
 	return slices.DeleteFunc(resources, func(resource HostResource) bool { return resource.Name == "" })

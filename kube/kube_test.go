@@ -31,7 +31,7 @@ var _ = Describe("A node", func() {
 		return n
 	}
 
-	It("is silent when nothing is heard of it, and not when it says that it is not ready", func() {
+	It("is lost if its kubelet does not report, but not if that reports that it is not ready", func() {
 		at, silent := kube.NodeLost(node(corev1.ConditionUnknown))
 		Expect(silent).To(BeTrue())
 		Expect(at).To(Equal(since))
@@ -43,7 +43,7 @@ var _ = Describe("A node", func() {
 		Expect(silent).To(BeFalse())
 	})
 
-	It("is out of service when the operator says so, unless it is ready all the same", func() {
+	It("is out of service if it has the taint and is not ready", func() {
 		Expect(kube.OutOfService(node(corev1.ConditionUnknown, corev1.TaintNodeOutOfService))).To(BeTrue())
 		Expect(kube.OutOfService(node(corev1.ConditionFalse, corev1.TaintNodeOutOfService))).To(BeTrue())
 		Expect(kube.OutOfService(node(corev1.ConditionTrue, corev1.TaintNodeOutOfService))).To(BeFalse())
@@ -51,26 +51,26 @@ var _ = Describe("A node", func() {
 	})
 })
 
-var _ = Describe("The provisioning of a volume", func() {
+var _ = Describe("VolumeProvisioning", func() {
 	failed := func(count int32, message string) *corev1.Event {
 		return &corev1.Event{Reason: "ProvisioningFailed", Message: message, Count: count, LastTimestamp: metav1.NewTime(time.Unix(int64(count), 0))}
 	}
 
-	It("is hopeless when it fails three times while it is looked at, in the last words", func() {
+	It("returns the last message after three failures since the first call", func() {
 		var provisioning kube.VolumeProvisioning
 		Expect(provisioning.Failure([]*corev1.Event{failed(7, "mended since")})).To(BeEmpty())
 		Expect(provisioning.Failure([]*corev1.Event{failed(7, "mended since"), failed(2, "quota")})).To(BeEmpty())
 		Expect(provisioning.Failure([]*corev1.Event{failed(8, "no zone"), failed(2, "quota"), {Reason: "Provisioning", Count: 9}})).To(Equal("no zone"))
 	})
 
-	It("is hopeless when the provisioner says so", func() {
+	It("returns an error that the provisioner calls infeasible", func() {
 		var provisioning kube.VolumeProvisioning
 		infeasible := "Volume provisioning failed with infeasible error. Retries will be delayed. no such pool"
 		Expect(provisioning.Failure([]*corev1.Event{failed(1, infeasible)})).To(Equal(infeasible))
 	})
 })
 
-var _ = Describe("A Pod that asks Multus for networks", func() {
+var _ = Describe("MultusNetworks", func() {
 	const (
 		missing = `cannot find a network-attachment-definition (storage) in namespace (infra): network-attachment-definitions.k8s.cni.cncf.io "storage" not found`
 		silent  = `cannot find a network-attachment-definition (storage) in namespace (infra): Get "https://10.96.0.1:443": dial tcp: connection refused`
@@ -79,48 +79,48 @@ var _ = Describe("A Pod that asks Multus for networks", func() {
 	reported := func(reason, message string, count int32) *corev1.Event {
 		return &corev1.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: count}
 	}
-	// looks looks at the events once, and at the later ones after that.
+	// missingAfter calls Missing with the earlier events, and returns the result for the later ones.
 	missingAfter := func(earlier, later []*corev1.Event) (string, string) {
 		var networks kube.MultusNetworks
 		attachment, message := networks.Missing(earlier, []string{"bosh/lab", "infra/storage"})
-		Expect([]string{attachment, message}).To(Equal([]string{"", ""}), "it may have been created since")
+		Expect([]string{attachment, message}).To(Equal([]string{"", ""}), "the network may have been created since")
 		return networks.Missing(later, []string{"bosh/lab", "infra/storage"})
 	}
 
-	DescribeTable("asks for one that does not exist", func(words string, earlier, later []*corev1.Event) {
+	DescribeTable("returns a network that does not exist", func(words string, earlier, later []*corev1.Event) {
 		attachment, message := missingAfter(earlier, later)
 		Expect(attachment).To(Equal("infra/storage"))
 		Expect(message).To(Equal(words))
 	},
-		Entry("in Multus' words", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
+		Entry("if Multus reports it", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
 			nil, []*corev1.Event{reported("NoNetworkFound", missing, 1)}),
-		Entry("in the words that the kubelet repeats", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
+		Entry("if the kubelet repeats the report", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
 			nil, []*corev1.Event{reported("FailedCreatePodSandBox", "plugin type=\"multus\" failed (add): getKubernetesDelegate: "+missing, 1)}),
-		Entry("again, after it has been looked at", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
+		Entry("if it is reported again after the first call", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
 			[]*corev1.Event{reported("NoNetworkFound", missing, 1)}, []*corev1.Event{reported("NoNetworkFound", missing, 2)}),
-		Entry("since the cluster has no such objects", "the server could not find the requested resource",
+		Entry("if the cluster does not have the resource", "the server could not find the requested resource",
 			nil, []*corev1.Event{reported("NoNetworkFound", noAPI, 1)}),
 	)
 
-	DescribeTable("may yet get them", func(earlier, later []*corev1.Event) {
+	DescribeTable("returns nothing", func(earlier, later []*corev1.Event) {
 		attachment, _ := missingAfter(earlier, later)
 		Expect(attachment).To(BeEmpty())
 	},
-		Entry("when nothing new is reported", []*corev1.Event{reported("NoNetworkFound", missing, 3)}, []*corev1.Event{reported("NoNetworkFound", missing, 3)}),
-		Entry("when Multus cannot ask", nil, []*corev1.Event{reported("NoNetworkFound", silent, 1)}),
-		Entry("when it is the cluster's default network, which Multus then finds in a file", nil,
+		Entry("without a new report", []*corev1.Event{reported("NoNetworkFound", missing, 3)}, []*corev1.Event{reported("NoNetworkFound", missing, 3)}),
+		Entry("if Multus cannot reach the API server", nil, []*corev1.Event{reported("NoNetworkFound", silent, 1)}),
+		Entry("for the cluster's default network, which Multus then finds in a file", nil,
 			[]*corev1.Event{reported("NoNetworkFound", strings.ReplaceAll(missing, "storage", "cluster-network"), 1)}),
-		Entry("when it is one of that name in another namespace", nil,
+		Entry("for a network of the same name in another namespace", nil,
 			[]*corev1.Event{reported("NoNetworkFound", strings.ReplaceAll(missing, "infra", "bosh"), 1)}),
 	)
 })
 
-var _ = Describe("A Pod that waits for a volume", func() {
+var _ = Describe("VolumeNodeConflict", func() {
 	unschedulable := func(message string) *corev1.Pod {
 		return &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: message}}}}
 	}
 
-	It("waits in vain when its node cannot have the volume, and not for want of room", func() {
+	It("returns the scheduler's message if the node cannot use the volume, and not if it lacks capacity", func() {
 		elsewhere := "0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, 1 node(s) didn't match Pod's node affinity/selector."
 		Expect(kube.VolumeNodeConflict(unschedulable(elsewhere))).To(Equal(elsewhere))
 		Expect(kube.VolumeNodeConflict(unschedulable("0/1 nodes are available: 1 Insufficient memory."))).To(BeEmpty())

@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// metadataOnly asks the API server to leave out all of a list's objects but their metadata, which for a machine is a tenth:
+// metadataOnly requests only the metadata of a list's objects, a tenth of the size of a VM Pod:
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
 const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-// unfinishedPods selects the Pods that have not ended. It says nothing about those that are to end.
+// unfinishedPods selects the Pods that have not finished, including those that are being deleted.
 const unfinishedPods = "status.phase!=Succeeded,status.phase!=Failed"
 
-// CountActive returns how many Pods with these labels have neither ended nor are to end. It reads their metadata alone.
+// CountActive returns how many Pods that match the label selector are active, see IsActive. It reads only their metadata.
 func (c *Client) CountActive(ctx context.Context, labels string) (n int, err error) {
 	via, err := c.connect("/api", corev1.SchemeGroupVersion, addMetadata)
 	if err != nil {

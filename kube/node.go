@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// NodeLost reports whether the cluster has given up hearing from the node's kubelet, and since when. What
-// runs on the node may go on all the same: nothing tells a node that is off from one that is cut off.
+// NodeLost reports whether the node's kubelet does not report to the cluster any more (condition Ready is Unknown), and since
+// when. The node's Pods may still run: the cluster cannot distinguish a node that is off from one that is cut off.
 func NodeLost(node *corev1.Node) (since time.Time, silent bool) {
 	ready := readyCondition(node)
 	if ready == nil || ready.Status != corev1.ConditionUnknown {
@@ -17,8 +17,9 @@ func NodeLost(node *corev1.Node) (since time.Time, silent bool) {
 	return ready.LastTransitionTime.Time, true
 }
 
-// OutOfService reports whether the operator has said that the node is off. As for Kubernetes itself, that
-// counts only as long as the node is not ready: the taint may have been forgotten on one that came back.
+// OutOfService reports whether an operator has declared the node to be off, with the taint
+// node.kubernetes.io/out-of-service. Like Kubernetes, it ignores the taint of a node that is ready, where it may have been
+// forgotten.
 func OutOfService(node *corev1.Node) bool {
 	ready := readyCondition(node)
 	if ready != nil && ready.Status == corev1.ConditionTrue {

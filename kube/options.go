@@ -13,26 +13,26 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Options say which API server to talk to, and as whom.
+// Options select an API server, a namespace, and how to authenticate.
 type Options struct {
 	// Kubeconfig is the content of a kubeconfig file. Without it and KubeconfigPath, the service
 	// account of the Pod that the CPI runs in is used.
 	Kubeconfig string `json:"kubeconfig"`
-	// KubeconfigPath is where a kubeconfig file lies.
+	// KubeconfigPath is the path of a kubeconfig file.
 	KubeconfigPath string `json:"kubeconfig_path"`
 	// Context is the kubeconfig's context to use; its current one by default.
 	Context string `json:"context"`
-	// Namespace holds every object; the context's own by default.
+	// Namespace holds every object; by default that of the context, or of the service account.
 	Namespace string `json:"namespace"`
 }
 
-// Validate checks what can be checked without a cluster.
+// Validate returns an error for options that exclude or require each other. It reads no files and sends no requests.
 func (o Options) Validate() error {
 	switch {
 	case o.Kubeconfig != "" && o.KubeconfigPath != "":
-		return errors.New("kubernetes.kubeconfig and kubernetes.kubeconfig_path are both set: give one of them")
+		return errors.New("kubernetes.kubeconfig and kubernetes.kubeconfig_path exclude each other; remove one")
 	case o.Context != "" && o.Kubeconfig == "" && o.KubeconfigPath == "":
-		return errors.New("kubernetes.context is set without kubernetes.kubeconfig or kubernetes.kubeconfig_path")
+		return errors.New("kubernetes.context requires kubernetes.kubeconfig or kubernetes.kubeconfig_path")
 	}
 	return nil
 }
@@ -42,11 +42,11 @@ func (o Options) Validate() error {
 const (
 	serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 	inClusterURL      = "https://kubernetes.default.svc:443"
-	// apiServerURLFile is where a machine keeps the API server's URL: kube/manifest/node/lib/api-server.sh.
+	// apiServerURLFile is where a VM stores the API server's URL: kube/manifest/node/lib/api-server.sh.
 	apiServerURLFile = "/etc/bosh-kubernetes-cpi/api-server"
 )
 
-// restConfig returns the connection's settings and the namespace to work in.
+// restConfig returns the connection settings and the namespace.
 func (o Options) restConfig() (*rest.Config, string, error) {
 	if o.Kubeconfig == "" && o.KubeconfigPath == "" {
 		return inClusterConfig(o.Namespace)
@@ -56,7 +56,7 @@ func (o Options) restConfig() (*rest.Config, string, error) {
 	if o.Kubeconfig != "" {
 		raw, err := clientcmd.Load([]byte(o.Kubeconfig))
 		if err != nil {
-			return nil, "", fmt.Errorf("kubernetes.kubeconfig is not a kubeconfig file's content: %w", err)
+			return nil, "", fmt.Errorf("kubernetes.kubeconfig is not a valid kubeconfig: %w", err)
 		}
 		source = clientcmd.NewNonInteractiveClientConfig(*raw, o.Context, overrides, nil)
 	} else {
@@ -66,24 +66,24 @@ func (o Options) restConfig() (*rest.Config, string, error) {
 	config, err := source.ClientConfig()
 	if err != nil {
 		return nil, "", fmt.Errorf(
-			"the kubeconfig cannot be used (check kubernetes.kubeconfig, kubernetes.kubeconfig_path and kubernetes.context): %w", err)
+			"cannot load the kubeconfig (check kubernetes.kubeconfig, kubernetes.kubeconfig_path and kubernetes.context): %w", err)
 	}
 	namespace := o.Namespace
 	if namespace == "" {
 		if namespace, _, err = source.Namespace(); err != nil {
-			return nil, "", fmt.Errorf("the kubeconfig's namespace cannot be read: %w", err)
+			return nil, "", fmt.Errorf("cannot read the namespace of the kubeconfig: %w", err)
 		}
 	}
 	return config, namespace, nil
 }
 
 // inClusterConfig is rest.InClusterConfig without its dependence on KUBERNETES_SERVICE_HOST: the director starts a CPI with an
-// emptied environment. The token is read at each start, and again while the process runs: the kubelet renews it.
+// empty environment. The client reads the token file again while the process runs, since the kubelet renews the token.
 func inClusterConfig(namespace string) (*rest.Config, string, error) {
 	token := serviceAccountDir + "/token"
 	if _, err := os.Stat(token); err != nil {
-		return nil, "", fmt.Errorf("no kubeconfig is configured, and this is not a Pod with a service account: "+
-			"set kubernetes.kubeconfig or kubernetes.kubeconfig_path (%w)", err)
+		return nil, "", fmt.Errorf("no kubeconfig is configured, and this is not a Pod with a service account; "+
+			"set kubernetes.kubeconfig or kubernetes.kubeconfig_path: %w", err)
 	}
 	server, err := apiServerURL(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), apiServerURLFile)
 	if err != nil {
@@ -92,7 +92,7 @@ func inClusterConfig(namespace string) (*rest.Config, string, error) {
 	if namespace == "" {
 		own, err := os.ReadFile(serviceAccountDir + "/namespace")
 		if err != nil {
-			return nil, "", fmt.Errorf("set kubernetes.namespace: the service account's own cannot be read: %w", err)
+			return nil, "", fmt.Errorf("cannot read the service account's namespace; set kubernetes.namespace: %w", err)
 		}
 		namespace = string(own)
 	}
@@ -103,8 +103,8 @@ func inClusterConfig(namespace string) (*rest.Config, string, error) {
 	}, namespace, nil
 }
 
-// apiServerURL is the API server's URL: as the kubelet tells it to a container, as the machine has kept that at its boot,
-// or by its name, for which the cluster's name servers have to be asked.
+// apiServerURL returns the API server's URL: from the variables that the kubelet sets in a container; or from the file that a VM
+// writes when it boots; or else its DNS name, which needs the cluster's name servers.
 func apiServerURL(host, port, file string) (string, error) {
 	if host != "" && port != "" {
 		return "https://" + net.JoinHostPort(host, port), nil
@@ -114,11 +114,11 @@ func apiServerURL(host, port, file string) (string, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return inClusterURL, nil
 	case err != nil:
-		return "", fmt.Errorf("where the API server is cannot be read, set kubernetes.kubeconfig: %w", err)
+		return "", fmt.Errorf("cannot read the API server's address; set kubernetes.kubeconfig: %w", err)
 	}
 	return strings.TrimSpace(string(content)), nil
 }
 
-// DefaultRetryTimeout is how long a request is repeated while the API server cannot be reached: long
-// enough for a control plane that restarts.
+// DefaultRetryTimeout is how long a request is repeated while the API server cannot be reached: long enough for a control plane
+// to restart.
 const DefaultRetryTimeout = 30 * time.Second

@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// IsActive reports whether the Pod has neither ended nor is to end.
+// IsActive reports whether the Pod has not finished and is not being deleted.
 func IsActive(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !Finished(pod) }
 
-// ActivePods returns those of the Pods that run.
+// ActivePods returns the Pods that are active, see IsActive.
 func ActivePods(pods []*corev1.Pod) (matching []*corev1.Pod) {
 	for _, pod := range pods {
 		if IsActive(pod) {
@@ -21,7 +21,7 @@ func ActivePods(pods []*corev1.Pod) (matching []*corev1.Pod) {
 	return matching
 }
 
-// PodsWithLabel returns those of the Pods whose label has this value.
+// PodsWithLabel returns the Pods with this value of the label.
 func PodsWithLabel(pods []*corev1.Pod, label, value string) (matching []*corev1.Pod) {
 	for _, pod := range pods {
 		if pod.Labels[label] == value {
@@ -31,7 +31,7 @@ func PodsWithLabel(pods []*corev1.Pod, label, value string) (matching []*corev1.
 	return matching
 }
 
-// NodeOf returns the node of the first of the Pods that has one, or "".
+// NodeOf returns the node of the first Pod that has one, or "".
 func NodeOf(pods []*corev1.Pod) string {
 	for _, pod := range pods {
 		if pod.Spec.NodeName != "" {
@@ -41,24 +41,24 @@ func NodeOf(pods []*corev1.Pod) string {
 	return ""
 }
 
-// OwnedBy reports whether the object of this UID is among the object's owners.
+// OwnedBy reports whether an owner reference of the object has this UID.
 func OwnedBy(object metav1.Object, uid types.UID) bool {
 	return slices.ContainsFunc(object.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return owner.UID == uid })
 }
 
-// Ready reports whether the Pod's containers are up.
+// Ready reports whether the Pod has the condition Ready.
 func Ready(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// Finished reports whether the Pod has ended for good, for example by eviction.
+// Finished reports whether the Pod has the phase Succeeded or Failed, for example after an eviction. It never runs again.
 func Finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// HasRun reports whether the container has ever run.
+// HasRun reports whether the container has ever started.
 func HasRun(s corev1.ContainerStatus) bool {
 	return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil || s.RestartCount > 0
 }
@@ -67,8 +67,7 @@ func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
-// UnschedulableReason returns the scheduler's reason for not placing the Pod, or "". A Pod with a scheduling gate was not
-// looked at.
+// UnschedulableReason returns why the scheduler has found no node for the Pod, or "". A scheduling gate is not such a reason.
 func UnschedulableReason(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason != corev1.PodReasonSchedulingGated {
@@ -78,7 +77,7 @@ func UnschedulableReason(pod *corev1.Pod) string {
 	return ""
 }
 
-// EphemeralTermination returns how the ephemeral container of this name ended, or nil while it has not.
+// EphemeralTermination returns how the ephemeral container of this name has terminated, or nil if it has not.
 func EphemeralTermination(pod *corev1.Pod, name string) *corev1.ContainerStateTerminated {
 	for _, status := range pod.Status.EphemeralContainerStatuses {
 		if status.Name == name {
@@ -88,17 +87,17 @@ func EphemeralTermination(pod *corev1.Pod, name string) *corev1.ContainerStateTe
 	return nil
 }
 
-// Aborted reports that a container's program did not end by itself: it could not be started, was killed, or ended unseen. The
-// codes are those of shells and container runtimes: 126 to 128 for what cannot be started, a signal's number and 128, and 255
-// for what a runtime has lost sight of.
+// Aborted reports whether a container's program did not exit by itself: it could not be started, was killed, or the runtime
+// does not know its exit status. The exit codes are those of shells and container runtimes: 126 to 128 for a program that
+// cannot be started, 128 plus its number for a signal, and 255 for an unknown status.
 func Aborted(ended *corev1.ContainerStateTerminated) bool { return ended.ExitCode >= 126 }
 
-// FailedToStart reports that a container's program could not be started, see Cut.
+// FailedToStart reports whether a container's program could not be started, see Aborted.
 func FailedToStart(ended *corev1.ContainerStateTerminated) bool {
 	return Aborted(ended) && ended.ExitCode <= 128
 }
 
-// EphemeralImagePullFailed reports that the image of the ephemeral container of this name cannot be had now.
+// EphemeralImagePullFailed reports whether the image of the ephemeral container of this name cannot be pulled at present.
 func EphemeralImagePullFailed(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
 		waiting := s.State.Waiting
@@ -106,7 +105,7 @@ func EphemeralImagePullFailed(pod *corev1.Pod, name string) bool {
 	})
 }
 
-// EphemeralNotStarted reports that the ephemeral container of this name was made and does not run.
+// EphemeralNotStarted reports whether the ephemeral container of this name was created by the runtime, and was not started.
 func EphemeralNotStarted(pod *corev1.Pod, name string) bool {
 	for _, status := range pod.Status.EphemeralContainerStatuses {
 		if status.Name == name {

@@ -9,7 +9,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-var _ = DescribeTable("A claim", func(volume string, completed bool, phase corev1.PersistentVolumeClaimPhase, is string) {
+var _ = DescribeTable("The state of a PVC", func(volume string, completed bool, phase corev1.PersistentVolumeClaimPhase, is string) {
 	pvc := &corev1.PersistentVolumeClaim{
 		Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: volume},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: phase},
@@ -29,9 +29,9 @@ var _ = DescribeTable("A claim", func(volume string, completed bool, phase corev
 		Expect(states).To(ConsistOf(is))
 	}
 },
-	Entry("that is new has never been bound", "", false, corev1.ClaimPending, "never bound"),
-	Entry("that names a volume which is not its own yet has none, and may have data", "v", false, corev1.ClaimPending, ""),
-	Entry("whose volume is its own has it, before the status says so", "v", true, corev1.ClaimPending, "binding"),
-	Entry("that is bound has its volume", "v", true, corev1.ClaimBound, "bound"),
-	Entry("that has lost its volume has none, and may have data", "v", true, corev1.ClaimLost, ""),
+	Entry("is never bound if it is new", "", false, corev1.ClaimPending, "never bound"),
+	Entry("is in none of these states if it names a volume that is not bound to it yet, and may contain data", "v", false, corev1.ClaimPending, ""),
+	Entry("is binding until its status is updated", "v", true, corev1.ClaimPending, "binding"),
+	Entry("is bound", "v", true, corev1.ClaimBound, "bound"),
+	Entry("is in none of these states if it has lost its volume, which may contain data", "v", true, corev1.ClaimLost, ""),
 )

@@ -18,13 +18,14 @@ type object interface {
 	metav1.Object
 }
 
-// Resource is one kind of object in one namespace.
+// Resource sends requests about one kind of object, in one namespace, or without one for cluster-scoped kinds. Requests are
+// repeated while the API server cannot be reached; their errors are of type *Error.
 type Resource[T object, L runtime.Object] struct {
 	requests[T, L]
 	kind string
 }
 
-// isValidName reports whether an object can have this name: whether it is one segment of a request's path.
+// isValidName reports whether an object can have this name: it has to be one segment of a request's path.
 func isValidName(name string) bool { return name != "" && len(content.IsPathSegmentName(name)) == 0 }
 
 func (r *Resource[T, L]) action(verb, name string) string {
@@ -34,7 +35,7 @@ func (r *Resource[T, L]) action(verb, name string) string {
 	return verb + " " + r.kind + " " + name
 }
 
-// Get returns the object of that name, or ErrNotFound.
+// Get returns the object of this name, or ErrNotFound.
 func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 	if !isValidName(name) {
 		var none T
@@ -46,7 +47,8 @@ func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 	return got, r.translate(r.action("get", name), err)
 }
 
-// Stream opens what a subresource of the object of that name sends, such as a log. Reading ends with the context, too.
+// Stream opens a subresource of the object of this name as a stream, such as its log. The stream ends with the context. The
+// request is not repeated.
 func (r *Resource[T, L]) Stream(ctx context.Context, name, subresource string, options runtime.Object) (io.ReadCloser, error) {
 	if !isValidName(name) {
 		return nil, invalidNameError(r.action("get "+subresource+" of", name))
@@ -55,8 +57,8 @@ func (r *Resource[T, L]) Stream(ctx context.Context, name, subresource string, o
 	return stream, r.translate(r.action("get "+subresource+" of", name), err)
 }
 
-// Create returns the object as the API server stored it, or ErrExists. After a lost answer the
-// object may be there although this call reports ErrExists: look at it, then decide.
+// Create returns the object as the API server stored it, or ErrExists. If the answer to a first request is lost, the repeated
+// one returns ErrExists for the object that the first one has created: compare the existing object before you decide.
 func (r *Resource[T, L]) Create(ctx context.Context, desired T) (T, error) {
 	got, err := retryCreate(ctx, r.retryPolicy, func(ctx context.Context) (T, error) {
 		return r.create(ctx, desired)
@@ -64,15 +66,15 @@ func (r *Resource[T, L]) Create(ctx context.Context, desired T) (T, error) {
 	return got, r.translate(r.action("create", desired.GetName()), err)
 }
 
-// DryRunCreate returns the object as the API server would store it, with what admission makes of it, or why it would not. Nothing
-// is stored.
+// DryRunCreate returns the object as the API server would store it after admission, or the error that Create would return.
+// Nothing is stored.
 func (r *Resource[T, L]) DryRunCreate(ctx context.Context, desired T) (T, error) {
 	got, err := retryCreate(ctx, r.retryPolicy, func(ctx context.Context) (T, error) { return r.dryRunCreate(ctx, desired) })
 	return got, r.translate(r.action("create", desired.GetName()), err)
 }
 
-// Delete asks for the deletion of exactly this object and not of a successor with the same name.
-// It returns nil when the object is gone already.
+// Delete requests the deletion of exactly this object, by UID, and not of a successor with the same name. It does not wait for
+// the deletion, and returns nil if the object does not exist any more.
 func (r *Resource[T, L]) Delete(ctx context.Context, obj T) error {
 	for retried := false; ; retried = true {
 		err := r.delete(ctx, obj, metav1.Preconditions{UID: new(obj.GetUID())})
@@ -82,7 +84,7 @@ func (r *Resource[T, L]) Delete(ctx context.Context, obj T) error {
 		if !errors.Is(err, ErrConflict) || retried {
 			return err
 		}
-		// There is a successor, or somebody else, as a webhook, has answered so.
+		// Either there is a successor, or something else, such as a webhook, has answered with a conflict.
 		current, getErr := r.Get(ctx, obj.GetName())
 		if errors.Is(getErr, ErrNotFound) || getErr == nil && current.GetUID() != obj.GetUID() {
 			return nil
@@ -93,9 +95,9 @@ func (r *Resource[T, L]) Delete(ctx context.Context, obj T) error {
 	}
 }
 
-// DeleteUnchanged asks for the deletion of the object only as it was read; one that has changed since
-// is ErrConflict. The deletion itself changes the object: when its answer is lost, the repeated request
-// conflicts with the first one, so an object that is being deleted is not a conflict.
+// DeleteUnchanged requests the deletion of the object if it is as it was read, and returns ErrConflict if it has changed. The
+// deletion itself changes the object: if the answer to a first request is lost, the repeated one conflicts with it. Therefore an
+// object that is being deleted is not a conflict.
 func (r *Resource[T, L]) DeleteUnchanged(ctx context.Context, obj T) error {
 	err := r.delete(ctx, obj, metav1.Preconditions{UID: new(obj.GetUID()), ResourceVersion: new(obj.GetResourceVersion())})
 	if errors.Is(err, ErrNotFound) {
@@ -129,10 +131,9 @@ func (r *Resource[T, L]) delete(ctx context.Context, obj T, preconditions metav1
 	return r.translate(r.action("delete", obj.GetName()), err)
 }
 
-// Patch applies the patch to the object (or its subresource) and returns the result. It is a strategic merge patch, and
-// for a kind that the API server does not know itself a JSON merge patch. An
-// object that is gone is ErrNotFound; one that is not the patch's any more (its uid or resourceVersion is
-// another) is ErrConflict.
+// Patch applies the patch to the object, or to its subresource, and returns the result. The patch is a strategic merge patch, or
+// for kinds of package extension a JSON merge patch. Patch returns ErrNotFound if the object does not exist, and ErrConflict if
+// the patch contains another uid or resourceVersion than the object has.
 func (r *Resource[T, L]) Patch(ctx context.Context, name string, patch []byte, subresources ...string) (T, error) {
 	if !isValidName(name) {
 		var none T
@@ -144,9 +145,9 @@ func (r *Resource[T, L]) Patch(ctx context.Context, name string, patch []byte, s
 	return got, r.translate(r.action("patch", name), err)
 }
 
-// PatchJSON applies a JSON patch (RFC 6902) whose test operations are its preconditions. When one of them does not hold,
-// the error is ErrConflict and nothing has changed. That is also the answer when the patch was applied, its answer was
-// lost, and the repeated request no longer finds what it tests: read the object, then decide again.
+// PatchJSON applies a JSON patch (RFC 6902), with its test operations as preconditions. If one of them fails, PatchJSON returns
+// ErrConflict and nothing has changed. It also returns ErrConflict if the patch was applied, the answer was lost, and the
+// repeated request no longer finds the tested values: read the object, then decide again.
 func (r *Resource[T, L]) PatchJSON(ctx context.Context, name string, patch []byte) (T, error) {
 	if !isValidName(name) {
 		var none T
@@ -161,7 +162,8 @@ func (r *Resource[T, L]) PatchJSON(ctx context.Context, name string, patch []byt
 	return got, r.translate(r.action("patch", name), err)
 }
 
-// Selection names one object, or all that carry some labels, or all that match a field selector.
+// Selection selects one object by Name, or the objects that match the label selector Labels and the field selector Fields. Name
+// replaces Fields. The zero value selects all objects.
 type Selection struct {
 	Name   string
 	Labels string
@@ -189,14 +191,14 @@ func (s Selection) String() string {
 	}
 }
 
-// ObjectList is what a selection held at one resource version.
+// ObjectList contains the selected objects at one resource version.
 type ObjectList[T object] struct {
 	Items           []T
 	ResourceVersion string
-	continueToken   string // where the next page begins
+	continueToken   string // for the next page; "" on the last
 }
 
-// List returns the selected objects as they are now.
+// List returns the selected objects.
 func (r *Resource[T, L]) List(ctx context.Context, selection Selection) (ObjectList[T], error) {
 	list, err := r.page(ctx, selection, selection.options())
 	if err != nil {
@@ -208,14 +210,14 @@ func (r *Resource[T, L]) List(ctx context.Context, selection Selection) (ObjectL
 // pageSize is how many objects Find asks for at once.
 const pageSize = 250
 
-// Find returns the first of the selected objects that fits, or none. It reads them in pages, and no further than it has to:
-// for selections that may hold all that there is in a namespace.
+// Find returns a selected object for which matches returns true; ok is false if there is none. It reads the objects in pages, and
+// stops at the first match: use it for selections that may contain all objects of a namespace or cluster.
 func (r *Resource[T, L]) Find(ctx context.Context, selection Selection, matches func(T) bool) (found T, ok bool, err error) {
 	options := selection.options()
 	options.Limit = pageSize
 	for {
 		list, err := r.page(ctx, selection, options)
-		if options.Continue != "" && apierrors.IsResourceExpired(err) { // it took so long that the pages are history: again from the first
+		if options.Continue != "" && apierrors.IsResourceExpired(err) { // the next page has expired: start over
 			options.Continue = ""
 			continue
 		}

@@ -17,7 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// startServer serves HTTP/2 with TLS, as API servers do.
+// startServer starts a server of HTTP/2 with TLS, like an API server.
 func startServer(answer http.HandlerFunc) *httptest.Server {
 	server := httptest.NewUnstartedServer(answer)
 	server.EnableHTTP2 = true
@@ -37,7 +37,7 @@ func getPod(ctx context.Context, server *httptest.Server, clusterSettings string
 	return err
 }
 
-// trustedCA are the settings of a cluster whose certificate is the server's.
+// trustedCA returns the cluster settings of a kubeconfig that trust the server's certificate.
 func trustedCA(server *httptest.Server) string {
 	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	return "certificate-authority-data: " + base64.StdEncoding.EncodeToString(own)
@@ -55,7 +55,7 @@ func htmlResponse(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>no", code) }
 }
 
-// truncatedResponse breaks off in the middle of an answer.
+// truncatedResponse closes the connection in the middle of an answer.
 func truncatedResponse(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, `{"kind":"Pod",`)
@@ -63,7 +63,7 @@ func truncatedResponse(w http.ResponseWriter, _ *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// expectRequestError checks what a request's error is. Its cause tells whether it would be repeated.
+// expectRequestError checks the kinds of a request's error, and by its cause whether the request would be repeated.
 func expectRequestError(err error, retried bool, want []error) {
 	GinkgoHelper()
 	Expect(matchingKinds(err)).To(ConsistOf(want), "%v", err)
@@ -72,51 +72,50 @@ func expectRequestError(err error, retried bool, want []error) {
 	Expect(isTransient(failed.Err)).To(Equal(retried), "repeated: %v", err)
 }
 
-// What client-go makes of answers is its own affair: that it is what the tables above take it for is
-// shown by asking a server.
+// The tables in errors_test.go assume which errors client-go creates for answers. These specs check that with a server.
 var _ = Describe("A server's answer", func() {
-	DescribeTable("is read as Kubernetes' or as somebody else's", func(ctx context.Context, answer http.HandlerFunc, retried bool, want ...error) {
+	DescribeTable("is recognized as one of Kubernetes or of a proxy", func(ctx context.Context, answer http.HandlerFunc, retried bool, want ...error) {
 		server := startServer(answer)
 		expectRequestError(getPod(ctx, server, trustedCA(server)), retried, want)
 	},
 		Entry("no such Pod", statusResponse(http.StatusNotFound, "NotFound"), final, ErrNotFound),
 		Entry("no such path", htmlResponse(http.StatusNotFound), final, ErrNotServed),
-		Entry("not authorized", statusResponse(http.StatusUnauthorized, "Unauthorized"), final, ErrUnauthorized, ErrRefused),
-		Entry("not authorized by a proxy", htmlResponse(http.StatusUnauthorized), final, ErrUnauthorized, ErrRefused),
+		Entry("unauthorized", statusResponse(http.StatusUnauthorized, "Unauthorized"), final, ErrUnauthorized, ErrRefused),
+		Entry("unauthorized by a proxy", htmlResponse(http.StatusUnauthorized), final, ErrUnauthorized, ErrRefused),
 		Entry("forbidden", statusResponse(http.StatusForbidden, "Forbidden"), final, ErrRefused),
 		Entry("forbidden by a proxy", htmlResponse(http.StatusForbidden), final, ErrRefused),
 		Entry("failed", statusResponse(http.StatusInternalServerError, "InternalError"), repeated, ErrUnreachable),
-		Entry("a failed proxy", htmlResponse(http.StatusInternalServerError), repeated, ErrUnreachable),
-		Entry("a proxy that does not reach it", htmlResponse(http.StatusBadGateway), repeated, ErrUnreachable),
+		Entry("failed in a proxy", htmlResponse(http.StatusInternalServerError), repeated, ErrUnreachable),
+		Entry("not reached by a proxy", htmlResponse(http.StatusBadGateway), repeated, ErrUnreachable),
 		Entry("unavailable", statusResponse(http.StatusServiceUnavailable, "ServiceUnavailable"), repeated, ErrUnreachable),
-		Entry("unavailable, says a proxy", htmlResponse(http.StatusServiceUnavailable), repeated, ErrUnreachable),
-		Entry("cut in its middle", http.HandlerFunc(truncatedResponse), repeated, ErrUnreachable),
+		Entry("unavailable for a proxy", htmlResponse(http.StatusServiceUnavailable), repeated, ErrUnreachable),
+		Entry("truncated", http.HandlerFunc(truncatedResponse), repeated, ErrUnreachable),
 	)
 
-	It("over HTTP/1.1 that is cut in its middle is asked for again", func(ctx context.Context) {
+	It("is transient if it is truncated over HTTP/1.1", func(ctx context.Context) {
 		server := httptest.NewTLSServer(http.HandlerFunc(truncatedResponse))
 		DeferCleanup(server.Close)
 		expectRequestError(getPod(ctx, server, trustedCA(server)), repeated, []error{ErrUnreachable})
 	})
 
-	It("of a server that is gone is asked for again", func(ctx context.Context) {
+	It("is transient if it is missing because the server is gone", func(ctx context.Context) {
 		server := startServer(htmlResponse(http.StatusOK))
 		server.Close()
 		expectRequestError(getPod(ctx, server, trustedCA(server)), repeated, []error{ErrUnreachable})
 	})
 
-	It("under a certificate of an unknown authority is not asked for again", func(ctx context.Context) {
+	It("is final if the certificate is of an unknown authority", func(ctx context.Context) {
 		expectRequestError(getPod(ctx, startServer(htmlResponse(http.StatusOK)), ""), final, []error{ErrUnreachable})
 	})
 
-	It("under a certificate for another name is not asked for again", func(ctx context.Context) {
+	It("is final if the certificate is for another name", func(ctx context.Context) {
 		server := startServer(htmlResponse(http.StatusOK))
 		settings := trustedCA(server)
 		server.URL = strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 		expectRequestError(getPod(ctx, server, settings), final, []error{ErrUnreachable})
 	})
 
-	It("that wants a client certificate, as a load balancer may, is that the credentials are not accepted", func(ctx context.Context) {
+	It("is ErrUnauthorized if the server, such as a load balancer, requires a client certificate", func(ctx context.Context) {
 		server := httptest.NewUnstartedServer(htmlResponse(http.StatusOK))
 		server.EnableHTTP2 = true
 		server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -124,15 +123,15 @@ var _ = Describe("A server's answer", func() {
 		server.StartTLS()
 		DeferCleanup(server.Close)
 		var err error
-		Eventually(func() error { // a connection may break before its end is read, and such a request is repeated
+		Eventually(func() error { // the connection may break before the TLS alert is read, and that error is transient
 			err = getPod(ctx, server, trustedCA(server))
 			return err
 		}).WithContext(ctx).Should(MatchError(ErrUnauthorized))
 		expectRequestError(err, final, []error{ErrUnauthorized, ErrRefused})
-		Expect(err).To(MatchError(And(ContainSubstring("the kubeconfig's user has no credentials"), ContainSubstring("certificate required"))))
+		Expect(err).To(MatchError(And(ContainSubstring("the user of the kubeconfig has no credentials"), ContainSubstring("certificate required"))))
 	})
 
-	It("is not waited for when the call has ended", func(ctx context.Context) {
+	It("is not awaited after the context is canceled", func(ctx context.Context) {
 		server := startServer(htmlResponse(http.StatusOK))
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()

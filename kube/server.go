@@ -13,16 +13,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ServerInfo is what an API server says of itself.
+// ServerInfo is what an API server reports about itself.
 type ServerInfo struct {
 	URL     string
-	Version string // v1.36.3
-	Minor   int    // 36; 0 when the version is of another form
-	// ClockSkew is by how much its clock is ahead of this machine's, to a second.
+	Version string // for example v1.36.3
+	Minor   int    // for example 36; 0 if the version has another form
+	// ClockSkew is how far the server's clock is ahead of this host's, rounded to a second.
 	ClockSkew time.Duration
 }
 
-// GetServerInfo asks the API server what it is. Everyone whom it knows may ask that.
+// GetServerInfo gets /version, which every authenticated user may read (ClusterRole system:public-info-viewer). It returns
+// ErrUnauthorized if the server rejects the credentials, and ErrNotServed if it does not answer like an API server.
 func (c *Client) GetServerInfo(ctx context.Context) (ServerInfo, error) {
 	server := ServerInfo{URL: c.config.Host}
 	client, err := rest.HTTPClientFor(c.config)
@@ -53,16 +54,16 @@ func (c *Client) GetServerInfo(ctx context.Context) (ServerInfo, error) {
 	err = json.NewDecoder(answer.Body).Decode(&version)
 	switch {
 	case answer.StatusCode == http.StatusUnauthorized:
-		refused := &Error{Action: action, Kind: ErrUnauthorized, Err: errors.New(server.URL + " does not accept the credentials")}
+		refused := &Error{Action: action, Kind: ErrUnauthorized, Err: errors.New(server.URL + " rejected the credentials")}
 		return server, explainCredentialError(c.config, refused)
 	case answer.StatusCode != http.StatusOK || err != nil || version.GitVersion == "":
-		cause := fmt.Errorf("%s answers %s, and not with a version", server.URL, answer.Status)
+		cause := fmt.Errorf("%s answered %s without a Kubernetes version", server.URL, answer.Status)
 		return server, &Error{Action: action, Kind: ErrNotServed, Err: cause}
 	}
 	server.Version = version.GitVersion
 	server.Minor, _ = strconv.Atoi(strings.TrimSuffix(version.Minor, "+"))
 	if date, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
-		// The header leaves out parts of a second, and may have been written at any time in between.
+		// The header has no fractions of a second, and the server may have written it at any time in between.
 		halfway := sent.Add(received.Sub(sent) / 2)
 		server.ClockSkew = date.Add(time.Second / 2).Sub(halfway).Round(time.Second)
 	}

@@ -10,16 +10,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// rolesLoadTimeout is how long an API server that has started may take to read its roles, where it does not tell when it has.
+// rolesLoadTimeout is how long a new API server may take to load its roles, if it forbids access to /readyz, too.
 const rolesLoadTimeout = 5 * time.Second
 
-// isAPIServerForbidden reports that the API server itself, and not a proxy before it, forbids the request.
+// isAPIServerForbidden reports whether the API server itself forbids the request, and not a proxy in front of it.
 func isAPIServerForbidden(err error) bool {
 	return apierrors.IsForbidden(err) && !apierrors.IsUnexpectedServerError(err)
 }
 
-// startupCheck asks an API server, by way of the client, whether it has only started yet, and so refuses requests that it will
-// allow a second later: it has not read its roles. Who may ask that is itself a matter of roles.
+// startupCheck returns a function that asks the API server's /readyz whether the server has only just started. Until such a
+// server has loaded its roles, it forbids requests that it allows a second later. Access to /readyz depends on roles, too: while
+// it is forbidden, the function returns true until rolesLoadTimeout after since, the time of the first forbidden request.
 func startupCheck(client rest.Interface) func(context.Context, time.Time) bool {
 	return func(ctx context.Context, since time.Time) bool {
 		err := client.Get().AbsPath("/readyz").Do(ctx).Error()

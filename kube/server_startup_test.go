@@ -15,7 +15,7 @@ import (
 const podJSON = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"agent-1"}}`
 
 var _ = Describe("A request that the API server forbids", func() {
-	// refusing forbids requests until it was asked whether it is ready as often as that, and answers so each time.
+	// forbidUntil starts a server that forbids requests until /readyz, which readiness serves, was requested this many times.
 	var readinessChecks, refused *atomic.Int32
 	forbidUntil := func(readiness http.HandlerFunc, until int32) *rest.Config {
 		readinessChecks, refused = new(atomic.Int32), new(atomic.Int32)
@@ -42,22 +42,22 @@ var _ = Describe("A request that the API server forbids", func() {
 		return err
 	}
 
-	It("is repeated while the server says that it is not ready", func(ctx context.Context) {
+	It("is repeated while the server reports that it is not ready", func(ctx context.Context) {
 		Expect(get(ctx, forbidUntil(htmlResponse(http.StatusInternalServerError), 2))).To(Succeed())
 		Expect(readinessChecks.Load()).To(BeEquivalentTo(2))
 	})
 
-	It("is repeated once when the server has become ready meanwhile", func(ctx context.Context) {
+	It("is repeated once if the server has become ready meanwhile", func(ctx context.Context) {
 		ready := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 		Expect(get(ctx, forbidUntil(ready, 1))).To(Succeed())
 		Expect(refused.Load()).To(BeEquivalentTo(1))
 	})
 
-	It("is repeated for a while when nobody may ask whether the server is ready, as in its first second", func(ctx context.Context) {
+	It("is repeated for a while if /readyz is forbidden, too, as in a server's first second", func(ctx context.Context) {
 		Expect(get(ctx, forbidUntil(statusResponse(http.StatusForbidden, "Forbidden"), 2))).To(Succeed())
 	})
 
-	It("by way of a proxy that has its own reasons is not asked about", func(ctx context.Context) {
+	It("is not repeated if a proxy forbids it", func(ctx context.Context) {
 		var requestCount atomic.Int32
 		server := startServer(func(w http.ResponseWriter, r *http.Request) {
 			requestCount.Add(1)
@@ -67,13 +67,13 @@ var _ = Describe("A request that the API server forbids", func() {
 		Expect(requestCount.Load()).To(BeEquivalentTo(1))
 	})
 
-	DescribeTable("is forbidden for good when the server answers that question with", func(ctx context.Context, readiness http.HandlerFunc) {
+	DescribeTable("is final if /readyz answers with", func(ctx context.Context, readiness http.HandlerFunc) {
 		Expect(get(ctx, forbidUntil(readiness, 2))).To(MatchError(ErrRefused))
 		Expect(readinessChecks.Load()).To(BeEquivalentTo(1))
-		Expect(refused.Load()).To(BeEquivalentTo(2), "the refusal that came before the question may have been of a server that had just started")
+		Expect(refused.Load()).To(BeEquivalentTo(2), "the first answer may have been that of a server that had just started")
 	},
-		Entry("yes", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })),
-		Entry("what a proxy says of paths that it does not know", htmlResponse(http.StatusNotFound)),
-		Entry("a refusal of the credentials", statusResponse(http.StatusUnauthorized, "Unauthorized")),
+		Entry("ok", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })),
+		Entry("404 of a proxy", htmlResponse(http.StatusNotFound)),
+		Entry("401", statusResponse(http.StatusUnauthorized, "Unauthorized")),
 	)
 })

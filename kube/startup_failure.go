@@ -10,27 +10,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PodStartup follows a Pod that is to come up, to tell when waiting any longer cannot help.
+// PodStartup follows a Pod that starts, and finds failures for which it is useless to wait longer. The zero value is ready to use.
 type PodStartup struct {
-	failedPulls int    // how often the image was tried in vain
-	lastReason  string // why a container waited when it was last looked at
+	failedPulls int    // how often the image could not be pulled
+	lastReason  string // why a container waited at the previous change
 }
 
-// A machine that ended that often did not end by chance, and an image that was not there twice is not
-// just late.
+// A VM that has crashed this often did not crash by chance, and an image that was missing twice is not just late.
 const (
 	maxCrashes     = 3
 	maxFailedPulls = 2
 )
 
-// What the kubelet says of a container whose image it cannot get: pkg/kubelet/images/types.go.
+// Reasons of a waiting container if the kubelet cannot pull its image: Kubernetes' pkg/kubelet/images/types.go.
 const (
 	reasonErrImagePull     = "ErrImagePull"
 	reasonImagePullBackOff = "ImagePullBackOff"
 )
 
-// Failed reports whether nothing but a change of the request or of the cluster lets this Pod come
-// up. It has to see every change of the Pod.
+// Failed reports whether the Pod can only start if the request or the cluster changes. Call it for every change of the Pod: it
+// counts failures.
 func (o *PodStartup) Failed(pod *corev1.Pod) bool {
 	for _, status := range containerStatuses(pod) {
 		waiting := status.State.Waiting
@@ -54,7 +53,7 @@ func (o *PodStartup) Failed(pod *corev1.Pod) bool {
 	return false
 }
 
-// isPermanentPullError tells a registry's answer that stays the same, by its words, from an outage.
+// isPermanentPullError distinguishes a permanent answer of a registry from an outage, by the words of the message.
 func isPermanentPullError(message string) bool {
 	message = strings.ToLower(message)
 	return slices.ContainsFunc([]string{
@@ -62,8 +61,8 @@ func isPermanentPullError(message string) bool {
 	}, func(words string) bool { return strings.Contains(message, words) })
 }
 
-// WrongPlatform reports whether the Pod's node cannot run its image, which is for other operating systems or
-// architectures: by the words of containerd and of CRI-O.
+// WrongPlatform reports whether the Pod's node cannot run its image, which is for other operating systems or architectures. It
+// searches for the words of containerd and CRI-O.
 func WrongPlatform(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(containerStatuses(pod), func(status corev1.ContainerStatus) bool {
 		waiting := status.State.Waiting
@@ -72,23 +71,23 @@ func WrongPlatform(pod *corev1.Pod) bool {
 	})
 }
 
-// WaitsForNode reports whether the Pod waits for a node that takes it, and not for a claim of its own that is
-// being made.
+// WaitsForNode reports whether the Pod waits for a node that it can run on, and not for a PVC of its own that does not exist or
+// is not bound yet.
 func WaitsForNode(pod *corev1.Pod) bool {
 	reason := UnschedulableReason(pod)
 	return reason != "" && !strings.Contains(reason, "ephemeral volume controller") && !HasUnboundPVC(pod)
 }
 
-// HasUnboundPVC reports whether the Pod waits for a claim that needs no node to be bound.
+// HasUnboundPVC reports whether the Pod waits for a PVC that is bound before a node is chosen (volumeBindingMode Immediate).
 func HasUnboundPVC(pod *corev1.Pod) bool {
 	return strings.Contains(UnschedulableReason(pod), "unbound immediate PersistentVolumeClaim")
 }
 
-// pvcEventTimeout is how soon the controllers report of a claim that they cannot serve.
+// pvcEventTimeout is how soon the controllers report that they cannot provide a PVC's volume.
 const pvcEventTimeout = 5 * time.Second
 
-// MissingStorageClass returns what is reported of a claim whose storage class is not there, or "". It waits
-// for the first report, for a short while.
+// MissingStorageClass returns the message of an event that the PVC's StorageClass does not exist, or "". It waits up to 5 s for
+// the first event, and returns "" for a PVC that does not exist.
 func (c *Client) MissingStorageClass(ctx context.Context, name string) (string, error) {
 	pvc, err := c.PVCs.Get(ctx, name)
 	if errors.Is(err, ErrNotFound) {
@@ -114,13 +113,13 @@ func (c *Client) MissingStorageClass(ctx context.Context, name string) (string, 
 	return message, err
 }
 
-// VolumeNodeConflict returns the scheduler's words when the Pod, which can run on one node only, waits for
-// a volume that is not to be had there, or "".
+// VolumeNodeConflict returns the scheduler's message if the Pod, which can run on one node only, waits for a volume that is not
+// available there; or "".
 func VolumeNodeConflict(pod *corev1.Pod) string {
 	reason := UnschedulableReason(pod)
 	if slices.ContainsFunc([]string{
-		"didn't match PersistentVolume's node affinity", // it is elsewhere
-		"volume node affinity conflict",                 // the same, as older schedulers say it
+		"didn't match PersistentVolume's node affinity", // it is available elsewhere
+		"volume node affinity conflict",                 // the same in older schedulers
 		"didn't find available persistent volumes to bind",
 	}, func(words string) bool { return strings.Contains(reason, words) }) {
 		return reason
@@ -128,8 +127,9 @@ func VolumeNodeConflict(pod *corev1.Pod) string {
 	return ""
 }
 
-// IsPermanentSnapshotError reports whether a VolumeSnapshot's error says that there can be none, for want of a driver or of a
-// class that can. The words are external-snapshotter's, pkg/common-controller/snapshot_controller.go, and gRPC's.
+// IsPermanentSnapshotError reports whether a VolumeSnapshot's error is permanent, since there is no suitable CSI driver or
+// VolumeSnapshotClass. It searches for the words of external-snapshotter (pkg/common-controller/snapshot_controller.go) and
+// gRPC.
 func IsPermanentSnapshotError(message string) bool {
 	return slices.ContainsFunc([]string{
 		"Failed to set default snapshot class with error",
@@ -139,18 +139,18 @@ func IsPermanentSnapshotError(message string) bool {
 	}, func(words string) bool { return strings.Contains(message, words) })
 }
 
-// maxProvisioningFailures is how often a provisioner has to fail, while it is looked at, not to be just late.
+// maxProvisioningFailures is after how many failures during the wait a provisioner is not expected to succeed any more.
 const maxProvisioningFailures = 3
 
-// VolumeProvisioning follows the events of a claim that is to get its volume, to tell when waiting any longer
-// cannot help.
+// VolumeProvisioning follows the events of a PVC that waits for its volume, and finds failures for which it is useless to wait
+// longer. The zero value is ready to use.
 type VolumeProvisioning struct {
 	initialized     bool
-	initialFailures int // failures before this one looked: the cause may be mended since
+	initialFailures int // failures before the first call: their cause may be fixed since
 }
 
-// Failure returns what the provisioner says when it fails again and again, or "". It has to see every
-// change of the claim's events.
+// Failure returns the provisioner's last message if it has failed three times since the first call, or calls the request
+// infeasible; or "". Call it for every change of the PVC's events.
 func (p *VolumeProvisioning) Failure(events []*corev1.Event) string {
 	var failures int
 	var last *corev1.Event
@@ -166,22 +166,25 @@ func (p *VolumeProvisioning) Failure(events []*corev1.Event) string {
 	if !p.initialized {
 		p.initialized, p.initialFailures = true, failures
 	}
-	// What the provisioner itself calls infeasible it tries again only minutes later.
+	// A provisioner repeats a request that it calls infeasible only minutes later.
 	if failures-p.initialFailures >= maxProvisioningFailures || last != nil && strings.Contains(last.Message, "infeasible error") {
 		return last.Message
 	}
 	return ""
 }
 
-// MultusNetworks follows the events of a Pod that asks Multus for networks, to tell when one of them does not exist.
+// MultusNetworks follows the events of a Pod that requests networks from Multus, and finds networks that do not exist. The zero
+// value is ready to use.
 type MultusNetworks struct {
 	initialized    bool
-	initialReports int // reports before this one looked: somebody may have created it since
+	initialReports int // reports before the first call: the network may exist since
 }
 
-// Missing returns the first of the attachments (namespace/name) that does not exist, and what is reported of it; or "". It has to see
-// every change of the Pod's events. Multus reports its own words (pkg/k8sclient/k8sclient.go) as NoNetworkFound, and the kubelet
-// repeats them. Multus reports so of the cluster's default network, too, before it looks for that elsewhere.
+// Missing returns one of the networks (namespace/name) that an event since the first call reports as missing, and the reported
+// cause; or "", "". Call it for every change of the Pod's events.
+//
+// Multus reports a missing NetworkAttachmentDefinition (pkg/k8sclient/k8sclient.go) in an event NoNetworkFound, and the kubelet
+// repeats the message. Multus also reports the cluster's default network as missing, before it finds that elsewhere.
 func (a *MultusNetworks) Missing(events []*corev1.Event, networks []string) (network, message string) {
 	var reports int
 	for _, event := range events {

@@ -8,7 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// StorageClasses are the cluster's. Few calls need them, so that their client is made when asked for.
+// StorageClasses returns the cluster's StorageClasses. Few calls need the kinds of this group, so each method creates a connection.
 func (c *Client) StorageClasses() (*Resource[*storagev1.StorageClass, *storagev1.StorageClassList], error) {
 	via, err := c.storageConnection()
 	if err != nil {
@@ -17,7 +17,7 @@ func (c *Client) StorageClasses() (*Resource[*storagev1.StorageClass, *storagev1
 	return newResource(via, "StorageClass", "storageclasses", newOf[storagev1.StorageClass], newOf[storagev1.StorageClassList]), nil
 }
 
-// CSIDrivers are the cluster's.
+// CSIDrivers returns the cluster's CSIDrivers.
 func (c *Client) CSIDrivers() (*Resource[*storagev1.CSIDriver, *storagev1.CSIDriverList], error) {
 	via, err := c.storageConnection()
 	if err != nil {
@@ -26,7 +26,7 @@ func (c *Client) CSIDrivers() (*Resource[*storagev1.CSIDriver, *storagev1.CSIDri
 	return newResource(via, "CSIDriver", "csidrivers", newOf[storagev1.CSIDriver], newOf[storagev1.CSIDriverList]), nil
 }
 
-// CSINodes say how many volumes each node takes of each driver. They are the cluster's.
+// CSINodes returns the cluster's CSINodes, which contain the volume limit of each driver on each node.
 func (c *Client) CSINodes() (*Resource[*storagev1.CSINode, *storagev1.CSINodeList], error) {
 	via, err := c.storageConnection()
 	if err != nil {
@@ -35,7 +35,7 @@ func (c *Client) CSINodes() (*Resource[*storagev1.CSINode, *storagev1.CSINodeLis
 	return newResource(via, "CSINode", "csinodes", newOf[storagev1.CSINode], newOf[storagev1.CSINodeList]), nil
 }
 
-// VolumeAttachments say which volumes each node has. They are the cluster's.
+// VolumeAttachments returns the cluster's VolumeAttachments, which contain the volumes of each node.
 func (c *Client) VolumeAttachments() (*Resource[*storagev1.VolumeAttachment, *storagev1.VolumeAttachmentList], error) {
 	via, err := c.storageConnection()
 	if err != nil {
@@ -45,15 +45,15 @@ func (c *Client) VolumeAttachments() (*Resource[*storagev1.VolumeAttachment, *st
 		newOf[storagev1.VolumeAttachment], newOf[storagev1.VolumeAttachmentList]), nil
 }
 
-// storageConnection reaches what belongs to the cluster of the storage group.
+// storageConnection returns a connection for the kinds of storage.k8s.io that have no namespace.
 func (c *Client) storageConnection() (connection, error) {
 	via, err := c.connect("/apis", storagev1.SchemeGroupVersion, storagev1.AddToScheme)
 	via.namespace = ""
 	return via, err
 }
 
-// VolumeLimitExceeded says why the node cannot have these volumes, of CSI drivers, beside those that it has; "" when it can. It
-// goes by what the drivers say of the node, and by what is attached there.
+// VolumeLimitExceeded returns why the volumes, all of CSI drivers, cannot be attached to the node in addition to its present
+// ones; or "". It compares the limits in the CSINode with the volumes in the status of the Node.
 func VolumeLimitExceeded(node *corev1.Node, limits *storagev1.CSINode, volumes []*corev1.PersistentVolume) string {
 	attached := map[string]bool{}
 	for _, volume := range node.Status.VolumesAttached {
@@ -63,7 +63,7 @@ func VolumeLimitExceeded(node *corev1.Node, limits *storagev1.CSINode, volumes [
 		if driver.Allocatable == nil || driver.Allocatable.Count == nil {
 			continue
 		}
-		// The name is the attach-detach controller's: pkg/volume/util, GetUniqueVolumeName.
+		// The attach-detach controller forms the name: Kubernetes' pkg/volume/util, GetUniqueVolumeName.
 		prefix, attachedCount, additional := "kubernetes.io/csi/"+driver.Name+"^", 0, 0
 		for name := range attached {
 			if strings.HasPrefix(name, prefix) {
@@ -76,7 +76,7 @@ func VolumeLimitExceeded(node *corev1.Node, limits *storagev1.CSINode, volumes [
 			}
 		}
 		if limit := int(*driver.Allocatable.Count); additional > 0 && attachedCount+additional > limit {
-			return fmt.Sprintf("%d more of driver %s, of which it can attach %d and has %d", additional, driver.Name, limit, attachedCount)
+			return fmt.Sprintf("driver %s can attach %d volumes, has %d and would need %d more", driver.Name, limit, attachedCount, additional)
 		}
 	}
 	return ""

@@ -9,17 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errRelist ends a watch that cannot go on: it closed, or its history expired (410 Gone).
+// errRelist reports a watch that cannot continue: it was closed, or its resource version has expired (410 Gone).
 var errRelist = errors.New("the watch must start over")
 
-// Wait follows the selected objects until settled says that they are as wanted, or fails.
+// Wait follows the selected objects until condition returns true or an error.
 //
-// settled sees every object that is there, first as in since (or as listed, when since is nil), then
-// after each change; an object that was deleted is not among them. It may act, for example delete
-// what has become free; the watch stays open meanwhile. A watch that ends is started over from a
-// fresh list, so that no change is missed.
+// condition gets all selected objects that exist: first those in since (if since is nil, Wait lists them), then again after each
+// change. It may act, for example delete an object that has become free; the watch stays open meanwhile. When a watch ends,
+// Wait lists the objects again and continues from there.
 //
-// When the context ends first, the error is ErrTimeout.
+// If the context ends first, Wait returns ErrTimeout after its deadline, and ErrCanceled otherwise.
 func (r *Resource[T, L]) Wait(ctx context.Context, selection Selection, since *ObjectList[T], condition func([]T) (bool, error)) error {
 	pause := backoff()
 	for {
@@ -44,7 +43,7 @@ func (r *Resource[T, L]) Wait(ctx context.Context, selection Selection, since *O
 	}
 }
 
-// interruptedError is the error of a wait whose context has ended.
+// interruptedError returns the error of a wait after its context has ended.
 func (r *Resource[T, L]) interruptedError(ctx context.Context, selection Selection) error {
 	return r.translate(r.action("wait for", selection.String()), ctx.Err())
 }
@@ -81,7 +80,7 @@ func (r *Resource[T, L]) watchUntil(
 			}
 			changed, ok := event.Object.(T)
 			if !ok {
-				return fmt.Errorf("%s: the watch brought a %T", r.action("watch", selection.String()), event.Object)
+				return fmt.Errorf("%s: unexpected watch event of type %T", r.action("watch", selection.String()), event.Object)
 			}
 			present = replace(present, changed, event.Type == watch.Deleted)
 			if done, err := condition(present); done || err != nil {
@@ -91,7 +90,7 @@ func (r *Resource[T, L]) watchUntil(
 	}
 }
 
-// replace returns the objects with changed put in the place of its former version, or left out.
+// replace returns the objects with changed instead of its former version; without it if it was deleted.
 func replace[T object](present []T, changed T, deleted bool) []T {
 	updated := make([]T, 0, len(present)+1)
 	for _, item := range present {
@@ -105,13 +104,12 @@ func replace[T object](present []T, changed T, deleted bool) []T {
 	return updated
 }
 
-// ListOf is the snapshot of a selection that holds just this object, as an answer of the API server
-// brought it: a watch can go on from there without listing first.
+// ListOf returns a list of only this object, as the API server has returned it: Wait can watch from there without listing first.
 func ListOf[T object](obj T) *ObjectList[T] {
 	return &ObjectList[T]{Items: []T{obj}, ResourceVersion: obj.GetResourceVersion()}
 }
 
-// WaitDeleted waits until exactly this object is gone; a successor with its name does not count.
+// WaitDeleted waits until exactly this object, by UID, is gone; a successor of the same name may exist. For errors, see Wait.
 func (r *Resource[T, L]) WaitDeleted(ctx context.Context, obj T) error {
 	return r.Wait(ctx, Selection{Name: obj.GetName()}, nil, func(present []T) (bool, error) {
 		return len(present) == 0 || present[0].GetUID() != obj.GetUID(), nil

@@ -1,9 +1,9 @@
-// Package manifests holds this folder's ops files and configs, for programs that write them out.
+// Package manifests embeds the ops files and configs of this directory into programs that write them to files.
 package manifests
 
 import "embed"
 
-// Files are the ops files and configs, by their names.
+// Files contains the ops files and configs by name.
 //
 //go:embed *.yml
 var Files embed.FS

@@ -21,21 +21,21 @@ import (
 // benchSize is the size of the stemcell's image, in bytes.
 const benchSize = 600 << 20
 
-// BenchmarkHeavyStemcell measures the CPI's process for create_stemcell beside `crane append`, whose one
-// process makes an image of the same archive and pushes it, too, to the same registry: time, the peak of
-// resident memory (VmHWM), and the peak of what of it is the process's own (RssAnon) and not pages of the
-// program's file. Both read and hash the gzipped archive, unzip and hash it for the image's
-// configuration, and send it as it is; neither compresses. The registry throws away what it is sent.
-// scripts/build-tools makes crane.
+// BenchmarkHeavyStemcell compares create_stemcell with `crane append`, which builds an image from the same archive and pushes it to the
+// same registry. For both processes it measures the time, the peak of resident memory (VmHWM), and the peak of anonymous memory (RssAnon),
+// which excludes pages of the program file.
+//
+// Both read and hash the compressed archive, decompress and hash it for the image's configuration, and upload it unchanged; neither
+// compresses. The registry discards uploads. scripts/build-tools builds crane.
 func BenchmarkHeavyStemcell(b *testing.B) {
 	crane, err := exec.LookPath("crane")
 	if err != nil {
-		b.Fatal("crane is not there: scripts/build-tools crane, and put scripts/build-tools --path crane into $PATH")
+		b.Fatal("crane not found: run `scripts/build-tools crane`, and add the output of `scripts/build-tools --path crane` to $PATH")
 	}
 	folder := b.TempDir()
 	program, image := filepath.Join(folder, "cpi"), filepath.Join(folder, "image")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "bosh-kubernetes-cpi/cmd/cpi")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the release has it
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as in the release
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}
@@ -48,18 +48,21 @@ func BenchmarkHeavyStemcell(b *testing.B) {
 
 	b.Run("cpi", func(b *testing.B) {
 		config := filepath.Join(folder, "cpi.json")
-		content := fmt.Sprintf(`{"agent": {"mbus": "nats://nats.test:4222"}, "stemcell": {"registry": {"repository": "%s/cpi", "insecure": true}}}`, registry.Host())
+		content := fmt.Sprintf(
+			`{"agent": {"mbus": "nats://nats.test:4222"}, "stemcell": {"registry": {"repository": "%s/cpi", "insecure": true}}}`,
+			registry.Host())
 		if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
 			b.Fatal(err)
 		}
-		request := fmt.Sprintf(`{"method": "create_stemcell", "arguments": [%q, {"name": "bench", "version": "1"}], "context": {}, "api_version": 2}`, image)
+		request := fmt.Sprintf(
+			`{"method": "create_stemcell", "arguments": [%q, {"name": "bench", "version": "1"}], "context": {}, "api_version": 2}`, image)
 		measure(b, func() *exec.Cmd {
 			command := exec.Command(program, "-configPath", config)
 			command.Stdin = strings.NewReader(request)
 			return command
 		}, func(out []byte) error {
-			var answer struct{ Result, Error any }
-			if err := json.Unmarshal(out, &answer); err != nil || answer.Error != nil {
+			var response struct{ Result, Error any }
+			if err := json.Unmarshal(out, &response); err != nil || response.Error != nil {
 				return fmt.Errorf("%s", out)
 			}
 			return nil
@@ -72,20 +75,20 @@ func BenchmarkHeavyStemcell(b *testing.B) {
 	})
 }
 
-// measure runs the command b.N times and reports the largest of their peaks of memory.
-func measure(b *testing.B, command func() *exec.Cmd, check func([]byte) error) {
+// measure runs the commands in the loop of the benchmark, and reports the highest peak of memory.
+func measure(b *testing.B, newCommand func() *exec.Cmd, check func([]byte) error) {
 	var peak memory
 	for b.Loop() {
-		run := command()
+		command := newCommand()
 		var out, log bytes.Buffer
-		run.Stdout, run.Stderr = &out, &log
-		if err := run.Start(); err != nil {
+		command.Stdout, command.Stderr = &out, &log
+		if err := command.Start(); err != nil {
 			b.Fatal(err)
 		}
-		ended := make(chan struct{})
-		peaks := watchMemory(run.Process.Pid, ended)
-		err := run.Wait()
-		close(ended)
+		exited := make(chan struct{})
+		peaks := watchMemory(command.Process.Pid, exited)
+		err := command.Wait()
+		close(exited)
 		if err == nil {
 			err = check(out.Bytes())
 		}
@@ -99,16 +102,16 @@ func measure(b *testing.B, command func() *exec.Cmd, check func([]byte) error) {
 	b.SetBytes(benchSize)
 }
 
-// memory is a process's, in KiB.
+// memory is the memory usage of a process, in KiB.
 type memory struct{ resident, anonymous int }
 
 func (m memory) max(other memory) memory {
 	return memory{max(m.resident, other.resident), max(m.anonymous, other.anonymous)}
 }
 
-// watchMemory returns the peaks of a process's memory when it has ended. rusage would count what this
-// process had resident when it forked, too.
-func watchMemory(pid int, ended <-chan struct{}) <-chan memory {
+// watchMemory samples the memory usage of a process until it has exited, and sends the peaks. rusage is not usable, because it includes the
+// resident memory of this process at the fork.
+func watchMemory(pid int, exited <-chan struct{}) <-chan memory {
 	peaks := make(chan memory, 1)
 	go func() {
 		var peak memory
@@ -117,7 +120,7 @@ func watchMemory(pid int, ended <-chan struct{}) <-chan memory {
 		defer ticker.Stop()
 		for {
 			select {
-			case <-ended:
+			case <-exited:
 				return
 			case <-ticker.C:
 				peak = peak.max(memory{procStatusField(pid, "VmHWM:"), procStatusField(pid, "RssAnon:")})
@@ -127,7 +130,7 @@ func watchMemory(pid int, ended <-chan struct{}) <-chan memory {
 	return peaks
 }
 
-// procStatusField is a number in a process's /proc/PID/status, 0 when it has ended.
+// procStatusField returns a number in /proc/PID/status, or 0 if the process has exited.
 func procStatusField(pid int, name string) int {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, after, found := strings.Cut(string(status), name)
@@ -141,19 +144,18 @@ func procStatusField(pid int, name string) int {
 	return kib
 }
 
-// largeImage writes a stemcell's image of about benchSize that compresses as programs do: half of its
-// blocks are like ones before them.
+// largeImage writes a stemcell image of about benchSize with the compression ratio of programs: half of its blocks repeat earlier blocks.
 func largeImage(path string) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	zipped, err := gzip.NewWriterLevel(file, gzip.BestSpeed)
+	compressed, err := gzip.NewWriterLevel(file, gzip.BestSpeed)
 	if err != nil {
 		return err
 	}
-	archive := tar.NewWriter(zipped)
+	archive := tar.NewWriter(compressed)
 	config := []byte(stemcells.WardenAgentConfig)
 	if err := archive.WriteHeader(&tar.Header{Name: "var/vcap/bosh/agent.json", Mode: 0o644, Size: int64(len(config))}); err != nil {
 		return err
@@ -165,21 +167,21 @@ func largeImage(path string) error {
 	for n := 0; ; n++ {
 		written, err := file.Seek(0, 1)
 		if err != nil || written >= benchSize {
-			return closeAll(err, archive, zipped)
+			return closeAll(err, archive, compressed)
 		}
 		if err := archive.WriteHeader(&tar.Header{Name: fmt.Sprintf("usr/lib/%d", n), Mode: 0o644, Size: int64(len(block))}); err != nil {
 			return err
 		}
-		for at := 0; at < len(block); at += 4096 {
-			part := block[at : at+4096]
-			if _, err := source.Read(part); err != nil {
+		for offset := 0; offset < len(block); offset += 4096 {
+			page := block[offset : offset+4096]
+			if _, err := source.Read(page); err != nil {
 				return err
 			}
-			for i := range part {
-				part[i] &= 0x3f
+			for i := range page {
+				page[i] &= 0x3f
 			}
-			if at >= 8192 && at%8192 == 0 {
-				copy(part[:4000], block[at-4096:])
+			if offset >= 8192 && offset%8192 == 0 {
+				copy(page[:4000], block[offset-4096:])
 			}
 		}
 		if _, err := archive.Write(block); err != nil {
@@ -189,8 +191,8 @@ func largeImage(path string) error {
 }
 
 func closeAll(err error, closers ...interface{ Close() error }) error {
-	for _, each := range closers {
-		if closeErr := each.Close(); err == nil {
+	for _, closer := range closers {
+		if closeErr := closer.Close(); err == nil {
 			err = closeErr
 		}
 	}

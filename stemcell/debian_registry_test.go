@@ -11,33 +11,33 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// scripts/test gets Debian's registry where it can; without it these specs do not exist.
+// scripts/test installs Debian's registry if it can. Without it these specs are omitted.
 var _ = func() bool {
 	if _, err := exec.LookPath(stemcells.DebianProgram); err == nil {
-		Describe("Debian's docker-registry with TLS and basic auth", debianRegistry)
+		Describe("Debian's docker-registry with TLS and basic authentication", debianRegistry)
 	}
 	return true
 }()
 
-// startDebian runs the registry until the spec ends.
-func startDebian(ctx SpecContext, deletes bool) *stemcells.DebianRegistry {
+// startDebian starts the registry, and stops it at the end of the spec.
+func startDebian(ctx SpecContext, allowDeletion bool) *stemcells.DebianRegistry {
 	GinkgoHelper()
-	registry, err := stemcells.StartDebianRegistry(ctx, GinkgoT().TempDir(), deletes)
+	registry, err := stemcells.StartDebianRegistry(ctx, GinkgoT().TempDir(), allowDeletion)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(registry.Close)
 	return registry
 }
 
-func newDebianStore(registry *stemcells.DebianRegistry, change ...func(*stemcell.Registry)) stemcell.Store {
+func newDebianStore(registry *stemcells.DebianRegistry, changes ...func(*stemcell.Registry)) stemcell.Store {
 	store, _ := newStoreWith(stemcell.Registry{
 		Repository: registry.Host() + "/bosh/stemcells", CA: registry.CA(),
 		Username: stemcells.DebianUsername, Password: stemcells.DebianPassword,
-	}, change...)
+	}, changes...)
 	return store
 }
 
 func debianRegistry() {
-	It("takes a stemcell once, gives it back, and deletes it", func(ctx SpecContext) {
+	It("stores a stemcell once, serves it, and deletes it", func(ctx SpecContext) {
 		registry := startDebian(ctx, true)
 		store, path := newDebianStore(registry), writeTempFile(stemcells.Jammy.Image())
 		uploads := func() int { return strings.Count(strings.Join(registry.Requests(), "\n"), "PATCH /v2/") }
@@ -58,13 +58,13 @@ func debianRegistry() {
 		Expect(store.Push(ctx, path, jammy, nil)).To(Equal(cid))
 	})
 
-	It("is explained when it denies, is not trusted, or does not delete", func(ctx SpecContext) {
+	It("causes specific errors if it denies access, is not trusted, or does not allow deletion", func(ctx SpecContext) {
 		registry, path := startDebian(ctx, false), writeTempFile(stemcells.Jammy.Image())
 		_, err := newDebianStore(registry, func(r *stemcell.Registry) { r.Password = "wrong" }).Push(ctx, path, jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrDenied))
-		stranger, _, err := stemcells.SelfSigned()
+		otherCA, _, err := stemcells.SelfSigned()
 		Expect(err).NotTo(HaveOccurred())
-		_, err = newDebianStore(registry, func(r *stemcell.Registry) { r.CA = stranger }).Push(ctx, path, jammy, nil)
+		_, err = newDebianStore(registry, func(r *stemcell.Registry) { r.CA = otherCA }).Push(ctx, path, jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrUntrusted))
 		_, err = newDebianStore(registry).Push(ctx, writeTempFile(stemcells.Jammy.Image()[:5000]), jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrInvalid))

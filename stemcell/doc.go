@@ -1,9 +1,8 @@
-// Package stemcell turns what BOSH calls a stemcell into a container image's reference.
+// Package stemcell provides stemcells as container images.
 //
-// A light stemcell names an image; it is asked for once, so that its reference can be pinned by digest,
-// and is never changed. A heavy stemcell brings a root filesystem, which is pushed as an image to the
-// operator's registry, and is removed from there with the stemcell.
+// A light stemcell refers to an image in a registry. The package looks up its digest once, to pin the reference, and never changes the
+// image. A heavy stemcell contains a root filesystem. The package pushes it as an image to the operator's registry, and deletes that image
+// with the stemcell.
 //
-// The package knows registries and stemcell formats, and nothing of Kubernetes' API or the CPI's
-// protocol.
+// The package is independent of the Kubernetes API and of the CPI protocol.
 package stemcell

@@ -15,27 +15,27 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// What went wrong, for errors.Is.
+// Kinds of errors, for errors.Is.
 var (
-	// ErrInvalid: the stemcell itself is at fault; another try with it cannot succeed.
+	// ErrInvalid means that the stemcell is invalid: a retry cannot succeed.
 	ErrInvalid = errors.New("invalid stemcell")
-	// ErrNoRegistry: a heavy stemcell, and no registry is configured that it could be pushed to.
+	// ErrNoRegistry means that a heavy stemcell cannot be pushed, because no registry is configured.
 	ErrNoRegistry = errors.New("no registry is configured")
-	// ErrNotFound: the registry answers that it has no such image.
+	// ErrNotFound means that the registry does not have the image or repository.
 	ErrNotFound = errors.New("image not found")
-	// ErrDenied: the registry does not accept the credentials, or they do not suffice.
+	// ErrDenied means that the registry has rejected the credentials, or that they lack rights.
 	ErrDenied = errors.New("denied by the registry")
-	// ErrFull: the registry has no room for the image.
+	// ErrFull means that the registry, or a proxy, has no space for the image.
 	ErrFull = errors.New("the registry is full")
-	// ErrUntrusted: the registry's certificate, or that it has none, is not accepted.
+	// ErrUntrusted means that the certificate of the registry is not trusted, or that the registry does not serve TLS.
 	ErrUntrusted = errors.New("the registry is not trusted")
-	// ErrUndeletable: the registry deletes no images.
-	ErrUndeletable = errors.New("the registry deletes no images")
+	// ErrUndeletable means that the registry does not support the deletion of images.
+	ErrUndeletable = errors.New("the registry does not delete images")
 
 	errPlainHTTP = errors.New("plain HTTP is not allowed")
 )
 
-// registryError says what an error means and what to do, and keeps the error.
+// registryError adds a kind, and a message with a remedy, to an error.
 type registryError struct {
 	kind    error
 	message string
@@ -49,8 +49,8 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
 }
 
-// explain is the one place where a registry's answers become this package's errors. action names what
-// was tried, for example "push registry.example.com/stemcells".
+// explain returns the error of a request to a registry as an error of this package. action is what failed, for example
+// "push registry.example.com/stemcells".
 func explain(action, registry string, err error) error {
 	if err == nil {
 		return nil
@@ -62,47 +62,49 @@ func explain(action, registry string, err error) error {
 	switch {
 	case errors.Is(err, ErrInvalid):
 		return err
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return fmt.Errorf("%s: ended before it was done: %w", action, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s: timed out; raise timeouts.create_stemcell: %w", action, err)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%s: canceled: %w", action, err)
 	case isUntrustedCertificate(err):
-		return wrap(ErrUntrusted, "the certificate of registry "+registry+" is not trusted: "+
+		return wrap(ErrUntrusted, "the certificate of registry "+registry+" is not trusted; "+
 			"set stemcell.registry.ca to the certificate authority that signed it")
 	case isPlainHTTPError(err):
-		return wrap(ErrUntrusted, "registry "+registry+" does not speak TLS: "+
-			"give it a certificate, or set stemcell.registry.insecure to true when the network to it is trusted")
+		return wrap(ErrUntrusted, "registry "+registry+" does not serve TLS; "+
+			"install a certificate there, or set stemcell.registry.insecure to true if the network to it is trusted")
 	case errors.As(err, &response):
 		return explainResponse(wrap, registry, response, fmt.Errorf("%s: %w", action, err))
 	case errors.Is(err, errPlainHTTP):
-		return wrap(ErrUntrusted, "registry "+registry+" can only be reached, or sends its clients on, by plain HTTP: "+
-			"correct its address or its own configuration, or set stemcell.registry.insecure to true")
+		return wrap(ErrUntrusted, "registry "+registry+" serves, or redirects to, plain HTTP; "+
+			"correct its address or its configuration, or set stemcell.registry.insecure to true")
 	}
 	if isConnectionLost(err) {
-		return fmt.Errorf("%s: the connection to registry %s breaks off, also when tried again "+
-			"(check the network and the proxies between, and the registry's log, and repeat): %w", action, registry, err)
+		return fmt.Errorf("%s: the connection to registry %s was lost repeatedly; "+
+			"check the network, proxies and the registry's log, and retry: %w", action, registry, err)
 	}
-	return fmt.Errorf("%s: registry %s does not answer as one (check its address and the network between): %w", action, registry, err)
+	return fmt.Errorf("%s: registry %s does not answer like a registry; check its address and the network: %w", action, registry, err)
 }
 
 func explainResponse(wrap func(error, string) error, registry string, response *transport.Error, fallback error) error {
 	switch response.StatusCode {
 	case http.StatusUnauthorized:
-		return wrap(ErrDenied, "registry "+registry+" does not accept the credentials: check stemcell.registry.username and password, or token")
+		return wrap(ErrDenied, "registry "+registry+" rejected the credentials; check stemcell.registry.username and password, or token")
 	case http.StatusForbidden:
-		return wrap(ErrDenied, "registry "+registry+" denies it: "+
-			"give the account of stemcell.registry the right to pull, push and delete in that repository")
+		return wrap(ErrDenied, "registry "+registry+" denied access; "+
+			"grant the account of stemcell.registry pull, push and delete in that repository")
 	case http.StatusNotFound:
 		return wrap(ErrNotFound, "registry "+registry+" has no such image or repository")
 	case http.StatusInsufficientStorage:
-		return wrap(ErrFull, "registry "+registry+" is full: free space there (delete images, run its garbage collection) and repeat")
+		return wrap(ErrFull, "registry "+registry+" is full; free space there (delete images, run its garbage collection), and retry")
 	case http.StatusRequestEntityTooLarge:
-		return wrap(ErrFull, "registry "+registry+", or a proxy before it, takes no upload of this size: "+
-			"raise its limit (nginx: client_max_body_size)")
+		return wrap(ErrFull, "registry "+registry+", or a proxy, limits the size of uploads; "+
+			"raise the limit (nginx: client_max_body_size)")
 	case http.StatusMethodNotAllowed:
-		return wrap(ErrUndeletable, "registry "+registry+" does not allow it: enable deletion there "+
+		return wrap(ErrUndeletable, "registry "+registry+" does not allow deletion; enable it there "+
 			"(REGISTRY_STORAGE_DELETE_ENABLED=true for the registry of Docker and Debian)")
 	}
 	if strings.Contains(response.Error(), "no space left") {
-		return wrap(ErrFull, "the disk of registry "+registry+" is full: free space there and repeat")
+		return wrap(ErrFull, "the disk of registry "+registry+" is full; free space there, and retry")
 	}
 	return fallback
 }
@@ -115,18 +117,17 @@ func isUntrustedCertificate(err error) bool {
 	return errors.As(err, &authority) || errors.As(err, &hostname) || errors.As(err, &certificate) || errors.As(err, &verification)
 }
 
-// isConnectionLost reports whether a connection ended before the registry had answered.
+// isConnectionLost reports whether the connection ended before the response was complete.
 func isConnectionLost(err error) bool {
-	for _, each := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET, net.ErrClosed} {
-		if errors.Is(err, each) {
+	for _, cause := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET, net.ErrClosed} {
+		if errors.Is(err, cause) {
 			return true
 		}
 	}
 	return false
 }
 
-// isPlainHTTPError recognizes a server that answers a TLS handshake in plain HTTP. net/http has no type for
-// what it makes of that.
+// isPlainHTTPError reports whether the server has answered a TLS handshake in plain HTTP. net/http has no type for this error.
 func isPlainHTTPError(err error) bool {
 	var record tls.RecordHeaderError
 	return errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")

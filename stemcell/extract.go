@@ -2,7 +2,7 @@ package stemcell
 
 import (
 	"archive/tar"
-	"crypto/sha1" // BOSH's stemcell format has it
+	"crypto/sha1" // required by BOSH's stemcell format
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
@@ -20,11 +20,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// MinAPIVersion is the oldest version of the agent's API that this CPI can work with: from 2 on, the
-// agent is told of a disk when it is attached, instead of reading of it in its settings at boot.
+// MinAPIVersion is the oldest supported api_version of stemcells. Since version 2, the director announces an attached disk to the agent;
+// before, the agent read its disks from its settings at boot.
 const MinAPIVersion = 2
 
-// Manifest is a stemcell.MF: https://bosh.io/docs/build-stemcell/
+// Manifest is the content of stemcell.MF: https://bosh.io/docs/build-stemcell/
 type Manifest struct {
 	Name            string     `json:"name"`
 	Version         string     `json:"version"`
@@ -35,7 +35,7 @@ type Manifest struct {
 	CloudProperties Properties `json:"cloud_properties"`
 }
 
-// ParseManifest reads a stemcell.MF and checks it. The error names the field.
+// ParseManifest decodes and validates stemcell.MF. Its error names the invalid field.
 func ParseManifest(content []byte) (Manifest, error) {
 	var manifest Manifest
 	var raw struct {
@@ -44,8 +44,8 @@ func ParseManifest(content []byte) (Manifest, error) {
 	if err := errors.Join(yaml.Unmarshal(content, &raw), yaml.Unmarshal(content, &manifest)); err != nil {
 		return manifest, invalid("stemcell.MF: %w", err)
 	}
-	if _, text := raw.Version.(string); !text && raw.Version != nil {
-		return manifest, invalid("stemcell.MF: version is a number, which loses its zeros: put it in quotes")
+	if _, isString := raw.Version.(string); !isString && raw.Version != nil {
+		return manifest, invalid("stemcell.MF: version is a number, which loses trailing zeros; quote it")
 	}
 	for _, field := range []struct{ name, value string }{
 		{"name", manifest.Name}, {"version", manifest.Version}, {"sha1", manifest.SHA1}, {"operating_system", manifest.OperatingSystem},
@@ -57,17 +57,17 @@ func ParseManifest(content []byte) (Manifest, error) {
 	return manifest, CheckAPIVersion(manifest.APIVersion)
 }
 
-// CheckAPIVersion refuses a stemcell whose agent is too old; a stemcell.MF without api_version has 1.
+// CheckAPIVersion rejects an api_version before MinAPIVersion. 0 stands for a stemcell.MF without api_version, which means 1.
 func CheckAPIVersion(version int) error {
 	if version < MinAPIVersion {
-		return invalid("the stemcell has api_version %d, and this CPI needs at least %d, because its disks are attached to running machines: "+
-			"use a newer stemcell (stemcell.MF: api_version)", max(version, 1), MinAPIVersion)
+		return invalid("stemcell.MF: api_version %d is not supported, because this CPI attaches disks to running VMs; "+
+			"use a stemcell with api_version %d or later", max(version, 1), MinAPIVersion)
 	}
 	return nil
 }
 
-// Extract reads a stemcell tarball: its manifest, and its image into the folder. It checks the image
-// against the manifest's sha1, and returns the path of the extracted image.
+// Extract extracts the image of a stemcell tarball to the folder, and verifies it with the sha1 of the manifest. It returns the manifest
+// and the path of the image.
 func Extract(tarball, folder string) (Manifest, string, error) {
 	manifest, image, err := unpackTarball(tarball, folder)
 	if err != nil {
@@ -77,11 +77,11 @@ func Extract(tarball, folder string) (Manifest, string, error) {
 		return manifest, "", err
 	}
 	if manifest.CloudProperties.IsLight() {
-		return manifest, "", invalid("%s is a light stemcell: its image is in a registry already, upload it as it is", tarball)
+		return manifest, "", invalid("%s is a light stemcell already; upload it without conversion", tarball)
 	}
-	heavy := func(format string) bool { return format == "warden-tar" || format == "general-tar" }
-	if len(manifest.StemcellFormats) > 0 && !slices.ContainsFunc(manifest.StemcellFormats, heavy) {
-		return manifest, "", invalid("stemcell.MF: stemcell_formats are %s, but a container needs a stemcell of format "+
+	isHeavy := func(format string) bool { return format == "warden-tar" || format == "general-tar" }
+	if len(manifest.StemcellFormats) > 0 && !slices.ContainsFunc(manifest.StemcellFormats, isHeavy) {
+		return manifest, "", invalid("stemcell.MF: stemcell_formats %s are not supported; use a stemcell with format "+
 			"warden-tar or general-tar (bosh-warden-boshlite-…)", strings.Join(manifest.StemcellFormats, ", "))
 	}
 	return manifest, image, nil
@@ -95,9 +95,9 @@ func unpackTarball(tarball, folder string) (manifest Manifest, image string, err
 	defer file.Close()
 	plain, err := gzip.NewReader(file)
 	if err != nil {
-		return manifest, "", invalid("%s is not a stemcell tarball (gzipped tar): %w", tarball, err)
+		return manifest, "", invalid("%s is not a gzipped tar archive: %w", tarball, err)
 	}
-	archive, described := tar.NewReader(plain), false
+	archive, hasManifest := tar.NewReader(plain), false
 	for {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
@@ -115,7 +115,7 @@ func unpackTarball(tarball, folder string) (manifest Manifest, image string, err
 			if manifest, err = ParseManifest(content); err != nil {
 				return manifest, "", fmt.Errorf("%s: %w", tarball, err)
 			}
-			described = true
+			hasManifest = true
 		case "image":
 			image = filepath.Join(folder, "image")
 			err := writeFile(image, archive)
@@ -123,15 +123,15 @@ func unpackTarball(tarball, folder string) (manifest Manifest, image string, err
 				return manifest, "", invalid("%s is damaged: %w", tarball, err)
 			}
 			if err != nil {
-				return manifest, "", fmt.Errorf("extract the image of %s: %w", tarball, err)
+				return manifest, "", fmt.Errorf("cannot extract the image of %s: %w", tarball, err)
 			}
 		}
 	}
 	switch {
-	case !described:
-		return manifest, "", invalid("%s holds no stemcell.MF", tarball)
+	case !hasManifest:
+		return manifest, "", invalid("%s has no stemcell.MF", tarball)
 	case image == "":
-		return manifest, "", invalid("%s holds no image", tarball)
+		return manifest, "", invalid("%s has no image", tarball)
 	}
 	return manifest, image, nil
 }
@@ -145,20 +145,20 @@ func writeFile(path string, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// verifyChecksum compares the file with a BOSH digest: a SHA-1, or several digests joined by semicolons, each
-// with its algorithm before a colon.
+// verifyChecksum compares the file with a BOSH digest: a SHA-1, or a list of digests that are separated by semicolons, each with the prefix
+// of its algorithm, for example sha256:.
 func verifyChecksum(path, expected string) error {
 	for digest := range strings.SplitSeq(expected, ";") {
 		algorithm, value, prefixed := strings.Cut(digest, ":")
 		if !prefixed {
 			algorithm, value = "sha1", digest
 		}
-		makers := map[string]func() hash.Hash{"sha1": sha1.New, "sha256": sha256.New, "sha512": sha512.New}
-		maker, known := makers[algorithm]
+		algorithms := map[string]func() hash.Hash{"sha1": sha1.New, "sha256": sha256.New, "sha512": sha512.New}
+		newHash, known := algorithms[algorithm]
 		if !known {
-			return invalid("stemcell.MF: sha1 has a digest of kind %q, which is none of sha1, sha256, sha512", algorithm)
+			return invalid("stemcell.MF: digest algorithm %q in sha1 is not valid; use sha1, sha256 or sha512", algorithm)
 		}
-		sum := maker()
+		sum := newHash()
 		file, err := os.Open(path)
 		if err != nil {
 			return err
@@ -167,8 +167,8 @@ func verifyChecksum(path, expected string) error {
 		if err := errors.Join(err, file.Close()); err != nil {
 			return err
 		}
-		if got := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(got, value) {
-			return invalid("stemcell.MF: %s of the image is %s, and the manifest says %s: download the stemcell again", algorithm, got, value)
+		if actual := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(actual, value) {
+			return invalid("stemcell.MF: %s of the image is %s instead of %s; download the stemcell again", algorithm, actual, value)
 		}
 	}
 	return nil

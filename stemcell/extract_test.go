@@ -1,7 +1,6 @@
 package stemcell_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,8 +14,6 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-func formatted(format string, value any) string { return fmt.Sprintf(format, value) }
-
 var _ = Describe("A stemcell tarball", func() {
 	extract := func(image []byte, changes map[string]string) (stemcell.Manifest, string, error) {
 		folder := GinkgoT().TempDir()
@@ -25,7 +22,7 @@ var _ = Describe("A stemcell tarball", func() {
 		return stemcell.Extract(tarball, folder)
 	}
 
-	It("gives its manifest and its image", func() {
+	It("contains a manifest and an image", func() {
 		content := stemcells.Jammy.Image()
 		manifest, image, err := extract(content, nil)
 		Expect(err).NotTo(HaveOccurred())
@@ -36,37 +33,37 @@ var _ = Describe("A stemcell tarball", func() {
 		Expect(os.ReadFile(image)).To(Equal(content))
 	})
 
-	It("may have other digests in its sha1", func() {
+	It("can have a digest of another algorithm in sha1", func() {
 		content := stemcells.Jammy.Image()
 		_, _, err := extract(content, map[string]string{"sha1": digestOf(content)})
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	DescribeTable("is refused with the name of the field", func(field, value, message string) {
+	DescribeTable("is rejected with an error that names the invalid field", func(field, value, message string) {
 		_, _, err := extract(stemcells.Jammy.Image(), map[string]string{field: value})
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
-		Entry("no name", "name", "", "stemcell.MF: name is missing"),
-		Entry("no version", "version", "", "stemcell.MF: version is missing"),
-		Entry("a number as version", "version", "1.10", "stemcell.MF: version is a number, which loses its zeros: put it in quotes"),
-		Entry("no sha1", "sha1", "", "stemcell.MF: sha1 is missing"),
-		Entry("another sha1", "sha1", strings.Repeat("0", 40), "download the stemcell again"),
-		Entry("an unknown digest", "sha1", "md5:0", `digest of kind "md5"`),
-		Entry("no operating_system", "operating_system", "", "stemcell.MF: operating_system is missing"),
-		Entry("no api_version", "api_version", "", "the stemcell has api_version 1, and this CPI needs at least 2"),
-		Entry("an old api_version", "api_version", "1", "the stemcell has api_version 1"),
-		Entry("another format", "stemcell_formats", "[openstack-raw]", "stemcell_formats are openstack-raw"),
-		Entry("light", "cloud_properties", "{image_reference: ubuntu}", "is a light stemcell"),
-		Entry("no YAML", "name", "[", "stemcell.MF"),
+		Entry("missing name", "name", "", "stemcell.MF: name is missing"),
+		Entry("missing version", "version", "", "stemcell.MF: version is missing"),
+		Entry("version that is a number", "version", "1.10", "stemcell.MF: version is a number, which loses trailing zeros; quote it"),
+		Entry("missing sha1", "sha1", "", "stemcell.MF: sha1 is missing"),
+		Entry("wrong sha1", "sha1", strings.Repeat("0", 40), "download the stemcell again"),
+		Entry("unknown digest algorithm", "sha1", "md5:0", `digest algorithm "md5" in sha1 is not valid`),
+		Entry("missing operating_system", "operating_system", "", "stemcell.MF: operating_system is missing"),
+		Entry("missing api_version", "api_version", "", "stemcell.MF: api_version 1 is not supported"),
+		Entry("unsupported api_version", "api_version", "1", "use a stemcell with api_version 2 or later"),
+		Entry("unsupported format", "stemcell_formats", "[openstack-raw]", "stemcell_formats openstack-raw are not supported"),
+		Entry("light stemcell", "cloud_properties", "{image_reference: ubuntu}", "is a light stemcell"),
+		Entry("manifest that is not YAML", "name", "[", "stemcell.MF"),
 	)
 
-	It("is refused when it is none", func() {
+	It("is rejected if it is not a complete stemcell tarball", func() {
 		folder := GinkgoT().TempDir()
 		_, _, err := stemcell.Extract(writeTempFile([]byte("PK")), folder)
-		Expect(err).To(MatchError(ContainSubstring("is not a stemcell tarball")))
+		Expect(err).To(MatchError(ContainSubstring("is not a gzipped tar archive")))
 		_, _, err = stemcell.Extract(writeTempFile(stemcells.Jammy.Image()), folder)
-		Expect(err).To(MatchError(ContainSubstring("holds no stemcell.MF")))
+		Expect(err).To(MatchError(ContainSubstring("has no stemcell.MF")))
 		complete := filepath.Join(folder, "stemcell.tgz")
 		stemcells.Tarball(complete, stemcells.Jammy.Image(), nil)
 		content, err := os.ReadFile(complete)
@@ -76,7 +73,7 @@ var _ = Describe("A stemcell tarball", func() {
 	})
 })
 
-var _ = Describe("Building a light stemcell's image", func() {
+var _ = Describe("Building the image of a light stemcell", func() {
 	build := func(ctx SpecContext, rootfs stemcells.Rootfs) (v1.Image, error) {
 		registry := startRegistry(false)
 		store, _ := newStore(registry)
@@ -87,7 +84,7 @@ var _ = Describe("Building a light stemcell's image", func() {
 		return remote.Image(pinned)
 	}
 
-	It("makes the root filesystem the image's only layer, as it is", func(ctx SpecContext) {
+	It("uses the unchanged root filesystem as the only layer", func(ctx SpecContext) {
 		image, err := build(ctx, stemcells.Jammy)
 		Expect(err).NotTo(HaveOccurred())
 		layers, err := image.Layers()
@@ -96,7 +93,7 @@ var _ = Describe("Building a light stemcell's image", func() {
 		Expect(layers[0].Digest()).To(HaveField("String()", digestOf(stemcells.Jammy.Image())))
 	})
 
-	DescribeTable("starts the init of its kind", func(ctx SpecContext, rootfs stemcells.Rootfs, init, stop string) {
+	DescribeTable("sets the init program as the command", func(ctx SpecContext, rootfs stemcells.Rootfs, init, stop string) {
 		image, err := build(ctx, rootfs)
 		Expect(err).NotTo(HaveOccurred())
 		config, err := image.ConfigFile()
@@ -108,23 +105,23 @@ var _ = Describe("Building a light stemcell's image", func() {
 		Entry("systemd", stemcells.Noble, "/usr/sbin/init", "SIGRTMIN+3"),
 	)
 
-	It("is refused without an init", func(ctx SpecContext) {
+	It("fails without an init program", func(ctx SpecContext) {
 		rootfs := stemcells.Jammy
 		rootfs.Init = ""
 		_, err := build(ctx, rootfs)
-		Expect(err).To(MatchError(ContainSubstring("no init program that is known")))
+		Expect(err).To(MatchError(ContainSubstring("none of the known init programs")))
 	})
 
-	DescribeTable("is refused with an agent.json that cannot be", func(ctx SpecContext, given, message string) {
+	DescribeTable("fails with an invalid agent.json", func(ctx SpecContext, agentConfig, message string) {
 		rootfs := stemcells.Jammy
-		rootfs.AgentConfig = given
+		rootfs.AgentConfig = agentConfig
 		_, err := build(ctx, rootfs)
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
-		Entry("no JSON", "Platform:", "agent.json is not a JSON hash"),
+		Entry("not JSON", "Platform:", "agent.json is not a JSON hash"),
 		Entry("two documents", "{} {}", "agent.json is not a JSON hash"),
-		Entry("a list", "[]", "agent.json is not a JSON hash"),
-		Entry("nothing", "null", "agent.json is not a JSON hash: it is null"),
+		Entry("list", "[]", "agent.json is not a JSON hash"),
+		Entry("null", "null", "agent.json is not a JSON hash: it is null"),
 	)
 })

@@ -17,7 +17,7 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// What Image takes of a CID is a reference that a Pod can have, and the architectures are values of a node's label.
+// FuzzCID checks that Image returns an error or a valid image reference, and that no architecture of a CID contains a separator.
 func FuzzCID(f *testing.F) {
 	digest := "sha256:" + strings.Repeat("0", 64)
 	for _, cid := range []string{
@@ -34,23 +34,23 @@ func FuzzCID(f *testing.F) {
 		image, err := options.Image(cid)
 		if err == nil {
 			if _, parseErr := name.ParseReference(image); parseErr != nil || strings.TrimSpace(image) != image {
-				t.Fatalf("%q is given as %q, which is no reference", cid, image)
+				t.Fatalf("the image of CID %q is %q, which is not a valid reference", cid, image)
 			}
 		}
 		for _, architecture := range stemcell.Architectures(cid) {
-			// What is no label's value is refused by the API server with the VM's name; it must not be more than one value.
+			// The API server rejects an invalid label value with an error that names the VM. But an architecture must be a single value.
 			if strings.Contains(architecture, ",") {
-				t.Fatalf("%q holds %q", cid, architecture)
+				t.Fatalf("CID %q has architecture %q", cid, architecture)
 			}
 			_ = validation.IsValidLabelValue(architecture)
 		}
 		if !stemcell.SameImage(cid, cid) {
-			t.Fatalf("%q is not itself", cid)
+			t.Fatalf("CID %q does not refer to the same image as itself", cid)
 		}
 	})
 }
 
-// A stemcell's tarball is taken or refused, and nothing is written anywhere but into the folder.
+// FuzzTarball checks that Extract accepts or rejects a tarball, and writes files only to its folder.
 func FuzzTarball(f *testing.F) {
 	folder := f.TempDir()
 	seed := filepath.Join(folder, "seed.tgz")
@@ -65,28 +65,28 @@ func FuzzTarball(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, content []byte) {
 		folder := t.TempDir()
-		tarball, into := filepath.Join(folder, "s.tgz"), filepath.Join(folder, "into")
-		if err := errors.Join(os.WriteFile(tarball, content, 0o600), os.Mkdir(into, 0o700)); err != nil {
+		tarball, destination := filepath.Join(folder, "s.tgz"), filepath.Join(folder, "destination")
+		if err := errors.Join(os.WriteFile(tarball, content, 0o600), os.Mkdir(destination, 0o700)); err != nil {
 			t.Fatal(err)
 		}
-		_, image, err := stemcell.Extract(tarball, into)
+		_, image, err := stemcell.Extract(tarball, destination)
 		if err != nil && !errors.Is(err, stemcell.ErrInvalid) {
-			t.Fatalf("it is the stemcell that is at fault: %v", err)
+			t.Fatalf("the error is not ErrInvalid: %v", err)
 		}
-		if err == nil && filepath.Dir(image) != into {
-			t.Fatalf("the image is at %s", image)
+		if err == nil && filepath.Dir(image) != destination {
+			t.Fatalf("the image is %s, outside of the folder", image)
 		}
 		if entries, _ := os.ReadDir(folder); len(entries) != 2 {
-			t.Fatalf("something was written beside: %v", entries)
+			t.Fatalf("unexpected files outside of the folder: %v", entries)
 		}
 	})
 }
 
-// A root filesystem is pushed or refused; one that is refused leaves no manifest in the registry.
+// FuzzRootfs checks that Build accepts or rejects a root filesystem, and that it pushes no manifest of a rejected one.
 func FuzzRootfs(f *testing.F) {
 	registry := stemcells.NewRegistry(false)
 	f.Cleanup(registry.Close)
-	for _, seed := range [][]byte{stemcells.Jammy.Image(), stemcells.Jammy.Tar(), stemcells.Noble.Tar(), {}, []byte("no archive")} {
+	for _, seed := range [][]byte{stemcells.Jammy.Image(), stemcells.Jammy.Tar(), stemcells.Noble.Tar(), {}, []byte("not an archive")} {
 		f.Add(seed)
 	}
 	store := stemcell.Store{
@@ -102,11 +102,11 @@ func FuzzRootfs(f *testing.F) {
 		_, err := store.Build(context.Background(), file, stemcell.Properties{Name: "n", Version: "1"})
 		switch {
 		case err == nil && !bytes.Contains(content, []byte("agent")) && !bytes.HasPrefix(content, []byte{0x1f, 0x8b}):
-			t.Fatal("a root filesystem without an agent was pushed")
+			t.Fatal("a root filesystem without an agent was accepted")
 		case err != nil && !errors.Is(err, stemcell.ErrInvalid):
-			t.Fatalf("it is the stemcell that is at fault: %v", err)
+			t.Fatalf("the error is not ErrInvalid: %v", err)
 		case err != nil && registry.CountManifests() != previous:
-			t.Fatalf("a stemcell that is refused is in the registry: %v", err)
+			t.Fatalf("the registry has the manifest of a rejected stemcell: %v", err)
 		}
 	})
 }

@@ -10,46 +10,46 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// buildImage is an OCI image of these layers. Nothing of this machine and moment goes into it, so that the
-// same stemcell always gives the same digest.
-func buildImage(found *contents, config v1.Config, layers ...v1.Layer) (v1.Image, error) {
-	built := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	built, err := mutate.AppendLayers(built, layers...)
+// buildImage returns an OCI image of these layers. It contains no timestamps, and nothing that depends on the host, so that the same
+// stemcell always has the same digest.
+func buildImage(rootfs *contents, config v1.Config, layers ...v1.Layer) (v1.Image, error) {
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err := mutate.AppendLayers(image, layers...)
 	if err != nil {
 		return nil, err
 	}
-	file, err := built.ConfigFile()
+	file, err := image.ConfigFile()
 	if err != nil {
 		return nil, err
 	}
 	file = file.DeepCopy()
-	// A node does not start an image that names no platform.
-	file.OS, file.Architecture = "linux", found.architecture
+	// Nodes do not start an image without a platform.
+	file.OS, file.Architecture = "linux", rootfs.architecture
 	if file.Architecture == "" {
 		file.Architecture = "amd64"
 	}
 	file.Config = config
-	return mutate.ConfigFile(built, file)
+	return mutate.ConfigFile(image, file)
 }
 
-// initConfig is the configuration of an image that starts the stemcell's init on its own.
-func initConfig(found *contents) (v1.Config, error) {
-	if found.init == "" {
-		return v1.Config{}, invalid("the root filesystem has no init program that is known: none of %s", strings.Join(initPrograms, ", "))
+// initConfig returns the configuration of an image that starts the stemcell's init program by default.
+func initConfig(rootfs *contents) (v1.Config, error) {
+	if rootfs.init == "" {
+		return v1.Config{}, invalid("the root filesystem has none of the known init programs: %s", strings.Join(initPrograms, ", "))
 	}
-	config := v1.Config{Cmd: []string{found.init}}
-	if !strings.HasSuffix(found.init, "runsvdir-start") {
-		config.StopSignal = "SIGRTMIN+3" // systemd's for halting, see systemd(1)
+	config := v1.Config{Cmd: []string{rootfs.init}}
+	if !strings.HasSuffix(rootfs.init, "runsvdir-start") {
+		config.StopSignal = "SIGRTMIN+3" // halts systemd, see systemd(1)
 		config.Env = []string{"container=kubernetes"}
 	}
 	return config, nil
 }
 
-// buildLabels are the image's, for people and registries: https://github.com/opencontainers/image-spec/blob/main/annotations.md
+// buildLabels returns the labels of the image, with those of https://github.com/opencontainers/image-spec/blob/main/annotations.md
 func buildLabels(name, version string, others map[string]string) map[string]string {
-	all := map[string]string{}
-	maps.Copy(all, others)
-	all["org.opencontainers.image.title"], all["org.opencontainers.image.version"] = name, version
-	maps.DeleteFunc(all, func(_, value string) bool { return value == "" })
-	return all
+	labels := map[string]string{}
+	maps.Copy(labels, others)
+	labels["org.opencontainers.image.title"], labels["org.opencontainers.image.version"] = name, version
+	maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })
+	return labels
 }

@@ -10,43 +10,42 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// ExistingImage is a stemcell's image that is in a registry already, such as those that are published as images.
+// ExistingImage is a stemcell image that is in a registry already, for example one that the BOSH project publishes.
 type ExistingImage struct {
 	Image     name.Digest
-	Platforms []v1.Platform // for which there is one
-	// OperatingSystem and Version are the stemcell's, as its image or reference tells them; "" where neither does.
+	Platforms []v1.Platform
+	// OperatingSystem and Version are those of the stemcell, according to the labels or the reference of the image, or "".
 	OperatingSystem, Version string
 }
 
-// InspectImage asks the registry for the image that the reference names, an index of several architectures too, and for what
-// it tells of the stemcell. The errors are those of Push.
+// InspectImage looks up an image, or an index with images for several architectures, in its registry. The errors are those of Push.
 func (s Store) InspectImage(ctx context.Context, reference string) (ExistingImage, error) {
 	parsed, err := name.ParseReference(reference)
 	if err != nil {
-		return ExistingImage{}, invalid("%q is not an image reference: %w", reference, err)
+		return ExistingImage{}, invalid("%q is not a valid image reference: %w", reference, err)
 	}
 	action, registry := "look up "+parsed.String(), parsed.Context().RegistryStr()
 	descriptor, err := remote.Get(parsed, s.readOptions(ctx, parsed)...)
 	if err != nil {
 		return ExistingImage{}, explain(action, registry, err)
 	}
-	found := ExistingImage{Image: parsed.Context().Digest(descriptor.Digest.String())}
-	if found.Platforms, err = listPlatforms(found.Image, s.readOptions(ctx, parsed)...); err != nil {
+	existing := ExistingImage{Image: parsed.Context().Digest(descriptor.Digest.String())}
+	if existing.Platforms, err = listPlatforms(existing.Image, s.readOptions(ctx, parsed)...); err != nil {
 		return ExistingImage{}, explain(action, registry, err)
 	}
 	config, err := configOf(descriptor)
 	if err != nil {
 		return ExistingImage{}, explain(action, registry, err)
 	}
-	found.OperatingSystem, found.Version = stemcellInfo(parsed, config.Labels)
-	return found, nil
+	existing.OperatingSystem, existing.Version = stemcellInfo(parsed, config.Labels)
+	return existing, nil
 }
 
-// configOf is the image's configuration; of an index, that of its first image.
+// configOf returns the configuration of an image, or of the image for linux/amd64 in an index. It is empty if the index has no such image.
 func configOf(descriptor *remote.Descriptor) (v1.Config, error) {
-	image, err := descriptor.Image() // of an index, that for linux/amd64
+	image, err := descriptor.Image()
 	if err != nil && descriptor.MediaType.IsIndex() {
-		return v1.Config{}, nil // it has none for that: nothing is known then
+		return v1.Config{}, nil
 	}
 	if err != nil {
 		return v1.Config{}, err
@@ -58,16 +57,16 @@ func configOf(descriptor *remote.Descriptor) (v1.Config, error) {
 	return file.Config, nil
 }
 
-// stemcellInfo is what an image says of its stemcell: by labels, as Build's do, or by its name, as those do that BOSH
-// publishes: ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.639.
-func stemcellInfo(reference name.Reference, labels map[string]string) (system, version string) {
+// stemcellInfo returns the operating system and the version of a stemcell image. They are in the labels, as set by Build, or in the name,
+// as in ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.639, which the BOSH project publishes.
+func stemcellInfo(reference name.Reference, labels map[string]string) (operatingSystem, version string) {
 	version = labels["org.opencontainers.image.version"]
 	if tag, tagged := reference.(name.Tag); tagged && version == "" && tag.TagStr() != name.DefaultTag {
 		version = tag.TagStr()
 	}
-	system = strings.TrimPrefix(labels["org.opencontainers.image.title"], "bosh-kubernetes-")
-	if base, ok := strings.CutSuffix(path.Base(reference.Context().RepositoryStr()), "-stemcell"); ok && system == "" {
-		system = base
+	operatingSystem = strings.TrimPrefix(labels["org.opencontainers.image.title"], "bosh-kubernetes-")
+	if base, ok := strings.CutSuffix(path.Base(reference.Context().RepositoryStr()), "-stemcell"); ok && operatingSystem == "" {
+		operatingSystem = base
 	}
-	return system, version
+	return operatingSystem, version
 }

@@ -17,8 +17,8 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-var _ = Describe("A CPI that is killed in the middle of an upload", func() {
-	It("leaves nothing that is seen, and nothing in the way of the next try", func() {
+var _ = Describe("A CPI process that is killed during an upload", func() {
+	It("leaves no incomplete image, and does not affect the next attempt", func() {
 		program, err := gexec.Build("bosh-kubernetes-cpi/cmd/cpi")
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(gexec.CleanupBuildArtifacts)

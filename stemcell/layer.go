@@ -11,67 +11,66 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// layer is a root filesystem on its way to a registry: the file as it is. It is uploaded while it is
-// still being checked; its last bytes are held back until the check is over, so that the registry
-// never completes the upload of a damaged one.
+// layer is the image layer of a root filesystem: its unchanged file. It is uploaded while scan still reads it. The last bytes of the upload
+// are withheld until scan has succeeded, so that the registry never completes the upload of a damaged file.
 type layer struct {
-	fs      *rootfs
-	log     *slog.Logger
-	checked chan struct{} // closed when found and err are set
-	found   *contents
-	err     error
+	fs       *rootfs
+	log      *slog.Logger
+	scanned  chan struct{} // closed when contents and err are set
+	contents *contents
+	err      error
 }
 
-// newLayer begins to check the archive, and goes on until it is done or the context ends.
+// newLayer returns the layer, and starts to scan the archive until it is complete or the context ends.
 func newLayer(ctx context.Context, fs *rootfs, log *slog.Logger) *layer {
-	l := &layer{fs: fs, log: log, checked: make(chan struct{})}
+	l := &layer{fs: fs, log: log, scanned: make(chan struct{})}
 	go func() {
-		defer close(l.checked)
-		l.found, l.err = fs.scan(ctx)
+		defer close(l.scanned)
+		l.contents, l.err = fs.scan(ctx)
 	}()
 	return l
 }
 
-// wait returns what is in the archive, once all of it has been checked.
+// wait waits for the end of the scan, and returns its result.
 func (l *layer) wait() (*contents, error) {
-	<-l.checked
-	return l.found, l.err
+	<-l.scanned
+	return l.contents, l.err
 }
 
-// checkDone reports whether the check is over, and with which error.
-func (l *layer) checkDone() (bool, error) {
+// scanError returns the error of the scan if it has failed already.
+func (l *layer) scanError() error {
 	select {
-	case <-l.checked:
-		return true, l.err
+	case <-l.scanned:
+		return l.err
 	default:
-		return false, nil
+		return nil
 	}
 }
 
-// Digest is that of the file.
+// Digest returns the digest of the file.
 func (l *layer) Digest() (v1.Hash, error) { return l.fs.digest, nil }
 
-// DiffID is the digest of the archive without its compression.
+// DiffID returns the digest of the uncompressed archive.
 func (l *layer) DiffID() (v1.Hash, error) {
-	found, err := l.wait()
+	contents, err := l.wait()
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	return found.diffID, nil
+	return contents.diffID, nil
 }
 
-// Size is the file's, in bytes.
+// Size returns the size of the file in bytes.
 func (l *layer) Size() (int64, error) { return l.fs.size, nil }
 
-// MediaType tells whether the archive is gzipped.
+// MediaType returns the media type for a compressed or uncompressed archive.
 func (l *layer) MediaType() (types.MediaType, error) { return l.fs.mediaType(), nil }
 
-// Uncompressed is nothing that pushing needs.
+// Uncompressed implements v1.Layer. A push does not call it.
 func (l *layer) Uncompressed() (io.ReadCloser, error) {
-	return nil, errors.New("a root filesystem is pushed as it is")
+	return nil, errors.New("the layer of a root filesystem has no uncompressed form")
 }
 
-// Compressed is the file, from its beginning.
+// Compressed returns the file, from its beginning.
 func (l *layer) Compressed() (io.ReadCloser, error) {
 	file, err := os.Open(l.fs.path)
 	if err != nil {
@@ -80,28 +79,28 @@ func (l *layer) Compressed() (io.ReadCloser, error) {
 	return &upload{layer: l, file: file}, nil
 }
 
-// upload is one try to send the layer.
+// upload is one attempt to upload the layer.
 type upload struct {
-	layer *layer
-	file  *os.File
-	sent  int64
-	tenth int64
+	layer        *layer
+	file         *os.File
+	sent         int64 // bytes
+	loggedTenths int64
 }
 
 func (u *upload) Read(p []byte) (int, error) {
-	if _, bad := u.layer.checkDone(); bad != nil {
-		return 0, bad
+	if err := u.layer.scanError(); err != nil {
+		return 0, err
 	}
 	n, err := u.file.Read(p)
 	u.sent += int64(n)
 	if u.sent >= u.layer.fs.size {
-		if _, bad := u.layer.wait(); bad != nil {
-			return 0, bad
+		if _, err := u.layer.wait(); err != nil {
+			return 0, err
 		}
 	}
-	if tenth := u.sent * 10 / max(u.layer.fs.size, 1); tenth > u.tenth {
-		u.tenth = tenth
-		u.layer.log.Info("pushing the stemcell's image", "percent", tenth*10, "mib", u.sent>>20)
+	if tenths := u.sent * 10 / max(u.layer.fs.size, 1); tenths > u.loggedTenths {
+		u.loggedTenths = tenths
+		u.layer.log.Info("pushing the image of the stemcell", "percent", tenths*10, "mib", u.sent>>20)
 	}
 	return n, err
 }

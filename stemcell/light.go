@@ -10,57 +10,58 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Formats are the stemcell formats that create_stemcell accepts, as info reports them.
+// Formats returns the stemcell formats that create_stemcell accepts, and that info reports.
 func Formats() []string {
 	return []string{"kubernetes-light", "docker-light", "warden-tar", "general-tar"}
 }
 
-// Properties are the cloud_properties of a stemcell.MF that say something about its image. Others
-// (infrastructure, architecture …) are the director's and are ignored.
+// Properties are the cloud_properties in stemcell.MF that identify the image. Other keys (infrastructure, architecture, …) are for the
+// director, and are ignored.
 type Properties struct {
-	// Name and Version are the stemcell's own.
+	// Name and Version are those of the stemcell.
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Image is the reference in older Kubernetes stemcells.
+	// Image is the image reference of an older Kubernetes stemcell.
 	Image string `json:"image"`
-	// ImageReference and Digest are the reference in docker-light stemcells.
+	// ImageReference and Digest are the image reference of a docker-light stemcell.
 	ImageReference string `json:"image_reference"`
 	Digest         string `json:"digest"`
 }
 
-// IsLight reports whether the stemcell names an image instead of bringing one.
+// IsLight reports whether the stemcell is a light stemcell, which refers to an image.
 func (p Properties) IsLight() bool { return p.Image != "" || p.ImageReference != "" }
 
-// Reference is the image's reference, pinned by digest when the stemcell gives one.
+// Reference returns the image reference, with the digest if the stemcell has one.
 func (p Properties) Reference() (name.Reference, error) {
-	key, given := "image_reference", p.ImageReference
-	if given == "" {
-		key, given = "image", p.Image
+	key, value := "image_reference", p.ImageReference
+	if value == "" {
+		key, value = "image", p.Image
 	}
-	reference, err := name.ParseReference(given)
+	reference, err := name.ParseReference(value)
 	if err != nil {
-		return nil, invalid("cloud_properties.%s %q is not an image reference: %w", key, given, err)
+		return nil, invalid("cloud_properties.%s %q is not a valid image reference: %w", key, value, err)
 	}
 	if p.Digest == "" {
 		return reference, nil
 	}
 	pinned, err := name.NewDigest(reference.Context().Name() + "@" + p.Digest)
 	if err != nil {
-		return nil, invalid("cloud_properties.digest %q is not a digest (sha256:…): %w", p.Digest, err)
+		return nil, invalid("cloud_properties.digest %q is not a valid digest (sha256:…): %w", p.Digest, err)
 	}
-	if own, ok := reference.(name.Digest); ok && own.DigestStr() != pinned.DigestStr() {
-		return nil, invalid("cloud_properties.digest %s contradicts cloud_properties.%s %s", p.Digest, key, given)
+	if inReference, ok := reference.(name.Digest); ok && inReference.DigestStr() != pinned.DigestStr() {
+		return nil, invalid("cloud_properties.digest %s differs from the digest of cloud_properties.%s %s", p.Digest, key, value)
 	}
 	return pinned, nil
 }
 
-// lookupTimeout bounds the question to the registry; an upload must not hang on one that drops packets.
+// lookupTimeout limits the lookup in the registry, so that an upload does not hang if the network drops packets.
 const lookupTimeout = 10 * time.Second
 
-// Pin asks the registry, or its mirror, for the digest that the stemcell's reference names now, and
-// returns the CID: the reference pinned by it, and the architectures that it is for. A registry that says
-// that there is no such image is ErrNotFound. One that cannot be asked is no error, since the nodes may
-// reach it even so: the CID is then the reference as it was given, and the log has a warning.
+// Pin looks up the digest of a light stemcell's image in the registry or its mirror. It returns the CID: the image reference with the
+// digest, and the architectures of the image.
+//
+// If the registry does not have the image, Pin returns ErrNotFound. If the lookup fails otherwise, Pin logs a warning and returns the
+// reference unchanged, because the nodes may be able to pull the image nevertheless.
 func (s Store) Pin(ctx context.Context, properties Properties) (string, error) {
 	reference, err := properties.Reference()
 	if err != nil {
@@ -78,18 +79,18 @@ func (s Store) Pin(ctx context.Context, properties Properties) (string, error) {
 	case errors.Is(err, ErrNotFound):
 		return "", fmt.Errorf("%w; push the image there, or correct the stemcell's cloud_properties", err)
 	case err != nil:
-		s.Log.Warn("the registry could not be asked for the image; whether it exists shows when a VM starts",
+		s.Log.Warn("cannot check that the image exists in the registry; VMs fail to start if it does not",
 			"image", mirrored.String(), "error", err.Error())
 		return reference.String(), nil
 	}
 	pinned := mirrored.Context().Digest(descriptor.Digest.String())
-	found, err := listPlatforms(pinned, s.readOptions(ctx, mirrored)...)
-	if isConnectionLost(err) { // what breaks off within an answer is not repeated by the library
-		found, err = listPlatforms(pinned, s.readOptions(ctx, mirrored)...)
+	platforms, err := listPlatforms(pinned, s.readOptions(ctx, mirrored)...)
+	if isConnectionLost(err) { // the library does not retry if a response is incomplete
+		platforms, err = listPlatforms(pinned, s.readOptions(ctx, mirrored)...)
 	}
 	if err != nil {
-		s.Log.Warn("the registry does not say which architectures the image is for; nodes of others are not kept from its VMs",
+		s.Log.Warn("the registry does not report the architectures of the image; its VMs may be scheduled on nodes of other architectures",
 			"image", mirrored.String(), "error", err.Error())
 	}
-	return appendArchitectures(reference.Context().Digest(descriptor.Digest.String()).Name(), found...), nil
+	return appendArchitectures(reference.Context().Digest(descriptor.Digest.String()).Name(), platforms...), nil
 }

@@ -14,52 +14,49 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// Options say where images come from and go to.
+// Options configure the registries for stemcell images.
 type Options struct {
-	// RegistryMirrors replaces the beginning of images' names: a registry, or a registry and a path, by
-	// another. The longest that fits is taken. It is applied whenever an image is used, so that it
-	// holds for stemcells uploaded before, too.
+	// RegistryMirrors maps prefixes of image names (a registry, or a registry with a path) to their replacements. The longest matching
+	// prefix applies. Names are replaced when an image is used, so that mirrors also apply to stemcells that were uploaded before.
 	RegistryMirrors map[string]string `json:"registry_mirrors"`
-	// Registry is where heavy stemcells are pushed to.
+	// Registry is the registry for heavy stemcells.
 	Registry Registry `json:"registry"`
-	// Prefetch has nodes pull images before they are needed. Who knows the cluster checks it.
+	// Prefetch makes nodes pull images before the first VM needs them. Validate does not check it, because that requires the Kubernetes API.
 	Prefetch Prefetch `json:"prefetch"`
 }
 
-// Registry is a repository that the CPI may write to. Its credentials and CA are also used to ask the
-// same registry for light stemcells' images.
+// Registry is a repository to which the CPI pushes images. Its credentials and CA also apply to the images of light stemcells in the same
+// registry.
 type Registry struct {
-	// Repository is where images are pushed, for example registry.example.com/bosh/stemcells. Without
-	// it, only light stemcells can be uploaded.
+	// Repository is the repository for images, for example registry.example.com/bosh/stemcells. Without it, only light stemcells can
+	// be uploaded.
 	Repository string `json:"repository"`
-	// PullRepository is the same repository by the name that the nodes have for it; Repository by
-	// default.
+	// PullRepository is the name of the same repository for the nodes, by default Repository.
 	PullRepository string `json:"pull_repository"`
-	// Username and Password are sent to the registry, or to the token server that it names.
+	// Username and Password are the credentials for the registry, or for its token server.
 	Username string `json:"username"`
 	Password Secret `json:"password"`
-	// Token is a bearer token, sent to the registry as it is, instead of Username and Password.
+	// Token is a bearer token for the registry, instead of Username and Password.
 	Token Secret `json:"token"`
-	// CA are certificates (PEM) that the registry's is checked against, beside the system's.
+	// CA contains certificates (PEM) of authorities to trust, in addition to those of the system.
 	CA string `json:"ca"`
-	// Insecure allows plain HTTP. Certificates are checked even so.
+	// Insecure allows plain HTTP. The certificate of a registry with TLS is verified nevertheless.
 	Insecure bool `json:"insecure"`
-	// PullSecret makes a Secret with which the nodes pull.
+	// PullSecret configures the Secret with the nodes' credentials.
 	PullSecret PullSecret `json:"pull_secret"`
 }
 
-// PullSecret is a Secret of type kubernetes.io/dockerconfigjson that is made in the namespace and
-// named by every VM whose image comes from the registry.
+// PullSecret is a Secret of type kubernetes.io/dockerconfigjson, which the CPI creates in the VMs' namespace. Each VM with an image in the
+// registry refers to it.
 type PullSecret struct {
-	// Name of the Secret; none is made without it.
+	// Name is the name of the Secret. Without it the CPI creates no Secret.
 	Name string `json:"name"`
-	// Username and Password are the nodes' own credentials, which need no right to write; those of the
-	// registry by default.
+	// Username and Password are the credentials for the nodes, by default those of the registry. They need no write access.
 	Username string `json:"username"`
 	Password Secret `json:"password"`
 }
 
-// Secret is a text that does not show itself in logs and messages.
+// Secret is a string that is redacted in logs and messages.
 type Secret string
 
 func (s Secret) String() string {
@@ -75,31 +72,31 @@ func (s Secret) GoString() string { return `"` + s.String() + `"` }
 // LogValue keeps the secret out of structured logs.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// secretNamePattern is what Kubernetes allows as a Secret's name. Expressions are compiled at their first use: the program runs once for
-// each call, and few calls are about stemcells.
+// secretNamePattern matches names of Secrets; it is stricter than Kubernetes. The program runs once for each call, and few calls are about
+// stemcells: therefore regular expressions are compiled on first use.
 var secretNamePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) })
 
-// Validate names the first property that is missing, malformed or contradicts another.
+// Validate checks the options. Its error names the first property that is missing, invalid, or in conflict with another.
 func (o Options) Validate() error {
 	for from, to := range o.RegistryMirrors {
-		for _, each := range []string{from, to} {
-			if !isImagePrefix(each) {
-				return fmt.Errorf("stemcell.registry_mirrors: %q is neither a registry (registry.example.com:5000) "+
-					"nor a registry and a path (ghcr.io/cloudfoundry)", each)
+		for _, prefix := range []string{from, to} {
+			if !isImagePrefix(prefix) {
+				return fmt.Errorf("stemcell.registry_mirrors: %q is not valid; use a registry (registry.example.com:5000) "+
+					"or a registry with a path (ghcr.io/cloudfoundry)", prefix)
 			}
 		}
 	}
 	return o.Registry.validate()
 }
 
-// isImagePrefix reports whether an image's name can begin with the text.
-func isImagePrefix(text string) bool {
-	host, _, _ := strings.Cut(text, "/")
+// isImagePrefix reports whether prefix is a registry, or a registry with a path.
+func isImagePrefix(prefix string) bool {
+	host, _, _ := strings.Cut(prefix, "/")
 	if !strings.ContainsAny(host, ".:") && host != "localhost" {
-		return false // a name without a dot, colon or slash is one of Docker Hub's images
+		return false // a first component without a dot or colon is part of a Docker Hub name
 	}
-	_, err := name.NewRepository(text + "/image")
-	return err == nil && !strings.Contains(text, "@") && !strings.Contains(text, "//")
+	_, err := name.NewRepository(prefix + "/image")
+	return err == nil && !strings.Contains(prefix, "@") && !strings.Contains(prefix, "//")
 }
 
 func (r Registry) validate() error {
@@ -108,26 +105,26 @@ func (r Registry) validate() error {
 	}
 	for _, setting := range []struct{ key, value string }{{"repository", r.Repository}, {"pull_repository", r.PullRepository}} {
 		if setting.value != "" && !(strings.Contains(setting.value, "/") && isImagePrefix(setting.value)) {
-			return fmt.Errorf("stemcell.registry.%s %q is not a registry and a repository, without scheme and tag, "+
+			return fmt.Errorf("stemcell.registry.%s %q is not valid; use a registry and a repository without scheme and tag, "+
 				"for example registry.example.com/bosh/stemcells", setting.key, setting.value)
 		}
 	}
 	switch {
 	case r.Token != "" && (r.Username != "" || r.Password != ""):
-		return errors.New("stemcell.registry.token and stemcell.registry.username are both set: give one of them")
+		return errors.New("stemcell.registry.token and stemcell.registry.username exclude each other; remove one")
 	case (r.Username == "") != (r.Password == ""):
-		return errors.New("stemcell.registry.username and stemcell.registry.password belong together: set both or none")
+		return errors.New("stemcell.registry.username and stemcell.registry.password require each other; set both or none")
 	}
 	if r.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(r.CA)) {
-		return errors.New("stemcell.registry.ca holds no certificate: it takes the PEM text, -----BEGIN CERTIFICATE-----…")
+		return errors.New("stemcell.registry.ca has no certificate; set it to PEM text (-----BEGIN CERTIFICATE-----…)")
 	}
 	return r.validatePullSecret()
 }
 
-// validateUnused refuses settings that would silently have no effect.
+// validateUnused rejects settings that have no effect without a repository.
 func (r Registry) validateUnused() error {
 	if r != (Registry{}) {
-		return errors.New("stemcell.registry.repository is missing although other properties of stemcell.registry are set")
+		return errors.New("stemcell.registry.repository is missing; the other properties of stemcell.registry require it")
 	}
 	return nil
 }
@@ -136,21 +133,22 @@ func (r Registry) validatePullSecret() error {
 	pull := r.PullSecret
 	switch {
 	case pull.Name == "" && (pull.Username != "" || pull.Password != ""):
-		return errors.New("stemcell.registry.pull_secret.name is missing although its username or password is set")
+		return errors.New("stemcell.registry.pull_secret.name is missing; username and password require it")
 	case pull.Name == "":
 		return nil
 	case !secretNamePattern().MatchString(pull.Name):
-		return fmt.Errorf("stemcell.registry.pull_secret.name %q is not a Secret's name: "+
-			"use lower-case letters, digits and '-', at most 63", pull.Name)
+		return fmt.Errorf("stemcell.registry.pull_secret.name %q is not a valid Secret name; "+
+			"use at most 63 lower-case letters, digits and '-'", pull.Name)
 	case (pull.Username == "") != (pull.Password == ""):
-		return errors.New("stemcell.registry.pull_secret.username and password belong together: set both or none")
+		return errors.New("stemcell.registry.pull_secret.username and password require each other; set both or none")
 	case pull.Username == "" && r.Username == "":
-		return errors.New("stemcell.registry.pull_secret needs a username and a password, its own or the registry's: nodes cannot use a token")
+		return errors.New("stemcell.registry.pull_secret requires a username and a password, its own or those of stemcell.registry; " +
+			"nodes cannot use a token")
 	}
 	return nil
 }
 
-// pullRepository is the repository by the name that the nodes have for it.
+// pullRepository returns the name of the repository for the nodes.
 func (r Registry) pullRepository() string {
 	if r.PullRepository != "" {
 		return r.PullRepository
@@ -158,8 +156,8 @@ func (r Registry) pullRepository() string {
 	return r.Repository
 }
 
-// PullSecret returns the name and content of the Secret with which the nodes pull this image; an empty
-// name when they need none. The content is a .dockerconfigjson.
+// PullSecret returns the name and the content (.dockerconfigjson) of the Secret for nodes that pull this image. The name is "" if no Secret
+// is configured for the image's registry.
 func (o Options) PullSecret(image string) (string, []byte, error) {
 	pull := o.Registry.PullSecret
 	if pull.Name == "" || registryHost(image) != registryHost(o.Registry.pullRepository()) {
@@ -178,7 +176,7 @@ func (o Options) PullSecret(image string) (string, []byte, error) {
 	return pull.Name, content, err
 }
 
-// registryHost is the registry in an image's name that names one.
+// registryHost returns the registry of an image name, which must contain one.
 func registryHost(image string) string {
 	registry, _, _ := strings.Cut(image, "/")
 	return registry

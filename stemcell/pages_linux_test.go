@@ -9,20 +9,20 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// fileMemory is how much of files this process has in memory, in KiB.
+// fileMemory returns the resident file mappings of this process, in KiB.
 func fileMemory() int {
 	GinkgoHelper()
 	status, err := os.ReadFile("/proc/self/status")
 	Expect(err).NotTo(HaveOccurred())
-	_, after, _ := strings.Cut(string(status), "RssFile:")
+	_, value, _ := strings.Cut(string(status), "RssFile:")
 	var kib int
-	_, err = fmt.Sscan(after, &kib)
+	_, err = fmt.Sscan(value, &kib)
 	Expect(err).NotTo(HaveOccurred())
 	return kib
 }
 
-var _ = Describe("The pages that starting has read", func() {
-	It("are given back, and the program goes on", func() {
+var _ = Describe("releaseStartPages", func() {
+	It("releases resident pages of the program file", func() {
 		previous := fileMemory()
 		releaseStartPages()
 		Expect(fileMemory()).To(BeNumerically("<", previous*3/4))

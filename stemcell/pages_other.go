@@ -2,5 +2,5 @@
 
 package stemcell
 
-// releaseStartPages is for Linux, where directors are.
+// releaseStartPages has no effect except on Linux, the platform of directors.
 func releaseStartPages() {}

@@ -11,45 +11,45 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// A CID is the image's reference, and after this mark the architectures that it has programs for, where they are
-// known: registry/repository@sha256:…#amd64,arm64. No image's reference can hold it.
+// platformSeparator separates the image reference in a CID from the architectures of the image, if they are known:
+// registry/repository@sha256:…#amd64,arm64. It cannot occur in an image reference.
 const platformSeparator = "#"
 
-// architecturePattern is what Kubernetes allows as a node's, and no more: a registry may say anything.
+// architecturePattern matches valid values of the node label kubernetes.io/arch. A registry may report anything.
 var architecturePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{1,63}$`) })
 
-// Architectures are those of the image that a stemcell's CID stands for, by the names that OCI and Kubernetes have for
-// them; none where they are not known, as in CIDs that were made before they were noted.
+// Architectures returns the architectures in the CID, as named by OCI and Kubernetes. There are none if they are unknown, for example in a
+// CID of an earlier version of the CPI.
 func Architectures(cid string) []string {
-	_, noted, _ := strings.Cut(cid, platformSeparator)
-	return strings.FieldsFunc(noted, func(mark rune) bool { return mark == ',' })
+	_, architectures, _ := strings.Cut(cid, platformSeparator)
+	return strings.FieldsFunc(architectures, func(char rune) bool { return char == ',' })
 }
 
-// SameImage reports whether the CIDs stand for the same image, whatever is noted of it.
+// SameImage reports whether the CIDs refer to the same image. It ignores the architectures in the CIDs.
 func SameImage(cid, other string) bool { return Reference(cid) == Reference(other) }
 
-// Reference is the CID without what is noted of its image.
+// Reference returns the CID without the architectures.
 func Reference(cid string) string {
 	reference, _, _ := strings.Cut(cid, platformSeparator)
 	return reference
 }
 
-// appendArchitectures is the CID of an image that is for these platforms.
+// appendArchitectures returns the CID of an image for these platforms. It omits platforms other than Linux, and unknown architectures.
 func appendArchitectures(reference string, platforms ...v1.Platform) string {
-	var noted []string
+	var architectures []string
 	for _, platform := range platforms {
 		if platform.OS == "linux" && architecturePattern().MatchString(platform.Architecture) {
-			noted = append(noted, platform.Architecture)
+			architectures = append(architectures, platform.Architecture)
 		}
 	}
-	if len(noted) == 0 {
+	if len(architectures) == 0 {
 		return reference
 	}
-	slices.Sort(noted)
-	return reference + platformSeparator + strings.Join(slices.Compact(noted), ",")
+	slices.Sort(architectures)
+	return reference + platformSeparator + strings.Join(slices.Compact(architectures), ",")
 }
 
-// listPlatforms are those of the image, or of all the images in the index, that the registry has.
+// listPlatforms returns the platform of the image, or the platforms of all images in the index.
 func listPlatforms(pinned name.Digest, options ...remote.Option) ([]v1.Platform, error) {
 	descriptor, err := remote.Get(pinned, options...)
 	if err != nil {
@@ -71,13 +71,13 @@ func listPlatforms(pinned name.Digest, options ...remote.Option) ([]v1.Platform,
 	if err != nil {
 		return nil, err
 	}
-	var all []v1.Platform
-	for _, each := range manifest.Manifests {
-		if each.Platform != nil {
-			all = append(all, *each.Platform)
+	var platforms []v1.Platform
+	for _, image := range manifest.Manifests {
+		if image.Platform != nil {
+			platforms = append(platforms, *image.Platform)
 		}
 	}
-	return all, nil
+	return platforms, nil
 }
 
 func platformOf(image v1.Image) (v1.Platform, error) {

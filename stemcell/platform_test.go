@@ -28,7 +28,7 @@ var _ = Describe("The architectures of a light stemcell", func() {
 		tag, err = name.NewTag(registry.Host() + "/stemcell:1")
 		Expect(err).NotTo(HaveOccurred())
 	})
-	// imageFor is an image that says that it is for this platform.
+	// imageFor returns an image with this platform in its configuration.
 	imageFor := func(os, architecture string) v1.Image {
 		GinkgoHelper()
 		image, err := random.Image(1024, 1)
@@ -40,7 +40,7 @@ var _ = Describe("The architectures of a light stemcell", func() {
 		Expect(err).NotTo(HaveOccurred())
 		return image
 	}
-	// pinned is the CID of the stemcell, and what the CPI's log has of it.
+	// pin returns the CID of the stemcell, and the log of the store.
 	pin := func(ctx SpecContext) (cid, output string) {
 		GinkgoHelper()
 		store, log := newStore(registry)
@@ -50,18 +50,18 @@ var _ = Describe("The architectures of a light stemcell", func() {
 		return cid, log.String()
 	}
 
-	It("are what its image says", func(ctx SpecContext) {
+	It("are read from the image's configuration", func(ctx SpecContext) {
 		Expect(remote.Write(tag, imageFor("linux", "arm64"))).To(Succeed())
 		cid, _ := pin(ctx)
 		Expect(stemcell.Architectures(cid)).To(Equal([]string{"arm64"}))
 	})
 
-	It("are those of all its images for Linux", func(ctx SpecContext) {
+	It("are those of all Linux images in an index", func(ctx SpecContext) {
 		index := mutate.AppendManifests(empty.Index)
 		for _, platform := range []v1.Platform{
 			{OS: "linux", Architecture: "arm64", Variant: "v8"}, {OS: "linux", Architecture: "amd64"}, {OS: "windows", Architecture: "386"},
 			{OS: "unknown", Architecture: "unknown"}, // an attestation
-			{OS: "linux", Architecture: "no node's"},
+			{OS: "linux", Architecture: "not valid"},
 		} {
 			image := imageFor(platform.OS, platform.Architecture)
 			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
@@ -71,13 +71,13 @@ var _ = Describe("The architectures of a light stemcell", func() {
 		Expect(stemcell.Architectures(cid)).To(Equal([]string{"amd64", "arm64"}))
 	})
 
-	It("are not known of an image that names none", func(ctx SpecContext) {
+	It("are unknown for an image without a platform", func(ctx SpecContext) {
 		Expect(remote.Write(tag, imageFor("", ""))).To(Succeed())
 		cid, _ := pin(ctx)
 		Expect(stemcell.Architectures(cid)).To(BeEmpty())
 	})
 
-	It("are not known, with a warning, when the registry does not say", func(ctx SpecContext) {
+	It("are unknown, with a warning, if the registry does not report them", func(ctx SpecContext) {
 		Expect(remote.Write(tag, imageFor("linux", "arm64"))).To(Succeed())
 		registry.SetFault(func(w http.ResponseWriter, request *http.Request) bool {
 			if request.Method != http.MethodGet || !strings.Contains(request.URL.Path, "/manifests/") {
@@ -88,18 +88,18 @@ var _ = Describe("The architectures of a light stemcell", func() {
 		})
 		cid, output := pin(ctx)
 		Expect(stemcell.Architectures(cid)).To(BeEmpty())
-		Expect(output).To(And(ContainSubstring("level=WARN"), ContainSubstring("does not say which architectures")))
+		Expect(output).To(And(ContainSubstring("level=WARN"), ContainSubstring("does not report the architectures")))
 	})
 })
 
-var _ = Describe("A CID from before architectures were noted", func() {
-	It("is of an image whose architectures are not known", func() {
+var _ = Describe("A CID without architectures", func() {
+	It("has unknown architectures", func() {
 		Expect(stemcell.Architectures("heavy://registry.test/stemcells@" + digestOf(nil))).To(BeEmpty())
 	})
 
-	It("is of the same image as one with them", func() {
+	It("refers to the same image as one with architectures", func() {
 		cid := "heavy://registry.test/stemcells@" + digestOf(nil)
 		Expect(stemcell.SameImage(cid, cid+"#amd64")).To(BeTrue())
-		Expect(stemcell.SameImage(cid+"#amd64", "heavy://registry.test/stemcells@"+digestOf([]byte("another"))+"#amd64")).To(BeFalse())
+		Expect(stemcell.SameImage(cid+"#amd64", "heavy://registry.test/stemcells@"+digestOf([]byte("other"))+"#amd64")).To(BeFalse())
 	})
 })

@@ -1,16 +1,16 @@
 package stemcell
 
-// Prefetch says whether, and which, nodes pull a stemcell's image as soon as it is uploaded.
+// Prefetch configures which nodes pull the image of a stemcell when the stemcell is uploaded.
 type Prefetch struct {
 	Enabled bool `json:"enabled"`
-	// NodeSelector are labels of the nodes that pull; all that can run the image do without any.
+	// NodeSelector selects nodes by label. By default all nodes that can run the image pull it.
 	NodeSelector map[string]string `json:"node_selector"`
-	// Tolerations are for taints of nodes that are to pull.
+	// Tolerations select nodes with taints.
 	Tolerations []Toleration `json:"tolerations"`
 }
 
-// Toleration is Kubernetes' own, with its keys:
-// https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/. This package knows nothing of the cluster.
+// Toleration is a toleration with the keys that it has in Kubernetes:
+// https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/. This package does not import the Kubernetes API.
 type Toleration struct {
 	Key               string `json:"key"`
 	Operator          string `json:"operator"`

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// Probe tells whether a heavy stemcell could be pushed: it begins an upload in the configured repository, and cancels it.
-// No configured registry is ErrNoRegistry.
+// Probe checks that a heavy stemcell can be pushed: it starts an upload to the configured repository, and cancels it. Without a configured
+// registry it returns ErrNoRegistry.
 func (s Store) Probe(ctx context.Context) error {
 	if s.Registry.Repository == "" {
 		return ErrNoRegistry
@@ -20,10 +20,11 @@ func (s Store) Probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return explain("begin an upload to "+repository.Name(), repository.RegistryStr(), s.Registry.beginUpload(ctx, repository))
+	return explain("start an upload to "+repository.Name(), repository.RegistryStr(), s.Registry.tryUpload(ctx, repository))
 }
 
-func (r Registry) beginUpload(ctx context.Context, repository name.Repository) error {
+// tryUpload starts an upload, and cancels it.
+func (r Registry) tryUpload(ctx context.Context, repository name.Repository) error {
 	credentials, err := authn.Resolve(ctx, r.keychain(), repository)
 	if err != nil {
 		return err
@@ -39,12 +40,12 @@ func (r Registry) beginUpload(ctx context.Context, repository name.Repository) e
 		return err
 	}
 	client := &http.Client{Transport: roundTripper}
-	uploads := fmt.Sprintf("%s://%s/v2/%s/blobs/uploads/", repository.Scheme(), repository.RegistryStr(), repository.RepositoryStr())
-	begin, err := http.NewRequestWithContext(ctx, http.MethodPost, uploads, http.NoBody)
+	uploadsURL := fmt.Sprintf("%s://%s/v2/%s/blobs/uploads/", repository.Scheme(), repository.RegistryStr(), repository.RepositoryStr())
+	startRequest, err := http.NewRequestWithContext(ctx, http.MethodPost, uploadsURL, http.NoBody)
 	if err != nil {
 		return err
 	}
-	response, err := client.Do(begin)
+	response, err := client.Do(startRequest)
 	if err != nil {
 		return err
 	}
@@ -52,10 +53,10 @@ func (r Registry) beginUpload(ctx context.Context, repository name.Repository) e
 	if err := transport.CheckError(response, http.StatusCreated, http.StatusAccepted); err != nil {
 		return err
 	}
-	// A session that is not canceled, since the registry cannot do that, it forgets after a while.
+	// Errors are ignored: a registry that cannot cancel an upload session lets it expire.
 	if session, err := response.Location(); err == nil {
-		if end, err := http.NewRequestWithContext(ctx, http.MethodDelete, session.String(), http.NoBody); err == nil {
-			if canceled, err := client.Do(end); err == nil {
+		if cancelRequest, err := http.NewRequestWithContext(ctx, http.MethodDelete, session.String(), http.NoBody); err == nil {
+			if canceled, err := client.Do(cancelRequest); err == nil {
 				canceled.Body.Close()
 			}
 		}

@@ -20,7 +20,7 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// parseHeavyCID is the reference in a heavy CID.
+// parseHeavyCID returns the image reference in the CID of a heavy stemcell.
 func parseHeavyCID(cid string) name.Reference {
 	text, _, _ := strings.Cut(strings.TrimPrefix(cid, "heavy://"), "#")
 	reference, err := name.ParseReference(text, name.Insecure)
@@ -28,7 +28,7 @@ func parseHeavyCID(cid string) name.Reference {
 	return reference
 }
 
-// pullImage is the image that a heavy CID stands for, read back whole and checked.
+// pullImage pulls the image of a heavy stemcell completely, and validates it.
 func pullImage(cid string) v1.Image {
 	image, err := remote.Image(parseHeavyCID(cid))
 	Expect(err).NotTo(HaveOccurred())
@@ -45,7 +45,7 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 	var registry *stemcells.Registry
 	BeforeEach(func() { registry = startRegistry(false) })
 
-	It("makes an image whose layer is the stemcell's file as it is", func(ctx SpecContext) {
+	It("pushes an image with the unchanged file as its layer", func(ctx SpecContext) {
 		store, log := newStore(registry)
 		file := stemcells.Jammy.Image()
 		cid, err := store.Push(ctx, writeTempFile(file), jammy, map[string]string{"owner": "director"})
@@ -66,7 +66,7 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		Expect(log.String()).To(ContainSubstring("percent=100"))
 	})
 
-	It("tags the image for people, and against a registry's clearing up", func(ctx SpecContext) {
+	It("tags the image readably, so that registries do not delete it as untagged", func(ctx SpecContext) {
 		store, _ := newStore(registry)
 		cid, err := store.Push(ctx, writeTempFile(stemcells.Jammy.Image()), jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
@@ -76,20 +76,20 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		Expect(remote.List(repository)).To(ContainElement("bosh-warden-boshlite-ubuntu-jammy-go_agent-1.10-" + digest[:12]))
 	})
 
-	It("gives the same stemcell the same CID and uploads nothing twice", func(ctx SpecContext) {
+	It("returns the same CID for the same stemcell, and uploads nothing twice", func(ctx SpecContext) {
 		store, _ := newStore(registry)
 		file := stemcells.Jammy.Image()
 		first, err := store.Push(ctx, writeTempFile(file), jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
 		manifests := registry.CountManifests()
-		again, err := store.Push(ctx, writeTempFile(file), jammy, nil)
+		second, err := store.Push(ctx, writeTempFile(file), jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(again).To(Equal(first))
+		Expect(second).To(Equal(first))
 		Expect(registry.UploadCounts()).To(And(HaveLen(2), HaveKeyWithValue(digestOf(file), 1), HaveEach(1)))
 		Expect(registry.CountManifests()).To(Equal(manifests))
 	})
 
-	It("gives the same digest everywhere and always", func(ctx SpecContext) {
+	It("builds reproducible images", func(ctx SpecContext) {
 		store, _ := newStore(registry)
 		cid, err := store.Push(ctx, writeTempFile(stemcells.Noble.Tar()), jammy, map[string]string{"owner": "director"})
 		Expect(err).NotTo(HaveOccurred())
@@ -99,17 +99,17 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 	It("shares the layer, but not the image, between two owners", func(ctx SpecContext) {
 		store, _ := newStore(registry)
 		file := stemcells.Jammy.Image()
-		mine, err := store.Push(ctx, writeTempFile(file), jammy, map[string]string{"owner": "a"})
+		cidA, err := store.Push(ctx, writeTempFile(file), jammy, map[string]string{"owner": "a"})
 		Expect(err).NotTo(HaveOccurred())
-		theirs, err := store.Push(ctx, writeTempFile(file), jammy, map[string]string{"owner": "b"})
+		cidB, err := store.Push(ctx, writeTempFile(file), jammy, map[string]string{"owner": "b"})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(theirs).NotTo(Equal(mine))
+		Expect(cidB).NotTo(Equal(cidA))
 		Expect(registry.UploadCounts()).To(HaveKeyWithValue(digestOf(file), 1))
-		Expect(store.Delete(ctx, mine)).To(Succeed())
-		pullImage(theirs)
+		Expect(store.Delete(ctx, cidA)).To(Succeed())
+		pullImage(cidB)
 	})
 
-	It("takes an archive that is not gzipped", func(ctx SpecContext) {
+	It("accepts an uncompressed archive", func(ctx SpecContext) {
 		store, _ := newStore(registry)
 		file := stemcells.Noble.Tar()
 		cid, err := store.Push(ctx, writeTempFile(file), jammy, nil)
@@ -123,7 +123,7 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		Expect(layers[0].DiffID()).To(HaveField("String()", digestOf(file)))
 	})
 
-	It("names the architecture of the stemcell's agent, for the nodes and for the scheduler", func(ctx SpecContext) {
+	It("sets the architecture of the BOSH agent in the image and in the CID", func(ctx SpecContext) {
 		store, _ := newStore(registry)
 		arm := stemcells.Noble
 		arm.ELFMachine = 183
@@ -133,7 +133,7 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		Expect(stemcell.Architectures(cid)).To(Equal([]string{"arm64"}))
 	})
 
-	It("allocates the same for a stemcell of any size", func(ctx SpecContext) {
+	It("uses a limited amount of memory for a large stemcell", func(ctx SpecContext) {
 		large := stemcells.Jammy
 		large.Filler = 96 << 20
 		path := writeTempFile(large.Image())
@@ -150,12 +150,12 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		Expect(allocated() - previous).To(BeNumerically("<", 16<<20))
 	})
 
-	It("says that there is no registry to push to", func(ctx SpecContext) {
+	It("fails if no registry is configured", func(ctx SpecContext) {
 		_, err := stemcell.Store{}.Push(ctx, writeTempFile(stemcells.Jammy.Image()), jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrNoRegistry))
 	})
 
-	It("ends with its context", func(ctx SpecContext) {
+	It("stops when its context is canceled", func(ctx SpecContext) {
 		store, _ := newStore(registry)
 		cancelableCtx, cancel := cancelableContext(ctx)
 		registry.SetFault(func(_ http.ResponseWriter, request *http.Request) bool {
@@ -165,12 +165,12 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 			return false
 		})
 		_, err := store.Push(cancelableCtx, writeTempFile(stemcells.Jammy.Image()), jammy, nil)
-		Expect(err).To(MatchError(ContainSubstring("ended before it was done")))
+		Expect(err).To(MatchError(ContainSubstring(": canceled")))
 		Expect(registry.CountManifests()).To(BeZero())
 	})
 })
 
-// discardUploads takes uploads without keeping them, since the registry's own memory would be measured too.
+// discardUploads accepts uploads and discards them, so that the memory of the registry is not measured.
 func discardUploads(w http.ResponseWriter, request *http.Request) bool {
 	if strings.Contains(request.URL.Path, "/manifests/") && request.Method == http.MethodPut {
 		w.WriteHeader(http.StatusCreated)
@@ -190,13 +190,13 @@ func discardUploads(w http.ResponseWriter, request *http.Request) bool {
 }
 
 var _ = Describe("A damaged stemcell", func() {
-	good := stemcells.Jammy.Image()
-	flipped := append([]byte{}, good...)
+	valid := stemcells.Jammy.Image()
+	flipped := append([]byte{}, valid...)
 	flipped[len(flipped)/2] ^= 0xff
-	elsewhere := stemcells.Jammy
-	elsewhere.AgentConfig = ""
+	withoutAgent := stemcells.Jammy
+	withoutAgent.AgentConfig = ""
 
-	DescribeTable("is refused, and the registry is left as it was", func(ctx SpecContext, content []byte, message string) {
+	DescribeTable("is rejected without a change in the registry", func(ctx SpecContext, content []byte, message string) {
 		registry := startRegistry(false)
 		store, _ := newStore(registry)
 		_, err := store.Push(ctx, writeTempFile(content), jammy, nil)
@@ -205,16 +205,16 @@ var _ = Describe("A damaged stemcell", func() {
 		Expect(registry.UploadCounts()).To(BeEmpty())
 		Expect(registry.CountManifests()).To(BeZero())
 	},
-		Entry("cut short", good[:len(good)-1000], "is cut short: download the stemcell again"),
-		Entry("cut short within its checksum", good[:len(good)-4], "is cut short"),
-		Entry("changed on the way", flipped, "is damaged: download the stemcell again"),
-		Entry("no archive", []byte(strings.Repeat("QFI\xfb", 1000)), "neither a gzipped tar archive nor a tar archive"),
-		Entry("something after the archive", append(append([]byte{}, good...), "something that is not gzip"...), "is damaged"),
-		Entry("a machine's disk", elsewhere.Image(), "holds no /var/vcap/bosh/agent.json"),
-		Entry("a tar archive cut short", stemcells.Jammy.Tar()[:1<<19], "is cut short"),
+		Entry("truncated", valid[:len(valid)-1000], "is incomplete; download the stemcell again"),
+		Entry("truncated in its checksum", valid[:len(valid)-4], "is incomplete"),
+		Entry("with a flipped bit", flipped, "is damaged; download the stemcell again"),
+		Entry("in another format", []byte(strings.Repeat("QFI\xfb", 1000)), "is not a tar archive"),
+		Entry("with data after the archive", append(append([]byte{}, valid...), "something that is not gzip"...), "is damaged"),
+		Entry("without a BOSH agent", withoutAgent.Image(), "has no /var/vcap/bosh/agent.json"),
+		Entry("truncated and uncompressed", stemcells.Jammy.Tar()[:1<<19], "is incomplete"),
 	)
 
-	It("is refused when there is no such file", func(ctx SpecContext) {
+	It("is rejected if the file does not exist", func(ctx SpecContext) {
 		store, _ := newStore(startRegistry(false))
 		_, err := store.Push(ctx, "/nonexistent/image", jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrInvalid))

@@ -7,14 +7,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// heavyPrefix begins the CID of a stemcell whose image the CPI itself pushed, and may therefore delete.
-// The rest is the image's reference where it was pushed. No image's reference can hold "://".
+// heavyPrefix is the prefix of the CIDs of heavy stemcells: the CPI has pushed their images, and may delete them. It is followed by the
+// reference of the pushed image, which cannot contain "://".
 const heavyPrefix = "heavy://"
 
-// IsHeavy reports whether the CPI pushed the image of the stemcell with this CID.
+// IsHeavy reports whether this is the CID of a heavy stemcell, with an image that the CPI has pushed.
 func IsHeavy(cid string) bool { return strings.HasPrefix(cid, heavyPrefix) }
 
-// SampleCID is a CID as a heavy stemcell gets it, of an image that no registry has; "" without a registry to push to.
+// SampleCID returns a CID in the format of heavy stemcells, for an image that does not exist, or "" if no registry is configured.
 func (o Options) SampleCID() string {
 	if o.Registry.Repository == "" {
 		return ""
@@ -22,9 +22,9 @@ func (o Options) SampleCID() string {
 	return heavyPrefix + o.Registry.Repository + "@sha256:" + strings.Repeat("0", 64)
 }
 
-// Image is the reference by which a node pulls the image that a stemcell's CID stands for.
+// Image returns the image reference with which nodes pull the image of a stemcell.
 func (o Options) Image(cid string) (string, error) {
-	given := Reference(cid)
+	original := Reference(cid)
 	if IsHeavy(cid) {
 		pushed, err := pushedReference(cid)
 		if err != nil {
@@ -35,31 +35,31 @@ func (o Options) Image(cid string) (string, error) {
 		}
 		return pushed.Name(), nil
 	}
-	reference, err := name.ParseReference(given)
-	if err != nil || strings.ContainsAny(given, " \t\n") {
-		return "", fmt.Errorf("stemcell CID %q is not an image reference; upload the stemcell again", cid)
+	reference, err := name.ParseReference(original)
+	if err != nil || strings.ContainsAny(original, " \t\n") {
+		return "", fmt.Errorf("stemcell CID %q is not a valid image reference; upload the stemcell again", cid)
 	}
 	mirrored, err := o.applyMirror(reference)
 	if err != nil {
 		return "", err
 	}
 	if mirrored == reference {
-		return given, nil
+		return original, nil
 	}
 	return mirrored.Name(), nil
 }
 
-// pushedReference is the reference of a heavy stemcell's image where it was pushed.
+// pushedReference returns the reference of the pushed image of a heavy stemcell.
 func pushedReference(cid string) (name.Digest, error) {
 	reference, err := name.NewDigest(strings.TrimPrefix(Reference(cid), heavyPrefix))
 	if err != nil {
-		return name.Digest{}, fmt.Errorf("stemcell CID %q is not %s and an image reference with a digest; "+
+		return name.Digest{}, fmt.Errorf("stemcell CID %q is not valid; it requires %s and an image reference with a digest; "+
 			"upload the stemcell again", cid, heavyPrefix)
 	}
 	return reference, nil
 }
 
-// repositoryName is the repository as go-containerregistry writes it, or "".
+// repositoryName returns the repository in the canonical form of go-containerregistry, or "" if it is invalid.
 func repositoryName(repository string) string {
 	parsed, err := name.NewRepository(repository)
 	if err != nil {
@@ -68,36 +68,38 @@ func repositoryName(repository string) string {
 	return parsed.Name()
 }
 
-// applyMirror is the reference at the mirror that stands for its registry, or the reference itself.
+// applyMirror returns the reference in the mirror with the longest matching prefix, or the unchanged reference if no mirror is configured
+// for it.
 func (o Options) applyMirror(reference name.Reference) (name.Reference, error) {
-	full := reference.Context().Name()
-	best, target := "", ""
+	repository := reference.Context().Name()
+	prefix, mirror := "", ""
 	for from, to := range o.RegistryMirrors {
 		from = canonicalPrefix(strings.TrimSuffix(from, "/"))
-		if (full == from || strings.HasPrefix(full, from+"/")) && len(from) > len(best) {
-			best, target = from, strings.TrimSuffix(to, "/")
+		if (repository == from || strings.HasPrefix(repository, from+"/")) && len(from) > len(prefix) {
+			prefix, mirror = from, strings.TrimSuffix(to, "/")
 		}
 	}
-	if best == "" {
+	if prefix == "" {
 		return reference, nil
 	}
 	separator := ":"
 	if _, pinned := reference.(name.Digest); pinned {
 		separator = "@"
 	}
-	moved := target + strings.TrimPrefix(full, best) + separator + reference.Identifier()
-	parsed, err := name.ParseReference(moved)
+	mirrored := mirror + strings.TrimPrefix(repository, prefix) + separator + reference.Identifier()
+	parsed, err := name.ParseReference(mirrored)
 	if err != nil {
-		return nil, fmt.Errorf("stemcell.registry_mirrors make %q of %s, which is not an image reference: %w", moved, reference, err)
+		return nil, fmt.Errorf("stemcell.registry_mirrors turns %s into %q, which is not a valid image reference: %w",
+			reference, mirrored, err)
 	}
 	return parsed, nil
 }
 
-// canonicalPrefix writes Docker Hub's name as go-containerregistry does.
+// canonicalPrefix returns the prefix with the name of Docker Hub in the form of go-containerregistry.
 func canonicalPrefix(prefix string) string {
-	if registry, rest, more := strings.Cut(prefix, "/"); registry == "docker.io" {
-		if more {
-			return name.DefaultRegistry + "/" + rest
+	if registry, path, hasPath := strings.Cut(prefix, "/"); registry == "docker.io" {
+		if hasPath {
+			return name.DefaultRegistry + "/" + path
 		}
 		return name.DefaultRegistry
 	}

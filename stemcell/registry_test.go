@@ -14,7 +14,7 @@ import (
 
 func cancelableContext(ctx context.Context) (context.Context, func()) { return context.WithCancel(ctx) }
 
-var _ = Describe("A registry in trouble", func() {
+var _ = Describe("Pushing to a failing registry", func() {
 	var registry *stemcells.Registry
 	BeforeEach(func() { registry = startRegistry(false) })
 
@@ -24,34 +24,39 @@ var _ = Describe("A registry in trouble", func() {
 		return err
 	}
 
-	It("is tried again when the connection breaks in the middle of an upload", func(ctx SpecContext) {
+	It("is retried if the connection is lost during an upload", func(ctx SpecContext) {
 		registry.SetFault(stemcells.BreakUploads(2))
 		Expect(push(ctx)).To(Succeed())
 		Expect(registry.UploadCounts()).To(HaveEach(1))
 	})
 
-	It("is given up when it goes on breaking, and a repeated push finds nothing in its way", func(ctx SpecContext) {
+	It("fails if the connection is lost repeatedly, and can be repeated", func(ctx SpecContext) {
 		registry.SetFault(stemcells.BreakUploads(1000))
-		Expect(push(ctx)).To(MatchError(And(ContainSubstring(registry.Host()+" breaks off"), ContainSubstring("check the network and the proxies between"))))
+		Expect(push(ctx)).To(MatchError(And(
+			ContainSubstring("the connection to registry "+registry.Host()+" was lost repeatedly"),
+			ContainSubstring("check the network, proxies and the registry's log"),
+		)))
 		Expect(registry.CountManifests()).To(BeZero())
 		registry.SetFault(nil)
 		Expect(push(ctx)).To(Succeed())
 		Expect(registry.UploadCounts()).To(HaveEach(1))
 	})
 
-	It("sends no layer again when only the manifest was missing", func(ctx SpecContext) {
-		manifest := func(w http.ResponseWriter, request *http.Request) bool {
+	It("uploads no layer again if only the manifest is missing", func(ctx SpecContext) {
+		rejectManifest := func(w http.ResponseWriter, request *http.Request) bool {
 			return strings.Contains(request.URL.Path, "/manifests/") &&
 				stemcells.RejectMethod(http.MethodPut, http.StatusInternalServerError, "UNKNOWN")(w, request)
 		}
-		registry.SetFault(manifest)
+		registry.SetFault(rejectManifest)
 		Expect(push(ctx)).To(MatchError(ContainSubstring("Internal Server Error")))
 		registry.SetFault(nil)
 		Expect(push(ctx)).To(Succeed())
 		Expect(registry.UploadCounts()).To(And(HaveLen(2), HaveEach(1)))
 	})
 
-	DescribeTable("is explained", func(ctx SpecContext, method string, status int, code string, kind error, message string) {
+	DescribeTable("fails with a specific error and a remedy", func(
+		ctx SpecContext, method string, status int, code string, kind error, message string,
+	) {
 		registry.SetFault(stemcells.RejectMethod(method, status, code))
 		err := push(ctx)
 		Expect(err).To(MatchError(kind))
@@ -59,15 +64,16 @@ var _ = Describe("A registry in trouble", func() {
 		Expect(err).To(MatchError(ContainSubstring(registry.Host())))
 		Expect(registry.CountManifests()).To(BeZero())
 	},
-		Entry("not known", http.MethodPost, 401, "UNAUTHORIZED", stemcell.ErrDenied, "check stemcell.registry.username and password"),
-		Entry("not allowed", http.MethodPost, 403, "DENIED", stemcell.ErrDenied, "the right to pull, push and delete"),
-		Entry("no such project", http.MethodPost, 404, "NAME_UNKNOWN", stemcell.ErrNotFound, "no such image or repository"),
-		Entry("full", http.MethodPatch, 507, "UNKNOWN", stemcell.ErrFull, "is full: free space there"),
-		Entry("full at the end", http.MethodPut, 507, "UNKNOWN", stemcell.ErrFull, "is full: free space there"),
-		Entry("too small a proxy", http.MethodPatch, 413, "SIZE_INVALID", stemcell.ErrFull, "client_max_body_size"),
+		Entry("rejected credentials", http.MethodPost, 401, "UNAUTHORIZED", stemcell.ErrDenied,
+			"check stemcell.registry.username and password"),
+		Entry("missing rights", http.MethodPost, 403, "DENIED", stemcell.ErrDenied, "pull, push and delete in that repository"),
+		Entry("unknown repository", http.MethodPost, 404, "NAME_UNKNOWN", stemcell.ErrNotFound, "no such image or repository"),
+		Entry("full during the upload", http.MethodPatch, 507, "UNKNOWN", stemcell.ErrFull, "is full; free space there"),
+		Entry("full at the end of the upload", http.MethodPut, 507, "UNKNOWN", stemcell.ErrFull, "is full; free space there"),
+		Entry("size limit of a proxy", http.MethodPatch, 413, "SIZE_INVALID", stemcell.ErrFull, "client_max_body_size"),
 	)
 
-	It("is said to be full when its disk is", func(ctx SpecContext) {
+	It("fails with ErrFull if the registry reports that its disk is full", func(ctx SpecContext) {
 		registry.SetFault(func(w http.ResponseWriter, request *http.Request) bool {
 			if request.Method != http.MethodPatch {
 				return false
@@ -78,71 +84,71 @@ var _ = Describe("A registry in trouble", func() {
 		Expect(push(ctx)).To(MatchError(stemcell.ErrFull))
 	})
 
-	It("that is not there is said not to answer", func(ctx SpecContext) {
+	It("fails if the registry is unreachable", func(ctx SpecContext) {
 		registry.Close()
-		Expect(push(ctx)).To(MatchError(ContainSubstring("does not answer as one (check its address and the network between)")))
+		Expect(push(ctx)).To(MatchError(ContainSubstring("does not answer like a registry; check its address and the network")))
 	})
 })
 
-var _ = Describe("A registry's identity", func() {
-	push := func(ctx context.Context, registry *stemcells.Registry, change ...func(*stemcell.Registry)) error {
-		store, _ := newStore(registry, change...)
+var _ = Describe("Authentication between the CPI and a registry", func() {
+	push := func(ctx context.Context, registry *stemcells.Registry, changes ...func(*stemcell.Registry)) error {
+		store, _ := newStore(registry, changes...)
 		_, err := store.Push(ctx, writeTempFile(stemcells.Jammy.Image()), jammy, nil)
 		return err
 	}
-	secure := func(r *stemcell.Registry) { r.Insecure = false }
+	requireTLS := func(r *stemcell.Registry) { r.Insecure = false }
 
-	It("is checked against the configured authority", func(ctx SpecContext) {
+	It("accepts a certificate of the configured authority", func(ctx SpecContext) {
 		registry := startRegistry(true)
-		trusted := func(r *stemcell.Registry) { r.Insecure, r.CA = false, registry.CA() }
-		Expect(push(ctx, registry, trusted)).To(Succeed())
+		trustCA := func(r *stemcell.Registry) { r.Insecure, r.CA = false, registry.CA() }
+		Expect(push(ctx, registry, trustCA)).To(Succeed())
 	})
 
-	It("is not accepted without the authority", func(ctx SpecContext) {
+	It("rejects a certificate of an unknown authority", func(ctx SpecContext) {
 		registry := startRegistry(true)
-		err := push(ctx, registry, secure)
+		err := push(ctx, registry, requireTLS)
 		Expect(err).To(MatchError(stemcell.ErrUntrusted))
 		Expect(err).To(MatchError(ContainSubstring("set stemcell.registry.ca")))
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
-	It("is asked for: credentials are never sent in the clear, not even on a private network", func(ctx SpecContext) {
+	It("sends no credentials over plain HTTP, not even on a private network", func(ctx SpecContext) {
 		registry := startRegistry(false)
-		err := push(ctx, registry, secure)
+		err := push(ctx, registry, requireTLS)
 		Expect(err).To(MatchError(stemcell.ErrUntrusted))
 		Expect(err).To(MatchError(ContainSubstring("stemcell.registry.insecure")))
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
-	It("asks for a name and a password", func(ctx SpecContext) {
+	It("uses a username and a password", func(ctx SpecContext) {
 		registry := startRegistry(false)
 		registry.Username, registry.Password = "bosh", "sesame"
 		Expect(push(ctx, registry)).To(Succeed())
-		wrong := func(r *stemcell.Registry) { r.Password = "wrong" }
-		err := push(ctx, registry, wrong)
+		wrongPassword := func(r *stemcell.Registry) { r.Password = "wrong" }
+		err := push(ctx, registry, wrongPassword)
 		Expect(err).To(MatchError(stemcell.ErrDenied))
 		Expect(err.Error()).NotTo(ContainSubstring("wrong"))
 	})
 
-	It("asks for a token of its token server", func(ctx SpecContext) {
+	It("gets a token from the registry's token server", func(ctx SpecContext) {
 		registry := startRegistry(false)
 		registry.Username, registry.Password, registry.Token = "bosh", "sesame", "t0ken"
 		Expect(push(ctx, registry)).To(Succeed())
 		Expect(registry.Requests()).To(ContainElement("GET /token"))
-		wrong := func(r *stemcell.Registry) { r.Password = "wrong" }
-		Expect(push(ctx, registry, wrong)).To(MatchError(stemcell.ErrDenied))
+		wrongPassword := func(r *stemcell.Registry) { r.Password = "wrong" }
+		Expect(push(ctx, registry, wrongPassword)).To(MatchError(stemcell.ErrDenied))
 	})
 
-	It("takes a token that the operator has", func(ctx SpecContext) {
+	It("uses a configured token", func(ctx SpecContext) {
 		registry := startRegistry(false)
 		registry.Username, registry.Password, registry.Token = "bosh", "sesame", "t0ken"
-		own := func(r *stemcell.Registry) { r.Username, r.Password, r.Token = "", "", "t0ken" }
-		Expect(push(ctx, registry, own)).To(Succeed())
+		useToken := func(r *stemcell.Registry) { r.Username, r.Password, r.Token = "", "", "t0ken" }
+		Expect(push(ctx, registry, useToken)).To(Succeed())
 	})
 })
 
 var _ = Describe("Deleting a stemcell", func() {
-	It("removes a heavy one's image, once and again", func(ctx SpecContext) {
+	It("deletes the image of a heavy stemcell, and succeeds if it does not exist", func(ctx SpecContext) {
 		registry := startRegistry(false)
 		store, _ := newStore(registry)
 		path := writeTempFile(stemcells.Jammy.Image())
@@ -156,20 +162,18 @@ var _ = Describe("Deleting a stemcell", func() {
 		Expect(response.StatusCode).To(Equal(http.StatusNotFound))
 		Expect(store.Delete(ctx, cid)).To(Succeed())
 
-		again, err := store.Push(ctx, path, jammy, nil)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(again).To(Equal(cid))
+		Expect(store.Push(ctx, path, jammy, nil)).To(Equal(cid))
 		pullImage(cid)
 	})
 
-	It("never asks a light one's registry", func(ctx SpecContext) {
+	It("sends no requests for a light stemcell", func(ctx SpecContext) {
 		registry := startRegistry(false)
 		store, _ := newStore(registry)
 		Expect(store.Delete(ctx, registry.Host()+"/bosh/stemcells@"+digestOf(nil))).To(Succeed())
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
-	It("says that the registry deletes nothing", func(ctx SpecContext) {
+	It("fails if the registry does not allow deletion", func(ctx SpecContext) {
 		registry := startRegistry(false)
 		store, _ := newStore(registry)
 		registry.SetFault(stemcells.RejectMethod(http.MethodDelete, http.StatusMethodNotAllowed, "UNSUPPORTED"))
@@ -178,11 +182,11 @@ var _ = Describe("Deleting a stemcell", func() {
 		Expect(err).To(MatchError(ContainSubstring("REGISTRY_STORAGE_DELETE_ENABLED")))
 	})
 
-	It("touches no repository but the configured one", func(ctx SpecContext) {
+	It("fails for an image in another repository than the configured one", func(ctx SpecContext) {
 		registry := startRegistry(false)
 		store, _ := newStore(registry)
 		err := store.Delete(ctx, "heavy://"+registry.Host()+"/other@"+digestOf(nil))
-		Expect(err).To(MatchError(ContainSubstring("set it back, or delete the image")))
+		Expect(err).To(MatchError(ContainSubstring("restore the setting, or delete image")))
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 })

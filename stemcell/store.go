@@ -15,20 +15,19 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Store is the registries that the operator configured, as a place for stemcells.
+// Store provides access to the stemcell images in the configured registries.
 type Store struct {
 	Options
 	Log *slog.Logger
-	// Backoff spaces the tries of a request that may succeed when repeated; one and three seconds by
-	// default.
+	// Backoff is the delay between attempts of a request after a transient error, by default one and three seconds.
 	Backoff remote.Backoff
 }
 
-// readOptions are the settings to ask for an image. The registry's own are for no other registry.
+// readOptions returns the options for a lookup of the image. The configured credentials and CA apply only to the configured registry.
 func (s Store) readOptions(ctx context.Context, reference name.Reference) []remote.Option {
 	registry := reference.Context().RegistryStr()
-	for _, own := range []string{s.Registry.Repository, s.Registry.PullRepository} {
-		if own != "" && registryHost(own) == registry {
+	for _, configured := range []string{s.Registry.Repository, s.Registry.PullRepository} {
+		if configured != "" && registryHost(configured) == registry {
 			return s.writeOptions(ctx)
 		}
 	}
@@ -38,7 +37,7 @@ func (s Store) readOptions(ctx context.Context, reference name.Reference) []remo
 	}
 }
 
-// writeOptions are the settings for the configured registry.
+// writeOptions returns the options for the configured registry.
 func (s Store) writeOptions(ctx context.Context) []remote.Option {
 	options := []remote.Option{
 		remote.WithContext(ctx), s.Registry.authentication(),
@@ -51,7 +50,7 @@ func (s Store) writeOptions(ctx context.Context) []remote.Option {
 	return options
 }
 
-// isTransient reports whether the same request may well succeed a moment later.
+// isTransient reports whether a retry of the request may succeed.
 func isTransient(err error) bool {
 	if errors.Is(err, ErrInvalid) {
 		return false
@@ -62,7 +61,7 @@ func isTransient(err error) bool {
 
 func (r Registry) authentication() remote.Option { return remote.WithAuthFromKeychain(r.keychain()) }
 
-// keychain has the configured credentials; without any, those of this machine.
+// keychain returns the configured credentials, or by default those of the host.
 func (r Registry) keychain() authn.Keychain {
 	switch {
 	case r.Token != "":
@@ -73,17 +72,16 @@ func (r Registry) keychain() authn.Keychain {
 	return authn.DefaultKeychain
 }
 
-// staticKeychain is a keychain with one key.
+// staticKeychain returns the same credentials for each registry.
 type staticKeychain struct{ authn.Authenticator }
 
-// Resolve returns the key.
+// Resolve implements authn.Keychain.
 func (c staticKeychain) Resolve(authn.Resource) (authn.Authenticator, error) {
 	return c.Authenticator, nil
 }
 
-// transport checks the registry's certificate against the system's authorities and the configured
-// ones. go-containerregistry goes on with plain HTTP on its own for private addresses, which would
-// give the credentials away; so that is refused here unless it is allowed.
+// transport returns a transport that trusts the certificate authorities of the system and the configured ones. It rejects plain HTTP unless
+// Insecure is set: go-containerregistry falls back to plain HTTP for private addresses, which would expose the credentials.
 func (r Registry) transport() http.RoundTripper {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	if r.CA != "" {
@@ -100,6 +98,7 @@ func (r Registry) transport() http.RoundTripper {
 	return tlsOnly{base}
 }
 
+// tlsOnly rejects requests in plain HTTP.
 type tlsOnly struct{ http.RoundTripper }
 
 func (t tlsOnly) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -109,7 +108,7 @@ func (t tlsOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(request)
 }
 
-// repository is where heavy stemcells are pushed.
+// repository returns the repository for heavy stemcells.
 func (r Registry) repository() (name.Repository, error) {
 	options := []name.Option{}
 	if r.Insecure {

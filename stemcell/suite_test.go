@@ -21,18 +21,18 @@ func TestStemcell(t *testing.T) {
 	RunSpecs(t, "stemcell")
 }
 
-// newStore is a store that pushes to this registry, and its log.
-func newStore(registry *stemcells.Registry, change ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
+// newStore returns a store that pushes to this registry, and its log.
+func newStore(registry *stemcells.Registry, changes ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
 	return newStoreWith(stemcell.Registry{
 		Repository: registry.Host() + "/bosh/stemcells", Username: registry.Username,
 		Password: stemcell.Secret(registry.Password), Insecure: true,
-	}, change...)
+	}, changes...)
 }
 
-// newStoreWith is a store with these settings that retries without waiting, and its log.
-func newStoreWith(registry stemcell.Registry, change ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
-	for _, each := range change {
-		each(&registry)
+// newStoreWith returns a store with these settings that retries almost without delay, and its log.
+func newStoreWith(registry stemcell.Registry, changes ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
+	for _, change := range changes {
+		change(&registry)
 	}
 	options := stemcell.Options{Registry: registry}
 	Expect(options.Validate()).To(Succeed())
@@ -43,14 +43,14 @@ func newStoreWith(registry stemcell.Registry, change ...func(*stemcell.Registry)
 	}, log
 }
 
-// startRegistry starts a registry that is stopped with the spec.
+// startRegistry starts a registry, and stops it at the end of the spec.
 func startRegistry(withTLS bool) *stemcells.Registry {
 	registry := stemcells.NewRegistry(withTLS)
 	DeferCleanup(registry.Close)
 	return registry
 }
 
-// writeTempFile is a file with this content, which goes with the spec.
+// writeTempFile writes a file with this content, which is deleted at the end of the spec, and returns its path.
 func writeTempFile(content []byte) string {
 	path := filepath.Join(GinkgoT().TempDir(), "image")
 	Expect(os.WriteFile(path, content, 0o600)).To(Succeed())

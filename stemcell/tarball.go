@@ -2,7 +2,7 @@ package stemcell
 
 import (
 	"archive/tar"
-	"crypto/sha1" // BOSH's stemcell format wants it
+	"crypto/sha1" // required by BOSH's stemcell format
 	"encoding/hex"
 	"fmt"
 	"os"
@@ -10,14 +10,14 @@ import (
 	"github.com/klauspost/compress/gzip" // see rootfs.go
 )
 
-// LightTarball is a stemcell tarball that brings no image but names one in a registry.
+// LightTarball is the tarball of a light stemcell, which refers to an image in a registry.
 type LightTarball struct {
 	Name            string // for example bosh-kubernetes-ubuntu-jammy
 	Version         string
 	OperatingSystem string
-	Repository      string // where the image is
-	Digest          string // sha256:…
-	APIVersion      int    // of the agent in it, at least MinAPIVersion
+	Repository      string // of the image
+	Digest          string // of the image: sha256:…
+	APIVersion      int    // of the agent, at least MinAPIVersion
 }
 
 const manifestTemplate = `---
@@ -36,7 +36,7 @@ cloud_properties:
   digest: %q
 `
 
-// Write makes the tarball: stemcell.MF and an empty image.
+// Write writes the tarball, which contains stemcell.MF and an empty image.
 func (t LightTarball) Write(path string) (err error) {
 	file, err := os.Create(path + ".new")
 	if err != nil {
@@ -50,24 +50,24 @@ func (t LightTarball) Write(path string) (err error) {
 			err = os.Rename(path+".new", path)
 		}
 	}()
-	zipped := gzip.NewWriter(file)
-	archive := tar.NewWriter(zipped)
-	nothing := sha1.Sum(nil) // see above
-	content := fmt.Appendf(nil, manifestTemplate, t.Name, t.Version, t.APIVersion, hex.EncodeToString(nothing[:]), t.OperatingSystem,
+	compressed := gzip.NewWriter(file)
+	archive := tar.NewWriter(compressed)
+	imageSum := sha1.Sum(nil)
+	manifest := fmt.Appendf(nil, manifestTemplate, t.Name, t.Version, t.APIVersion, hex.EncodeToString(imageSum[:]), t.OperatingSystem,
 		t.Name, t.Version, t.Repository, t.Digest)
-	for _, part := range []struct {
+	for _, entry := range []struct {
 		name    string
 		content []byte
-	}{{"stemcell.MF", content}, {"image", nil}} {
-		if err := archive.WriteHeader(&tar.Header{Name: part.name, Mode: 0o644, Size: int64(len(part.content))}); err != nil {
+	}{{"stemcell.MF", manifest}, {"image", nil}} {
+		if err := archive.WriteHeader(&tar.Header{Name: entry.name, Mode: 0o644, Size: int64(len(entry.content))}); err != nil {
 			return err
 		}
-		if _, err := archive.Write(part.content); err != nil {
+		if _, err := archive.Write(entry.content); err != nil {
 			return err
 		}
 	}
 	if err := archive.Close(); err != nil {
 		return err
 	}
-	return zipped.Close()
+	return compressed.Close()
 }

@@ -1,6 +1,6 @@
-// Command build-stemcell turns a warden stemcell's tarball, or a stemcell's root filesystem, into a
-// container image in a registry and a light stemcell tarball that names it by digest; or makes such a tarball for an
-// image that is in a registry already. It needs no Docker.
+// Command build-stemcell builds a light stemcell. It pushes the root filesystem of a warden stemcell, or a root filesystem tarball,
+// to a registry as a container image, and writes a light stemcell tarball that references the image by digest. It can also write
+// that tarball for an image that is in a registry already. It does not require Docker.
 package main
 
 import (
@@ -29,14 +29,14 @@ func main() {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "build-stemcell:", inFlags(err))
+		fmt.Fprintln(os.Stderr, "build-stemcell:", withFlagNames(err))
 		os.Exit(1)
 	default:
 		fmt.Fprintln(os.Stdout, path)
 	}
 }
 
-// inputs are what the command line says.
+// inputs are the values of the command line flags.
 type inputs struct {
 	tarball, rootfs, image   string
 	name, system, version    string
@@ -45,39 +45,41 @@ type inputs struct {
 	output                   string
 }
 
-func parse(arguments []string, log io.Writer) (inputs, error) {
+func parseFlags(arguments []string, log io.Writer) (inputs, error) {
 	var in inputs
 	flags := flag.NewFlagSet("build-stemcell", flag.ContinueOnError)
 	flags.SetOutput(log)
-	flags.StringVar(&in.tarball, "stemcell", "", "a stemcell tarball with a root filesystem (bosh-stemcell-…-warden-boshlite-….tgz)")
-	flags.StringVar(&in.rootfs, "rootfs", "", "instead: a root filesystem with a BOSH agent, as a tar archive, gzipped or not")
-	flags.StringVar(&in.image, "image", "", "instead: a stemcell's image that is in a registry already, "+
+	flags.StringVar(&in.tarball, "stemcell", "", "`path` of a stemcell tarball with a root filesystem (bosh-stemcell-…-warden-boshlite-….tgz)")
+	flags.StringVar(&in.rootfs, "rootfs", "", "instead of -stemcell: `path` of a root filesystem with a BOSH agent, "+
+		"as a tar archive that may be gzipped")
+	flags.StringVar(&in.image, "image", "", "instead of -stemcell: stemcell `image` in a registry, "+
 		"for example ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.639")
-	flags.StringVar(&in.system, "os", "", "the stemcell's operating_system, with -rootfs; for example ubuntu-jammy. "+
-		"With -image where its name does not tell")
-	flags.StringVar(&in.version, "version", "", "the stemcell's version, likewise")
-	flags.StringVar(&in.name, "name", "", "the stemcell's name; bosh-kubernetes-<operating system> by default")
-	flags.StringVar(&in.repository, "repository", "", "where to push the image, for example registry.example.com/stemcells/ubuntu-jammy")
-	flags.StringVar(&in.ca, "ca", "", "file with the certificate authority of the registry (PEM)")
-	flags.StringVar(&in.username, "username", "", "user name for the registry; its password is read from $REGISTRY_PASSWORD. "+
-		"$REGISTRY_TOKEN takes a bearer token. Docker's configuration is used without them")
-	flags.BoolVar(&in.insecure, "insecure", false, "allow plain HTTP")
-	flags.StringVar(&in.output, "output", ".", "folder for the stemcell tarball")
+	flags.StringVar(&in.system, "os", "", "operating_system of the stemcell, for example ubuntu-jammy; required with -rootfs, "+
+		"and with -image unless the image's labels or name contain it")
+	flags.StringVar(&in.version, "version", "", "version of the stemcell; required under the same conditions as -os")
+	flags.StringVar(&in.name, "name", "", "name of the stemcell (default: bosh-kubernetes- and the operating system)")
+	flags.StringVar(&in.repository, "repository", "", "`repository` to push the image to, "+
+		"for example registry.example.com/stemcells/ubuntu-jammy; required unless -image is given")
+	flags.StringVar(&in.ca, "ca", "", "`path` of a PEM file with the certificate authority of the registry")
+	flags.StringVar(&in.username, "username", "", "user `name` at the registry, with its password in $REGISTRY_PASSWORD; "+
+		"or set $REGISTRY_TOKEN to a bearer token (default: the credentials of Docker's configuration)")
+	flags.BoolVar(&in.insecure, "insecure", false, "allow plain HTTP for the registry")
+	flags.StringVar(&in.output, "output", ".", "`folder` for the stemcell tarball")
 	if err := flags.Parse(arguments); err != nil {
 		return in, err
 	}
-	if err := in.check(flags.Args()); err != nil || in.image == "" {
+	if err := in.validate(flags.Args()); err != nil || in.image == "" {
 		return in, err
 	}
 	reference, err := name.ParseReference(in.image)
 	if err != nil {
-		return in, fmt.Errorf("-image is not an image's reference: %w", err)
+		return in, fmt.Errorf("-image is not a valid image reference: %w", err)
 	}
 	in.repository = reference.Context().Name()
 	return in, nil
 }
 
-func (in inputs) check(surplus []string) error {
+func (in inputs) validate(extra []string) error {
 	sources := 0
 	for _, source := range []string{in.tarball, in.rootfs, in.image} {
 		if source != "" {
@@ -85,37 +87,37 @@ func (in inputs) check(surplus []string) error {
 		}
 	}
 	switch {
-	case len(surplus) > 0:
-		return fmt.Errorf("%q is no flag; see -help", surplus[0])
+	case len(extra) > 0:
+		return fmt.Errorf("unexpected argument %q; see -help", extra[0])
 	case sources != 1:
-		return errors.New("give one of -stemcell, -rootfs and -image; see -help")
+		return errors.New("exactly one of -stemcell, -rootfs and -image is required; see -help")
 	case in.image != "" && in.repository != "":
-		return errors.New("-repository is where an image is pushed to, and that of -image is there already; see -help")
+		return errors.New("-repository and -image exclude each other: the image is in a registry already; see -help")
 	case in.image == "" && in.repository == "":
 		return errors.New("-repository is missing; see -help")
 	case in.tarball != "" && (in.system != "" || in.version != ""):
-		return errors.New("-os and -version are in the stemcell's own stemcell.MF; they belong to -rootfs and -image")
+		return errors.New("-os and -version require -rootfs or -image; the stemcell.MF of a stemcell tarball contains them")
 	case in.rootfs != "" && (in.system == "" || in.version == ""):
-		return errors.New("-rootfs needs -os and -version; see -help")
+		return errors.New("-rootfs requires -os and -version; see -help")
 	}
 	return nil
 }
 
-// run returns the path of the light stemcell tarball.
+// run builds the light stemcell and returns the path of its tarball.
 func run(ctx context.Context, arguments []string, env func(string) string, log io.Writer) (string, error) {
-	in, err := parse(arguments, log)
+	in, err := parseFlags(arguments, log)
 	if err != nil {
 		return "", err
 	}
-	store, err := in.store(env, log)
+	store, err := in.newStore(env, log)
 	if err != nil {
 		return "", err
 	}
 	var light stemcell.LightTarball
 	if in.image != "" {
-		light, err = in.existing(ctx, store)
+		light, err = in.inspectImage(ctx, store)
 	} else {
-		light, err = in.built(ctx, store)
+		light, err = in.buildImage(ctx, store)
 	}
 	if err != nil {
 		return "", err
@@ -127,11 +129,11 @@ func run(ctx context.Context, arguments []string, env func(string) string, log i
 	return path, nil
 }
 
-// apiVersion is what the stemcell.MF of published stemcells says of their agents.
+// apiVersion is the stemcell API version that the stemcell.MF of published stemcells declares.
 const apiVersion = 3
 
-// built is the stemcell of an image that is made here, and pushed.
-func (in inputs) built(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
+// buildImage builds and pushes an image, and returns a light stemcell that references it.
+func (in inputs) buildImage(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
 	manifest, image := stemcell.Manifest{OperatingSystem: in.system, Version: in.version, APIVersion: apiVersion}, in.rootfs
 	if in.tarball != "" {
 		folder, err := os.MkdirTemp("", "build-stemcell-")
@@ -143,42 +145,42 @@ func (in inputs) built(ctx context.Context, store stemcell.Store) (light stemcel
 			return light, err
 		}
 	}
-	light = in.light(manifest)
+	light = in.newLightTarball(manifest)
 	pinned, err := store.Build(ctx, image, stemcell.Properties{Name: light.Name, Version: light.Version})
 	light.Repository, light.Digest = in.repository, pinned.DigestStr()
 	return light, err
 }
 
-// existing is the stemcell of an image that is in a registry already.
-func (in inputs) existing(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
-	found, err := store.InspectImage(ctx, in.image)
+// inspectImage returns a light stemcell that references an image in a registry.
+func (in inputs) inspectImage(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
+	info, err := store.InspectImage(ctx, in.image)
 	if err != nil {
 		return light, err
 	}
 	manifest := stemcell.Manifest{
-		OperatingSystem: cmp.Or(in.system, found.OperatingSystem), Version: cmp.Or(in.version, found.Version), APIVersion: apiVersion,
+		OperatingSystem: cmp.Or(in.system, info.OperatingSystem), Version: cmp.Or(in.version, info.Version), APIVersion: apiVersion,
 	}
 	if manifest.OperatingSystem == "" || manifest.Version == "" {
-		return light, errors.New("the image does not tell the stemcell's operating system and version: give -os and -version")
+		return light, errors.New("the operating system and version of the image are unknown; give -os and -version")
 	}
-	light = in.light(manifest)
-	light.Repository, light.Digest = in.repository, found.Image.DigestStr()
-	for _, platform := range found.Platforms {
-		store.Log.Info("the image is in the registry", "image", found.Image.String(), "platform", platform.String())
+	light = in.newLightTarball(manifest)
+	light.Repository, light.Digest = in.repository, info.Image.DigestStr()
+	for _, platform := range info.Platforms {
+		store.Log.Info("found image in registry", "image", info.Image.String(), "platform", platform.String())
 	}
 	return light, nil
 }
 
-// light is the stemcell, but for its image.
-func (in inputs) light(manifest stemcell.Manifest) stemcell.LightTarball {
+// newLightTarball returns the light stemcell without its image reference.
+func (in inputs) newLightTarball(manifest stemcell.Manifest) stemcell.LightTarball {
 	return stemcell.LightTarball{
 		Name: cmp.Or(in.name, "bosh-kubernetes-"+manifest.OperatingSystem), Version: manifest.Version,
 		OperatingSystem: manifest.OperatingSystem, APIVersion: manifest.APIVersion,
 	}
 }
 
-// store is the registry that the command line names.
-func (in inputs) store(env func(string) string, log io.Writer) (stemcell.Store, error) {
+// newStore returns a store for the registry of the command line.
+func (in inputs) newStore(env func(string) string, log io.Writer) (stemcell.Store, error) {
 	registry := stemcell.Registry{
 		Repository: in.repository, Username: in.username, Password: stemcell.Secret(env("REGISTRY_PASSWORD")),
 		Token: stemcell.Secret(env("REGISTRY_TOKEN")), Insecure: in.insecure,
@@ -200,11 +202,11 @@ func (in inputs) store(env func(string) string, log io.Writer) (stemcell.Store, 
 	return stemcell.Store{Options: options, Log: slog.New(slog.NewTextHandler(log, nil))}, nil
 }
 
-// inFlags says a problem in the command's words instead of those of the CPI's configuration.
-func inFlags(err error) string {
+// withFlagNames replaces the names of CPI properties in an error of package stemcell with those of flags and environment variables.
+func withFlagNames(err error) string {
 	return strings.NewReplacer(
-		"set stemcell.registry.insecure to true", "give -insecure",
-		"set stemcell.registry.ca to", "give in -ca a file with",
+		"set stemcell.registry.insecure to true", "use -insecure",
+		"set stemcell.registry.ca to", "use -ca with a file that contains",
 		"stemcell.registry.username and password, or token", "-username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN",
 		"stemcell.registry.password", "$REGISTRY_PASSWORD", "stemcell.registry.token", "$REGISTRY_TOKEN",
 		"the account of stemcell.registry", "the account", "stemcell.registry.", "-").Replace(err.Error())

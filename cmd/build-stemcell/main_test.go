@@ -28,15 +28,15 @@ func TestBuildStemcell(t *testing.T) {
 	RunSpecs(t, "build-stemcell")
 }
 
-// parts are the files in a gzipped tar archive, by name.
-func parts(path string) map[string]string {
+// readTarball returns the content of the files in a gzipped tar archive, by name.
+func readTarball(path string) map[string]string {
 	file, err := os.Open(path)
 	Expect(err).NotTo(HaveOccurred())
 	defer file.Close()
-	plain, err := gzip.NewReader(file)
+	decompressed, err := gzip.NewReader(file)
 	Expect(err).NotTo(HaveOccurred())
 	found := map[string]string{}
-	for archive := tar.NewReader(plain); ; {
+	for archive := tar.NewReader(decompressed); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			return found
@@ -50,18 +50,18 @@ func parts(path string) map[string]string {
 
 var _ = Describe("build-stemcell", func() {
 	var (
-		registry *stemcells.Registry
-		folder   string
-		warden   string
-		env      map[string]string
-		log      *bytes.Buffer
+		registry      *stemcells.Registry
+		folder        string
+		wardenTarball string
+		env           map[string]string
+		log           *bytes.Buffer
 	)
 	BeforeEach(func() {
 		registry = stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		folder = GinkgoT().TempDir()
-		warden = filepath.Join(folder, "warden.tgz")
-		stemcells.Tarball(warden, stemcells.Jammy.Image(), nil)
+		wardenTarball = filepath.Join(folder, "warden.tgz")
+		stemcells.Tarball(wardenTarball, stemcells.Jammy.Image(), nil)
 		env, log = map[string]string{}, &bytes.Buffer{}
 	})
 	build := func(ctx SpecContext, arguments ...string) (string, error) {
@@ -69,11 +69,11 @@ var _ = Describe("build-stemcell", func() {
 		return run(ctx, arguments, func(key string) string { return env[key] }, log)
 	}
 
-	It("makes of a warden stemcell a light one that the CPI takes", func(ctx SpecContext) {
-		path, err := build(ctx, "-stemcell", warden)
+	It("builds a light stemcell from a warden stemcell", func(ctx SpecContext) {
+		path, err := build(ctx, "-stemcell", wardenTarball)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(filepath.Base(path)).To(Equal("light-bosh-stemcell-1.10-kubernetes-ubuntu-jammy.tgz"))
-		found := parts(path)
+		found := readTarball(path)
 		Expect(found["image"]).To(BeEmpty())
 		manifest, err := stemcell.ParseManifest([]byte(found["stemcell.MF"]))
 		Expect(err).NotTo(HaveOccurred())
@@ -88,57 +88,57 @@ var _ = Describe("build-stemcell", func() {
 		Expect(cid).To(HavePrefix(registry.Host() + "/stemcells/ubuntu-jammy@sha256:"))
 	})
 
-	It("makes the same stemcell again, and uploads nothing twice", func(ctx SpecContext) {
-		path, err := build(ctx, "-stemcell", warden)
+	It("is reproducible, and uploads nothing twice", func(ctx SpecContext) {
+		path, err := build(ctx, "-stemcell", wardenTarball)
 		Expect(err).NotTo(HaveOccurred())
-		first := parts(path)
-		_, err = build(ctx, "-stemcell", warden)
+		first := readTarball(path)
+		_, err = build(ctx, "-stemcell", wardenTarball)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(parts(path)).To(Equal(first))
+		Expect(readTarball(path)).To(Equal(first))
 		Expect(registry.UploadCounts()).To(And(HaveLen(2), HaveEach(1))) // the layer and the configuration
 	})
 
-	It("takes a root filesystem", func(ctx SpecContext) {
+	It("builds a stemcell from a root filesystem", func(ctx SpecContext) {
 		rootfs := filepath.Join(folder, "rootfs.tar")
 		Expect(os.WriteFile(rootfs, stemcells.Noble.Tar(), 0o600)).To(Succeed())
 		path, err := build(ctx, "-rootfs", rootfs, "-os", "ubuntu-noble", "-version", "2.0", "-name", "my-stemcell")
 		Expect(err).NotTo(HaveOccurred())
 		var manifest map[string]any
-		Expect(yaml.Unmarshal([]byte(parts(path)["stemcell.MF"]), &manifest)).To(Succeed())
+		Expect(yaml.Unmarshal([]byte(readTarball(path)["stemcell.MF"]), &manifest)).To(Succeed())
 		Expect(manifest).To(And(HaveKeyWithValue("name", "my-stemcell"), HaveKeyWithValue("operating_system", "ubuntu-noble"),
 			HaveKeyWithValue("version", "2.0"), HaveKeyWithValue("api_version", BeEquivalentTo(3))))
 	})
 
-	Describe("of an image that is in a registry already", func() {
-		// manifest is what the stemcell says that is made with these arguments.
-		manifest := func(ctx SpecContext, arguments ...string) stemcell.Manifest {
+	Describe("with an image in a registry", func() {
+		// buildManifest builds a stemcell with these arguments and returns its manifest.
+		buildManifest := func(ctx SpecContext, arguments ...string) stemcell.Manifest {
 			GinkgoHelper()
 			path, err := run(ctx, append(arguments, "-output", folder, "-insecure"), func(key string) string { return env[key] }, log)
 			Expect(err).NotTo(HaveOccurred())
-			made, err := stemcell.ParseManifest([]byte(parts(path)["stemcell.MF"]))
+			manifest, err := stemcell.ParseManifest([]byte(readTarball(path)["stemcell.MF"]))
 			Expect(err).NotTo(HaveOccurred())
-			return made
+			return manifest
 		}
 		var pushed stemcell.Manifest
 		BeforeEach(func(ctx SpecContext) {
-			path, err := build(ctx, "-stemcell", warden)
+			path, err := build(ctx, "-stemcell", wardenTarball)
 			Expect(err).NotTo(HaveOccurred())
-			pushed, err = stemcell.ParseManifest([]byte(parts(path)["stemcell.MF"]))
+			pushed, err = stemcell.ParseManifest([]byte(readTarball(path)["stemcell.MF"]))
 			Expect(err).NotTo(HaveOccurred())
 		})
 
-		It("names it by digest, with what its labels say of it, and pushes nothing", func(ctx SpecContext) {
+		It("references it by digest, takes name and version from its labels, and pushes nothing", func(ctx SpecContext) {
 			uploads := registry.UploadCounts()
-			Expect(manifest(ctx, "-image", pushed.CloudProperties.ImageReference+"@"+pushed.CloudProperties.Digest)).To(Equal(pushed))
+			Expect(buildManifest(ctx, "-image", pushed.CloudProperties.ImageReference+"@"+pushed.CloudProperties.Digest)).To(Equal(pushed))
 			Expect(registry.UploadCounts()).To(Equal(uploads))
 		})
 
-		It("is called as the flags say", func(ctx SpecContext) {
-			made := manifest(ctx, "-image", pushed.CloudProperties.ImageReference+"@"+pushed.CloudProperties.Digest, "-os", "ubuntu-noble", "-version", "2.0", "-name", "mine")
-			Expect([]string{made.Name, made.OperatingSystem, made.Version}).To(Equal([]string{"mine", "ubuntu-noble", "2.0"}))
+		It("takes name, operating system and version from the flags", func(ctx SpecContext) {
+			manifest := buildManifest(ctx, "-image", pushed.CloudProperties.ImageReference+"@"+pushed.CloudProperties.Digest, "-os", "ubuntu-noble", "-version", "2.0", "-name", "mine")
+			Expect([]string{manifest.Name, manifest.OperatingSystem, manifest.Version}).To(Equal([]string{"mine", "ubuntu-noble", "2.0"}))
 		})
 
-		// unlabeled puts an image, or an index of two, as others publish it.
+		// unlabeled pushes an image without labels, or an index of two, as other projects publish them.
 		unlabeled := func(reference string, index bool) {
 			GinkgoHelper()
 			tag, err := name.NewTag(registry.Host()+"/"+reference, name.Insecure)
@@ -155,53 +155,53 @@ var _ = Describe("build-stemcell", func() {
 			))).To(Succeed())
 		}
 
-		It("is called as its name says, where it has no labels", func(ctx SpecContext) {
+		It("takes operating system and version from the image name if it has no labels", func(ctx SpecContext) {
 			unlabeled("cloudfoundry/ubuntu-noble-stemcell:1.204", false)
-			made := manifest(ctx, "-image", registry.Host()+"/cloudfoundry/ubuntu-noble-stemcell:1.204")
-			Expect([]string{made.Name, made.OperatingSystem, made.Version}).To(Equal([]string{"bosh-kubernetes-ubuntu-noble", "ubuntu-noble", "1.204"}))
+			manifest := buildManifest(ctx, "-image", registry.Host()+"/cloudfoundry/ubuntu-noble-stemcell:1.204")
+			Expect([]string{manifest.Name, manifest.OperatingSystem, manifest.Version}).To(Equal([]string{"bosh-kubernetes-ubuntu-noble", "ubuntu-noble", "1.204"}))
 		})
 
-		It("has all architectures of an index", func(ctx SpecContext) {
+		It("supports all architectures of an index", func(ctx SpecContext) {
 			unlabeled("cloudfoundry/ubuntu-noble-stemcell:1.204", true)
-			made := manifest(ctx, "-image", registry.Host()+"/cloudfoundry/ubuntu-noble-stemcell:1.204")
-			cid, err := stemcell.Store{}.Pin(ctx, made.CloudProperties)
+			manifest := buildManifest(ctx, "-image", registry.Host()+"/cloudfoundry/ubuntu-noble-stemcell:1.204")
+			cid, err := stemcell.Store{}.Pin(ctx, manifest.CloudProperties)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(stemcell.Architectures(cid)).To(Equal([]string{"amd64", "arm64"}))
 			Expect(log.String()).To(And(ContainSubstring("linux/amd64"), ContainSubstring("linux/arm64")))
 		})
 
-		It("is none where nothing tells what it is, or where there is no image", func(ctx SpecContext) {
+		It("rejects an unknown operating system, a missing image and an invalid reference", func(ctx SpecContext) {
 			unlabeled("some/thing:latest", false)
-			for reference, says := range map[string]string{"some/thing": "give -os and -version", "some/other": "no such image", "Some": "-image is not an image's reference"} {
+			for reference, message := range map[string]string{"some/thing": "give -os and -version", "some/other": "no such image", "Some": "-image is not a valid image reference"} {
 				_, err := run(ctx, []string{"-image", registry.Host() + "/" + reference, "-insecure", "-output", folder}, os.Getenv, log)
-				Expect(err).To(MatchError(ContainSubstring(says)), reference)
+				Expect(err).To(MatchError(ContainSubstring(message)), reference)
 			}
 		})
 	})
 
-	It("knows itself to a registry by the environment", func(ctx SpecContext) {
+	It("reads the registry credentials from the environment", func(ctx SpecContext) {
 		registry.Username, registry.Password = "bosh", "sesame"
-		_, err := build(ctx, "-stemcell", warden, "-username", "bosh")
-		Expect(inFlags(err)).To(ContainSubstring("$REGISTRY_PASSWORD belong together"))
+		_, err := build(ctx, "-stemcell", wardenTarball, "-username", "bosh")
+		Expect(withFlagNames(err)).To(ContainSubstring("$REGISTRY_PASSWORD require each other"))
 		env["REGISTRY_PASSWORD"] = "wrong"
-		_, err = build(ctx, "-stemcell", warden, "-username", "bosh")
+		_, err = build(ctx, "-stemcell", wardenTarball, "-username", "bosh")
 		Expect(err).To(MatchError(stemcell.ErrDenied))
-		Expect(inFlags(err)).To(ContainSubstring("check -username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN"))
+		Expect(withFlagNames(err)).To(ContainSubstring("check -username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN"))
 		env["REGISTRY_PASSWORD"] = "sesame"
-		_, err = build(ctx, "-stemcell", warden, "-username", "bosh")
+		_, err = build(ctx, "-stemcell", wardenTarball, "-username", "bosh")
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	It("says what to do about a registry's identity in its own words", func(ctx SpecContext) {
-		_, err := run(ctx, []string{"-stemcell", warden, "-repository", registry.Host() + "/a"}, os.Getenv, log)
-		Expect(inFlags(err)).To(ContainSubstring("or give -insecure when the network to it is trusted"))
+	It("names its own flags in errors about TLS", func(ctx SpecContext) {
+		_, err := run(ctx, []string{"-stemcell", wardenTarball, "-repository", registry.Host() + "/a"}, os.Getenv, log)
+		Expect(withFlagNames(err)).To(ContainSubstring("or use -insecure if the network to it is trusted"))
 		secure := stemcells.NewRegistry(true)
 		DeferCleanup(secure.Close)
-		_, err = run(ctx, []string{"-stemcell", warden, "-repository", secure.Host() + "/a"}, os.Getenv, log)
-		Expect(inFlags(err)).To(ContainSubstring("give in -ca a file with the certificate authority that signed it"))
+		_, err = run(ctx, []string{"-stemcell", wardenTarball, "-repository", secure.Host() + "/a"}, os.Getenv, log)
+		Expect(withFlagNames(err)).To(ContainSubstring("use -ca with a file that contains the certificate authority that signed it"))
 	})
 
-	It("leaves no stemcell behind when it fails", func(ctx SpecContext) {
+	It("writes no tarball when it fails", func(ctx SpecContext) {
 		old := filepath.Join(folder, "old.tgz")
 		stemcells.Tarball(old, stemcells.Jammy.Image(), map[string]string{"api_version": "1"})
 		_, err := build(ctx, "-stemcell", old)
@@ -210,18 +210,18 @@ var _ = Describe("build-stemcell", func() {
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
-	DescribeTable("refuses a command line that cannot be meant", func(ctx SpecContext, says string, arguments ...string) {
+	DescribeTable("rejects", func(ctx SpecContext, message string, arguments ...string) {
 		_, err := run(ctx, arguments, os.Getenv, log)
-		Expect(err).To(MatchError(ContainSubstring(says)))
+		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
-		Entry("nothing", "one of -stemcell, -rootfs and -image"),
+		Entry("no flags", "one of -stemcell, -rootfs and -image"),
 		Entry("no repository", "-repository is missing", "-rootfs", "a", "-os", "a", "-version", "1"),
-		Entry("a repository for what is in one", "is there already", "-image", "r.test/a", "-repository", "r.test/a"),
+		Entry("a repository together with an image", "exclude each other", "-image", "r.test/a", "-repository", "r.test/a"),
 		Entry("no source", "one of -stemcell, -rootfs and -image", "-repository", "r.test/a"),
 		Entry("two sources", "one of -stemcell, -rootfs and -image", "-repository", "r.test/a", "-stemcell", "a", "-rootfs", "b"),
-		Entry("no version", "-rootfs needs -os and -version", "-repository", "r.test/a", "-rootfs", "b"),
-		Entry("too much", "belong to -rootfs", "-repository", "r.test/a", "-stemcell", "a", "-version", "1"),
-		Entry("a word", `"x" is no flag`, "x"),
-		Entry("no CA", "-ca:", "-repository", "r.test/a", "-stemcell", "a", "-ca", "/nonexistent"),
+		Entry("a root filesystem without a version", "-rootfs requires -os and -version", "-repository", "r.test/a", "-rootfs", "b"),
+		Entry("a version of a stemcell tarball", "require -rootfs or -image", "-repository", "r.test/a", "-stemcell", "a", "-version", "1"),
+		Entry("an argument", `unexpected argument "x"`, "x"),
+		Entry("a missing CA file", "-ca:", "-repository", "r.test/a", "-stemcell", "a", "-ca", "/nonexistent"),
 	)
 })

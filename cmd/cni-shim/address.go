@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// parseAddresses reads an annotation's value: "ip" or "ip4,ip6".
+// parseAddresses parses the value of the annotation: "ip" or "ip4,ip6".
 func parseAddresses(value string) ([]netip.Addr, error) {
 	var addresses []netip.Addr
 	for text := range strings.SplitSeq(value, ",") {
@@ -18,18 +18,18 @@ func parseAddresses(value string) ([]netip.Addr, error) {
 		case err != nil:
 			return nil, fmt.Errorf("%q is not an IP address", text)
 		case address.Zone() != "" || address.Is4In6() || address.IsUnspecified() || address.IsLoopback() || address.IsMulticast():
-			return nil, fmt.Errorf("%s is not an address that a Pod can have", address)
+			return nil, fmt.Errorf("%s cannot be the address of a Pod", address)
 		case slices.ContainsFunc(addresses, func(other netip.Addr) bool { return other.Is4() == address.Is4() }):
-			return nil, errors.New("a Pod has one IPv4 and one IPv6 address at most")
+			return nil, errors.New("more than one address of a family; request at most one IPv4 and one IPv6 address")
 		}
 		addresses = append(addresses, address)
 	}
 	return addresses, nil
 }
 
-// notations returns the addresses as the delegate wants them: bare, or with the prefix length of the
-// subnet they are in.
-func notations(addresses []netip.Addr, subnets []netip.Prefix) ([]string, error) {
+// formatAddresses formats the addresses for the delegate: with the prefix length of their subnet, or without one if there are no
+// subnets.
+func formatAddresses(addresses []netip.Addr, subnets []netip.Prefix) ([]string, error) {
 	var texts []string
 	for _, address := range addresses {
 		if len(subnets) == 0 {
@@ -38,15 +38,15 @@ func notations(addresses []netip.Addr, subnets []netip.Prefix) ([]string, error)
 		}
 		i := slices.IndexFunc(subnets, func(subnet netip.Prefix) bool { return subnet.Contains(address) })
 		if i < 0 {
-			return nil, fmt.Errorf("%s is in none of the shim's subnets: %v", address, subnets)
+			return nil, fmt.Errorf("%s is not in the subnets of the shim's configuration: %v", address, subnets)
 		}
 		texts = append(texts, netip.PrefixFrom(address, subnets[i].Bits()).String())
 	}
 	return texts, nil
 }
 
-// given returns the addresses of ADD's result (specification, section 5: Result Types, Success).
-func given(result []byte) ([]netip.Addr, error) {
+// resultAddresses returns the addresses in the result of ADD (specification, section 5: Result Types, Success).
+func resultAddresses(result []byte) ([]netip.Addr, error) {
 	var document struct {
 		IPs []struct {
 			Address netip.Prefix `json:"address"`
@@ -62,12 +62,12 @@ func given(result []byte) ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// missing returns the wanted addresses that were not given.
-func missing(wanted, given []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(wanted), func(address netip.Addr) bool { return slices.Contains(given, address) })
+// missingAddresses returns the requested addresses that were not assigned.
+func missingAddresses(requested, assigned []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(requested), func(address netip.Addr) bool { return slices.Contains(assigned, address) })
 }
 
-func list(addresses []netip.Addr) string {
+func joinAddresses(addresses []netip.Addr) string {
 	if len(addresses) == 0 {
 		return "none"
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// arguments are CNI_ARGS: "alphanumeric key-value pairs separated by semicolons" (specification,
-// section 2, Parameters), in their order.
+// arguments are the pairs of CNI_ARGS, in order: "alphanumeric key-value pairs separated by semicolons" (specification, section 2,
+// Parameters).
 type arguments [][2]string
 
 func parseArguments(text string) (arguments, error) {
@@ -18,14 +18,14 @@ func parseArguments(text string) (arguments, error) {
 		}
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return nil, failure(types.ErrInvalidEnvironmentVariables, "CNI_ARGS holds %q, which is no KEY=VALUE", pair)
+			return nil, newError(types.ErrInvalidEnvironmentVariables, "CNI_ARGS contains %q, which is not KEY=VALUE", pair)
 		}
 		parsed = append(parsed, [2]string{key, value})
 	}
 	return parsed, nil
 }
 
-// get returns the value of a key; empty when it is not there.
+// get returns the value of the key, or "".
 func (a arguments) get(key string) string {
 	for _, pair := range a {
 		if pair[0] == key {
@@ -35,7 +35,7 @@ func (a arguments) get(key string) string {
 	return ""
 }
 
-// with returns a copy in which the key has this value alone.
+// with returns a copy in which the key occurs once, with this value.
 func (a arguments) with(key, value string) arguments {
 	var changed arguments
 	for _, pair := range a {

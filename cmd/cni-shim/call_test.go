@@ -14,16 +14,16 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// call is one run of the shim as a runtime makes it.
+// call is one run of the shim by a container runtime.
 type call struct {
 	Command, Version string
 	Args             string         // CNI_ARGS
 	Kubeconfig       string         // path
-	Shim             map[string]any // more of the shim's configuration
-	Delegate         map[string]any // more of the delegate's configuration
-	Test             map[string]any // what the delegate shall do
-	Path             string         // CNI_PATH, the tests' plugins by default
-	Timeout          string         // how long the API may take; by default what a busy machine never needs
+	Shim             map[string]any // additional configuration of the shim
+	Delegate         map[string]any // additional configuration of the delegate
+	Test             map[string]any // what the delegate does; see testdelegate
+	Path             string         // CNI_PATH; by default the plugins of the tests
+	Timeout          string         // of the API server; by default long enough for a busy host
 
 	dir string
 }
@@ -32,16 +32,16 @@ func newCall(command, version, pod string) call {
 	dir := GinkgoT().TempDir()
 	return call{
 		Command: command, Version: version, Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=" + namespace + ";K8S_POD_NAME=" + pod,
-		Kubeconfig: accountKubeconfig(dir), Path: plugins, Timeout: "1m", dir: dir,
+		Kubeconfig: writeAccountKubeconfig(dir), Path: pluginDir, Timeout: "1m", dir: dir,
 		Shim: map[string]any{}, Delegate: map[string]any{}, Test: map[string]any{},
 	}
 }
 
-func (c call) record() string { return filepath.Join(c.dir, "calls") }
+func (c call) recordPath() string { return filepath.Join(c.dir, "calls") }
 
-// stdin is the configuration that a runtime derives from a network's list for this call.
-func (c call) stdin() []byte {
-	test := map[string]any{"record": c.record()}
+// stdinConfig returns the configuration that a runtime derives for this call from the list of a network.
+func (c call) stdinConfig() []byte {
+	test := map[string]any{"record": c.recordPath()}
 	maps.Copy(test, c.Test)
 	delegate := map[string]any{"type": "testdelegate", "test": test, "mtu": 1400}
 	maps.Copy(delegate, c.Delegate)
@@ -61,7 +61,7 @@ func (c call) stdin() []byte {
 	return raw
 }
 
-// outcome is what the runtime saw.
+// outcome is what the runtime gets.
 type outcome struct {
 	Status         int
 	Stdout, Stderr string
@@ -73,7 +73,7 @@ func (c call) run() outcome {
 		"PATH=" + os.Getenv("PATH"), "CNI_COMMAND=" + c.Command, "CNI_CONTAINERID=c1", "CNI_NETNS=/run/netns/none",
 		"CNI_IFNAME=eth0", "CNI_ARGS=" + c.Args, "CNI_PATH=" + c.Path,
 	}
-	command.Stdin = bytes.NewReader(c.stdin())
+	command.Stdin = bytes.NewReader(c.stdinConfig())
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	err := command.Run()
@@ -84,24 +84,24 @@ func (c call) run() outcome {
 	return outcome{command.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// document is an error as the specification's section 5 wants it.
-type document struct {
+// errorDocument is an error as in section 5 of the specification.
+type errorDocument struct {
 	CNIVersion, Msg, Details string
 	Code                     uint
 }
 
-// failure expects an error document and the exit status 1.
-func (o outcome) failure() document {
+// expectError expects an error document and exit status 1.
+func (o outcome) expectError() errorDocument {
 	GinkgoHelper()
 	Expect(o.Status).To(Equal(1), o.Stdout)
 	decoder := json.NewDecoder(strings.NewReader(o.Stdout))
-	var d document
+	var d errorDocument
 	Expect(decoder.Decode(&d)).To(Succeed(), o.Stdout)
 	Expect(decoder.More()).To(BeFalse(), "more than one document: %s", o.Stdout)
 	return d
 }
 
-// ips expects a result and returns its addresses.
+// ips expects a result and returns its addresses, with prefix lengths.
 func (o outcome) ips() []string {
 	GinkgoHelper()
 	Expect(o.Status).To(BeZero(), o.Stdout)
@@ -116,30 +116,30 @@ func (o outcome) ips() []string {
 	return all
 }
 
-// noted is how the delegate was called.
-type noted struct {
+// delegateCall is a recorded call of the delegate.
+type delegateCall struct {
 	Command, Args, ContainerID, NetNS, IfName string
 	Stdin                                     map[string]any
 }
 
-func (c call) noted() []noted {
+func (c call) delegateCalls() []delegateCall {
 	GinkgoHelper()
-	raw, err := os.ReadFile(c.record())
+	raw, err := os.ReadFile(c.recordPath())
 	if os.IsNotExist(err) {
 		return nil
 	}
 	Expect(err).NotTo(HaveOccurred())
-	var all []noted
+	var all []delegateCall
 	for line := range strings.Lines(string(raw)) {
-		var each noted
-		Expect(json.Unmarshal([]byte(line), &each)).To(Succeed())
-		all = append(all, each)
+		var entry delegateCall
+		Expect(json.Unmarshal([]byte(line), &entry)).To(Succeed())
+		all = append(all, entry)
 	}
 	return all
 }
 
-// kubeconfig writes a kubeconfig with this server and token.
-func kubeconfig(dir, server, token, authority string) string {
+// writeKubeconfig writes a kubeconfig with this server and token, and returns its path.
+func writeKubeconfig(dir, server, token, authority string) string {
 	cluster := map[string]any{"server": server}
 	if authority != "" {
 		cluster["certificate-authority-data"] = []byte(authority)
@@ -157,8 +157,8 @@ func kubeconfig(dir, server, token, authority string) string {
 	return path
 }
 
-func accountKubeconfig(dir string) string {
-	token, err := os.ReadFile(filepath.Join(account, "token"))
+func writeAccountKubeconfig(dir string) string {
+	token, err := os.ReadFile(filepath.Join(accountDir, "token"))
 	Expect(err).NotTo(HaveOccurred())
-	return kubeconfig(dir, plane.URL(), string(token), caOf(plane))
+	return writeKubeconfig(dir, controlPlane.URL(), string(token), readCA(controlPlane))
 }

@@ -14,27 +14,27 @@ import (
 	"bosh-kubernetes-cpi/cmd/cni-shim/install"
 )
 
-// defaultTimeout bounds how long ADD waits for the API server: long enough for one that restarts,
-// short enough that the kubelet's own patience is not used up. The kubelet tries again.
+// defaultTimeout bounds how long ADD waits for the API server: long enough for a restart of the API server, and short enough to
+// return before the kubelet's own timeout. The kubelet retries.
 const defaultTimeout = 10 * time.Second
 
-// config is the shim's own part of its plugin entry. Only ADD and STATUS read it.
+// config is the part of the plugin entry that is for the shim. Only ADD and STATUS read it.
 type config struct {
 	Kubernetes struct {
-		// Kubeconfig is the path, on the node, of a kubeconfig that may get Pods.
+		// Kubeconfig is the path, on the node, of a kubeconfig with the right to get Pods.
 		Kubeconfig string `json:"kubeconfig"`
-		// Context is the kubeconfig's context to use; its current one by default.
+		// Context is the context of the kubeconfig; by default its current context.
 		Context string `json:"context"`
 		// Timeout bounds how long ADD waits for the API server.
 		Timeout metav1.Duration `json:"timeout"`
 	}
-	// Annotation holds a Pod's addresses: "ip" or "ip4,ip6".
+	// Annotation is the name of the annotation with the addresses of a Pod: "ip" or "ip4,ip6".
 	Annotation string
-	// Namespaces, when there are any, are those whose Pods may ask for addresses. Those of others are the delegate's
-	// alone, and never depend on the API.
+	// Namespaces are the namespaces with Pods that may request addresses; empty for all. Pods of other namespaces are passed to
+	// the delegate, and never depend on the API server.
 	Namespaces []string
-	// Subnets, when there are any, are the networks that addresses are in. Addresses are then passed
-	// with their network's prefix length, without which static refuses them.
+	// Subnets are the networks of the addresses. If there are any, addresses are passed with the prefix length of their network,
+	// which the plugin static requires.
 	Subnets []netip.Prefix
 }
 
@@ -53,64 +53,64 @@ func parseConfig(entry object) (config, error) {
 		decoder := json.NewDecoder(bytes.NewReader(entry[part.key]))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(part.into); err != nil {
-			return c, failure(types.ErrInvalidNetworkConfig, "%s of %s's configuration: %v", part.key, install.PluginType, err)
+			return c, newError(types.ErrInvalidNetworkConfig, "invalid %s in the configuration of %s: %v", part.key, install.PluginType, err)
 		}
 	}
 	switch {
 	case c.Kubernetes.Kubeconfig == "":
-		return c, failure(types.ErrInvalidNetworkConfig,
-			"kubernetes.kubeconfig is missing in %s's configuration: it names the kubeconfig with which Pods are read", install.PluginType)
+		return c, newError(types.ErrInvalidNetworkConfig,
+			"kubernetes.kubeconfig is missing in the configuration of %s; set it to the path of a kubeconfig that may get Pods", install.PluginType)
 	case c.Kubernetes.Timeout.Duration <= 0:
-		return c, failure(types.ErrInvalidNetworkConfig,
-			"kubernetes.timeout of %s's configuration must be longer than 0, for example \"10s\"", install.PluginType)
+		return c, newError(types.ErrInvalidNetworkConfig,
+			"kubernetes.timeout in the configuration of %s is not positive; set it to, for example, \"10s\"", install.PluginType)
 	case c.Annotation == "":
-		return c, failure(types.ErrInvalidNetworkConfig,
-			"annotation of %s's configuration is empty: leave it out for %s", install.PluginType, install.DefaultAnnotation)
+		return c, newError(types.ErrInvalidNetworkConfig,
+			"annotation in the configuration of %s is empty; omit it to use %s", install.PluginType, install.DefaultAnnotation)
 	}
 	return c, nil
 }
 
-// serves reports whether Pods of this namespace may ask for addresses.
-func (c config) serves(namespace string) bool {
+// servesNamespace reports whether Pods of this namespace may request addresses.
+func (c config) servesNamespace(namespace string) bool {
 	return len(c.Namespaces) == 0 || slices.Contains(c.Namespaces, namespace)
 }
 
-// object is JSON of which only some keys are understood and the others are kept as they came.
+// object is a JSON object that keeps the values of keys that the shim does not know.
 type object map[string]json.RawMessage
 
-// own are the keys of the shim's entry that are not the delegate's business.
-var own = []string{"type", "kubernetes", "annotation", "namespaces", "subnets", "delegate"}
+// shimKeys are the keys of the plugin entry that are not passed to the delegate.
+var shimKeys = []string{"type", "kubernetes", "annotation", "namespaces", "subnets", "delegate"}
 
-// delegateConfig returns the delegate's configuration and its type. Whatever the runtime derived for
-// this call or the list says for all its plugins goes to the delegate: cniVersion, name, prevResult,
-// runtimeConfig, args, cni.dev/valid-attachments, and what later versions of the specification add
-// (section 1: Network configuration format; section 4: Plugin Delegation).
+// delegateConfig returns the delegate's type and configuration. The configuration includes all keys that the runtime derives for a
+// call or copies from the list: cniVersion, name, prevResult, runtimeConfig, args, cni.dev/valid-attachments, and keys of later
+// versions of the specification (section 1: Network configuration format; section 4: Plugin Delegation).
 func delegateConfig(entry object) (string, object, error) {
 	var delegate object
 	if entry["delegate"] == nil {
-		return "", nil, failure(types.ErrInvalidNetworkConfig,
-			"delegate is missing in %s's configuration: it holds the configuration of the plugin to call", install.PluginType)
+		return "", nil, newError(types.ErrInvalidNetworkConfig,
+			"delegate is missing in the configuration of %s; set it to the configuration of the plugin to call", install.PluginType)
 	}
 	if err := json.Unmarshal(entry["delegate"], &delegate); err != nil {
-		return "", nil, failure(types.ErrInvalidNetworkConfig, "delegate of %s's configuration is not a hash: %v", install.PluginType, err)
+		return "", nil, newError(types.ErrInvalidNetworkConfig,
+			"delegate in the configuration of %s is not a JSON object: %v", install.PluginType, err)
 	}
 	var kind string
 	if err := json.Unmarshal(delegate["type"], &kind); err != nil || kind == "" {
-		return "", nil, failure(types.ErrInvalidNetworkConfig,
-			"delegate.type is missing in %s's configuration: it names the plugin to call", install.PluginType)
+		return "", nil, newError(types.ErrInvalidNetworkConfig,
+			"delegate.type is missing in the configuration of %s; set it to the type of the plugin to call", install.PluginType)
 	}
 	if kind == install.PluginType {
-		return "", nil, failure(types.ErrInvalidNetworkConfig, "delegate.type is %s itself", kind)
+		return "", nil, newError(types.ErrInvalidNetworkConfig, "delegate.type is %s itself; set it to the type of the plugin to call", kind)
 	}
 	maps.Copy(delegate, entry)
-	for _, key := range own {
+	for _, key := range shimKeys {
 		delete(delegate, key)
 	}
 	delegate["type"], _ = json.Marshal(kind)
 	return kind, delegate, nil
 }
 
-// with returns a copy in which value stands at the path, and everything beside it is kept.
+// with returns a copy in which the key at path has this value; all other keys are unchanged.
 func (o object) with(value any, path ...string) (object, error) {
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -122,7 +122,8 @@ func (o object) with(value any, path ...string) (object, error) {
 		var inner object
 		if existing := o[path[0]]; existing != nil {
 			if err := json.Unmarshal(existing, &inner); err != nil {
-				return nil, failure(types.ErrInvalidNetworkConfig, "%s of the delegate's configuration is not a hash: %v", path[0], err)
+				return nil, newError(types.ErrInvalidNetworkConfig,
+					"%s in the delegate's configuration is not a JSON object: %v", path[0], err)
 			}
 		}
 		if inner, err = inner.with(value, path[1:]...); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// delegate is the real plugin and what it is called with.
+// delegate is a call of the actual plugin: its type, program, configuration and arguments.
 type delegate struct {
 	kind   string
 	path   string
@@ -19,48 +19,47 @@ type delegate struct {
 	args   string // CNI_ARGS
 }
 
-func (s *shim) delegate(entry object, path, args string) (delegate, error) {
+func (s *shim) findDelegate(entry object, path, args string) (delegate, error) {
 	kind, config, err := delegateConfig(entry)
 	if err != nil {
 		return delegate{}, err
 	}
 	found, err := invoke.FindInPath(kind, filepath.SplitList(path))
 	if err != nil {
-		return delegate{}, failure(types.ErrInvalidNetworkConfig, "the delegate %s is not there: %v", kind, err)
+		return delegate{}, newError(types.ErrInvalidNetworkConfig, "cannot find the delegate %s: %v", kind, err)
 	}
 	return delegate{kind: kind, path: found, config: config, args: args}, nil
 }
 
-// run runs the delegate with this process's environment but for what the call says, and returns what
-// it printed. An error that the delegate printed stays as it is.
+// run runs the delegate and returns its output. The delegate inherits the environment of this process, except for CNI_COMMAND and
+// CNI_ARGS. An error document of the delegate is returned unchanged.
 //
-// There is no deadline: the runtime has one, and only it knows what a half-done network costs.
+// There is no deadline: the runtime has one, and cleans up when it expires.
 func (d delegate) run(command string) ([]byte, error) {
 	stdin, err := json.Marshal(d.config)
 	if err != nil {
-		return nil, failure(types.ErrInternal, "write the configuration of the delegate %s: %v", d.kind, err)
+		return nil, newError(types.ErrInternal, "cannot encode the configuration of the delegate %s: %v", d.kind, err)
 	}
-	environment := append(os.Environ(), "CNI_COMMAND="+command, "CNI_ARGS="+d.args) // the last one holds
+	environment := append(os.Environ(), "CNI_COMMAND="+command, "CNI_ARGS="+d.args) // of duplicates, the last one applies
 	exec := invoke.RawExec{Stderr: os.Stderr}
-	answer, err := exec.ExecPlugin(context.Background(), d.path, stdin, environment)
-	var said *types.Error
-	if errors.As(err, &said) && said.Code == types.ErrUnknown {
-		return nil, types.NewError(types.ErrInternal, "the delegate "+d.kind+" failed at "+command+": "+said.Msg, said.Details)
+	output, err := exec.ExecPlugin(context.Background(), d.path, stdin, environment)
+	var pluginErr *types.Error
+	if errors.As(err, &pluginErr) && pluginErr.Code == types.ErrUnknown {
+		return nil, types.NewError(types.ErrInternal, "delegate "+d.kind+" failed to run "+command+": "+pluginErr.Msg, pluginErr.Details)
 	}
-	return answer, err
+	return output, err
 }
 
-// asking returns the delegate with the addresses asked of it, by all conventions that fit
-// (https://www.cni.dev/docs/conventions/): the first as IP in CNI_ARGS, where plugins expect one
-// alone; all as the capability ips, when the configuration declares it, and otherwise, when there are
-// several, as args.cni.ips.
-func (d delegate) asking(a arguments, addresses []string) (delegate, error) {
+// withAddresses returns the delegate with a request for the addresses, by all applicable conventions
+// (https://www.cni.dev/docs/conventions/): the first address as IP in CNI_ARGS, where plugins expect exactly one, and all addresses
+// as the capability ips if the configuration declares it. Without that capability, several addresses are requested as args.cni.ips.
+func (d delegate) withAddresses(a arguments, addresses []string) (delegate, error) {
 	d.args = a.with("IP", addresses[0]).String()
 	var capabilities map[string]bool
 	if raw := d.config["capabilities"]; raw != nil {
 		if err := json.Unmarshal(raw, &capabilities); err != nil {
-			return d, failure(types.ErrInvalidNetworkConfig,
-				"capabilities of the delegate's configuration are not a hash of true and false: %v", err)
+			return d, newError(types.ErrInvalidNetworkConfig,
+				"capabilities in the delegate's configuration is not a JSON object of booleans: %v", err)
 		}
 	}
 	var err error

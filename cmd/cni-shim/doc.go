@@ -1,10 +1,9 @@
-// Command cni-shim lets a Pod ask for its address on clusters whose network plugin cannot read an
-// annotation, but takes an address the way the CNI specification's conventions describe it: IP in
-// CNI_ARGS, or the capability ips (host-local, static, whereabouts, older Calico).
+// Command cni-shim lets Pods request their addresses on clusters with a network plugin that does not read annotations, but supports
+// the CNI conventions for requested addresses: IP in CNI_ARGS, or the capability ips (host-local, static, whereabouts, older
+// Calico).
 //
-// It is a CNI plugin, for versions 0.3.1 to 1.1.0 of the specification
-// (https://www.cni.dev/docs/spec/), that stands in a network's list in the place of the real plugin,
-// its delegate, whose configuration it holds:
+// It is a CNI plugin for versions 0.3.1 to 1.1.0 of the specification (https://www.cni.dev/docs/spec/). In the list of a network it
+// replaces the actual plugin, its delegate, and contains the delegate's configuration:
 //
 //	{
 //	  "type": "bosh-cni-shim",
@@ -15,10 +14,9 @@
 //	  "delegate": {"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.244.9.0/24"}}
 //	}
 //
-// On ADD it reads the Pod's annotation through the Kubernetes API, asks the delegate for those
-// addresses, and compares them with what the delegate gave. A Pod of another namespace or
-// without the annotation, and every other command, is the delegate's alone: nothing but ADD ever asks the API, so that a Pod can be
-// deleted while no API server answers.
+// On ADD it reads the annotation of the Pod through the Kubernetes API, requests these addresses from the delegate, and compares
+// them with the delegate's result. It passes Pods of other namespaces, Pods without the annotation, and all other commands to the
+// delegate. Only ADD sends requests to the API server, which means that Pods can be deleted while it is down.
 //
-// The same program puts itself on a node and takes itself off again: see package install.
+// The program also installs itself on nodes and uninstalls itself: see package install.
 package main

@@ -6,20 +6,20 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Codes of errors beside those that the specification knows. It leaves 100 and above to plugins
-// (section 5: Result Types, Error).
+// Error codes in addition to those of the specification, which reserves 100 and above for plugins (section 5: Result Types,
+// Error).
 const (
-	// codeRequest: the Pod's annotation cannot be understood or fulfilled.
-	codeRequest uint = 100
-	// codeIgnored: the delegate gave the Pod another address than the one it asked for.
-	codeIgnored uint = 101
-	// codeForbidden: the API server does not let the shim read Pods.
+	// codeInvalidRequest: the Pod's annotation is malformed, or requests an address that cannot be assigned.
+	codeInvalidRequest uint = 100
+	// codeAddressIgnored: the delegate assigned another address than the requested one.
+	codeAddressIgnored uint = 101
+	// codeForbidden: the shim does not have the right to get Pods.
 	codeForbidden uint = 102
 
-	// codeUnavailable: the specification's 50, "the plugin cannot service ADD requests", for STATUS.
+	// codeUnavailable: the specification's code for STATUS, "the plugin cannot service ADD requests".
 	codeUnavailable uint = 50
 )
 
-func failure(code uint, format string, values ...any) *types.Error {
+func newError(code uint, format string, values ...any) *types.Error {
 	return types.NewError(code, fmt.Sprintf(format, values...), "")
 }

@@ -19,14 +19,16 @@ import (
 
 const secret = "s3cr3t-token"
 
-// endpoint is where an API server answers, and the authority of its certificate.
+// endpoint is the URL of an API server and the certificate authority of its certificate.
 type endpoint struct{ url, authority string }
 
-// kubeconfig is one with a token that must never be shown. It is sent over TLS alone.
-func (e endpoint) kubeconfig(dir string) string { return kubeconfig(dir, e.url, secret, e.authority) }
+// kubeconfig writes a kubeconfig with a token that must never be printed. The token is sent over TLS only.
+func (e endpoint) kubeconfig(dir string) string {
+	return writeKubeconfig(dir, e.url, secret, e.authority)
+}
 
-// faulty is an API server that answers like this, and the number of requests that it got.
-func faulty(answer http.HandlerFunc) (at endpoint, requests *atomic.Int32) {
+// newFaultyServer starts an API server with this handler, and counts its requests.
+func newFaultyServer(answer http.HandlerFunc) (api endpoint, requests *atomic.Int32) {
 	requests = new(atomic.Int32)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
@@ -37,28 +39,28 @@ func faulty(answer http.HandlerFunc) (at endpoint, requests *atomic.Int32) {
 	return endpoint{server.URL, string(authority)}, requests
 }
 
-// reasons are what an API server says beside the code.
-var reasons = map[int]metav1.StatusReason{
+// statusReasons are the reasons that an API server reports with a status code.
+var statusReasons = map[int]metav1.StatusReason{
 	http.StatusUnauthorized: metav1.StatusReasonUnauthorized, http.StatusForbidden: metav1.StatusReasonForbidden,
 	http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
 }
 
-func status(code int) http.HandlerFunc {
+func statusHandler(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":%q,"code":%d}`, reasons[code], code)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":%q,"code":%d}`, statusReasons[code], code)
 	}
 }
 
-var _ = Describe("An API server that gives no answer", func() {
-	closed := func() endpoint {
+var _ = Describe("An API server that cannot be used", func() {
+	closedPort := func() endpoint {
 		port, err := embedded.FreePort()
 		Expect(err).NotTo(HaveOccurred())
 		return endpoint{url: fmt.Sprintf("https://127.0.0.1:%d", port)}
 	}
-	answering := func(answer http.HandlerFunc) func() endpoint {
-		return func() endpoint { at, _ := faulty(answer); return at }
+	faultyEndpoint := func(answer http.HandlerFunc) func() endpoint {
+		return func() endpoint { api, _ := newFaultyServer(answer); return api }
 	}
 	hang := func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -67,90 +69,90 @@ var _ = Describe("An API server that gives no answer", func() {
 		}
 	}
 
-	DescribeTable("fails ADD, names the reason, and keeps credentials to itself", func(server func() endpoint, timeout string, code int, says string) {
+	DescribeTable("makes ADD fail with the cause and without credentials if", func(server func() endpoint, timeout string, code int, message string) {
 		c := newCall("ADD", "1.1.0", "pod")
 		c.Kubeconfig, c.Timeout = server().kubeconfig(c.dir), timeout
 		got := c.run()
-		d := got.failure()
+		d := got.expectError()
 		Expect(d.Code).To(BeEquivalentTo(code), d.Msg)
-		Expect(d.Msg).To(SatisfyAll(ContainSubstring(says), ContainSubstring(c.Kubeconfig)))
+		Expect(d.Msg).To(SatisfyAll(ContainSubstring(message), ContainSubstring(c.Kubeconfig)))
 		Expect(got.Stdout + got.Stderr).NotTo(ContainSubstring(secret))
-		Expect(c.noted()).To(BeEmpty())
+		Expect(c.delegateCalls()).To(BeEmpty())
 	},
-		Entry("nothing listens", closed, "2s", 11, "did not answer within 2s"),
-		Entry("it hangs", answering(hang), "2s", 11, "did not answer within 2s"),
-		Entry("it has no etcd", answering(status(http.StatusServiceUnavailable)), "2s", 11, "did not answer within 2s"),
-		Entry("a proxy answers", answering(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }), "2s", 11, "did not answer within 2s"),
-		Entry("it does not know the token", answering(status(http.StatusUnauthorized)), "2s", 11, "does not accept the credentials"),
-		Entry("it forbids", answering(status(http.StatusForbidden)), "1m", 102, "right to get pods"),
+		Entry("nothing listens", closedPort, "2s", 11, "did not answer within 2s"),
+		Entry("it does not respond", faultyEndpoint(hang), "2s", 11, "did not answer within 2s"),
+		Entry("it is unavailable", faultyEndpoint(statusHandler(http.StatusServiceUnavailable)), "2s", 11, "did not answer within 2s"),
+		Entry("a proxy responds with a bad gateway", faultyEndpoint(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }), "2s", 11, "did not answer within 2s"),
+		Entry("it rejects the token", faultyEndpoint(statusHandler(http.StatusUnauthorized)), "2s", 11, "does not accept the credentials"),
+		Entry("it denies access", faultyEndpoint(statusHandler(http.StatusForbidden)), "1m", 102, "right to get pods"),
 	)
 
-	DescribeTable("never keeps a Pod from being deleted", func(spoil func(*call)) {
-		at, requests := faulty(hang)
+	DescribeTable("does not affect DEL", func(misconfigure func(*call)) {
+		api, requests := newFaultyServer(hang)
 		c := newCall("DEL", "1.0.0", "pod")
-		c.Kubeconfig = at.kubeconfig(c.dir)
-		spoil(&c)
+		c.Kubeconfig = api.kubeconfig(c.dir)
+		misconfigure(&c)
 		got := c.run()
 		Expect(got.Status).To(BeZero(), got.Stdout)
-		Expect(c.noted()).To(ConsistOf(HaveField("Command", "DEL")))
+		Expect(c.delegateCalls()).To(ConsistOf(HaveField("Command", "DEL")))
 		Expect(requests.Load()).To(BeZero())
 	},
-		Entry("although the API hangs", func(*call) {}),
-		Entry("although there is no kubeconfig", func(c *call) { c.Kubeconfig = "/does/not/exist" }),
-		Entry("although the shim's configuration is wrong", func(c *call) { c.Shim["kubernetes"], c.Shim["subnets"] = "what", 7 }),
-		Entry("although CNI_ARGS are malformed", func(c *call) { c.Args = "what" }),
+		Entry("if it does not respond", func(*call) {}),
+		Entry("if there is no kubeconfig", func(c *call) { c.Kubeconfig = "/does/not/exist" }),
+		Entry("if the shim's configuration is invalid", func(c *call) { c.Shim["kubernetes"], c.Shim["subnets"] = "what", 7 }),
+		Entry("if CNI_ARGS are malformed", func(c *call) { c.Args = "what" }),
 	)
 
-	It("is not asked by CHECK, GC and STATUS", func() {
-		at, requests := faulty(hang)
+	It("gets no requests from CHECK, GC and STATUS", func() {
+		api, requests := newFaultyServer(hang)
 		for _, command := range []string{"CHECK", "GC", "STATUS"} {
 			c := newCall(command, "1.1.0", "pod")
-			c.Kubeconfig = at.kubeconfig(c.dir)
+			c.Kubeconfig = api.kubeconfig(c.dir)
 			Expect(c.run().Status).To(BeZero())
-			Expect(c.noted()).To(HaveLen(1))
+			Expect(c.delegateCalls()).To(HaveLen(1))
 		}
 		Expect(requests.Load()).To(BeZero())
 	})
 
-	It("is asked again with a renewed token", func(ctx SpecContext) {
+	It("gets a second request after the installer has renewed the token", func(ctx SpecContext) {
 		createPod(ctx, "pod", annotation)
 		var dir string
-		at, _ := faulty(func(w http.ResponseWriter, r *http.Request) {
-			accountKubeconfig(dir) // what the installer does at the same time
-			status(http.StatusUnauthorized)(w, r)
+		api, _ := newFaultyServer(func(w http.ResponseWriter, r *http.Request) {
+			writeAccountKubeconfig(dir) // as the installer does
+			statusHandler(http.StatusUnauthorized)(w, r)
 		})
 		c := newCall("ADD", "1.0.0", "pod")
 		dir = c.dir
-		c.Kubeconfig = at.kubeconfig(c.dir)
+		c.Kubeconfig = api.kubeconfig(c.dir)
 		Expect(c.run().ips()).To(Equal([]string{"10.9.9.50/24"}))
 	})
 })
 
-var _ = Describe("A Pod that is not the one", func() {
-	It("does not exist", func() {
+var _ = Describe("ADD for a Pod", func() {
+	It("that does not exist fails", func() {
 		c := newCall("ADD", "1.0.0", "nobody")
-		d := c.run().failure()
-		Expect(d.Code).To(BeEquivalentTo(3), "unknown container: there is nothing to clean up")
+		d := c.run().expectError()
+		Expect(d.Code).To(BeEquivalentTo(3), "unknown container: nothing to clean up")
 		Expect(d.Msg).To(ContainSubstring("bosh/nobody"))
-		Expect(c.noted()).To(BeEmpty())
+		Expect(c.delegateCalls()).To(BeEmpty())
 	})
 
-	It("was replaced by another of its name", func(ctx SpecContext) {
+	It("that was replaced by another of the same name fails", func(ctx SpecContext) {
 		createPod(ctx, "pod", annotation)
 		c := newCall("ADD", "1.0.0", "pod")
 		c.Args += ";K8S_POD_UID=former"
-		Expect(c.run().failure()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(3)), HaveField("Msg", ContainSubstring("former"))))
-		Expect(c.noted()).To(BeEmpty())
+		Expect(c.run().expectError()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(3)), HaveField("Msg", ContainSubstring("former"))))
+		Expect(c.delegateCalls()).To(BeEmpty())
 	})
 
-	It("is the API's picture of a static Pod", func(ctx SpecContext) {
+	It("that is a mirror Pod of a static Pod assigns the address", func(ctx SpecContext) {
 		createPod(ctx, "static", `{"kubernetes.io/config.hash":"of-the-node","bosh.cloudfoundry.org/ip-address":"10.9.9.50"}`)
 		c := newCall("ADD", "1.0.0", "static")
 		c.Args += ";K8S_POD_UID=of-the-node"
 		Expect(c.run().ips()).To(Equal([]string{"10.9.9.50/24"}))
 	})
 
-	It("is the one", func(ctx SpecContext) {
+	It("with the right UID assigns the address", func(ctx SpecContext) {
 		uid := createPod(ctx, "pod", annotation)
 		c := newCall("ADD", "1.0.0", "pod")
 		c.Args += ";K8S_POD_UID=" + uid
@@ -159,88 +161,88 @@ var _ = Describe("A Pod that is not the one", func() {
 })
 
 var _ = Describe("A delegate", func() {
-	asking := func(ctx SpecContext, version string) call {
+	newADD := func(ctx SpecContext, version string) call {
 		createPod(ctx, "pod", annotation)
 		return newCall("ADD", version, "pod")
 	}
 
-	DescribeTable("that gives another address is undone, and the error names both", func(ctx SpecContext, version string, test map[string]any, gave string) {
-		c := asking(ctx, version)
+	DescribeTable("that assigns another address is rolled back, and the error names both addresses:", func(ctx SpecContext, version string, test map[string]any, assigned string) {
+		c := newADD(ctx, version)
 		c.Test = test
-		d := c.run().failure()
+		d := c.run().expectError()
 		Expect(d.Code).To(BeEquivalentTo(101))
 		Expect(d.CNIVersion).To(Equal(version))
-		Expect(d.Msg).To(SatisfyAll(ContainSubstring("10.9.9.50"), ContainSubstring("gave "+gave), ContainSubstring("testdelegate"), ContainSubstring("bosh/pod")))
-		Expect(c.noted()).To(HaveExactElements(HaveField("Command", "ADD"), SatisfyAll(
+		Expect(d.Msg).To(SatisfyAll(ContainSubstring("10.9.9.50"), ContainSubstring("assigned "+assigned), ContainSubstring("testdelegate"), ContainSubstring("bosh/pod")))
+		Expect(c.delegateCalls()).To(HaveExactElements(HaveField("Command", "ADD"), SatisfyAll(
 			HaveField("Command", "DEL"), HaveField("Stdin", HaveKeyWithValue("name", "net")))))
-		_, passed := c.noted()[1].Stdin["prevResult"]
-		Expect(passed).To(Equal(version != "0.3.1"), "DEL takes the result from 0.4.0 on")
+		_, passed := c.delegateCalls()[1].Stdin["prevResult"]
+		Expect(passed).To(Equal(version != "0.3.1"), "DEL gets the result since version 0.4.0")
 	},
 		Entry("0.3.1", "0.3.1", map[string]any{"give": []string{"10.9.9.51/24"}}, "10.9.9.51"),
 		Entry("1.1.0", "1.1.0", map[string]any{"give": []string{"10.9.9.51/24", "fd00::1/64"}}, "10.9.9.51,fd00::1"),
-		Entry("none at all", "1.0.0", map[string]any{"print": `{"cniVersion":"1.0.0"}`}, "none"),
+		Entry("no address", "1.0.0", map[string]any{"print": `{"cniVersion":"1.0.0"}`}, "none"),
 	)
 
-	It("may give more than was asked for", func(ctx SpecContext) {
-		c := asking(ctx, "1.0.0")
+	It("may assign more than the requested addresses", func(ctx SpecContext) {
+		c := newADD(ctx, "1.0.0")
 		c.Test["give"] = []string{"fd00::1/64", "10.9.9.50/24"}
 		Expect(c.run().ips()).To(HaveLen(2))
-		Expect(c.noted()).To(HaveLen(1))
+		Expect(c.delegateCalls()).To(HaveLen(1))
 	})
 
-	It("that cannot undo it either is said to", func(ctx SpecContext) {
-		c := asking(ctx, "1.0.0")
+	It("that also fails to roll back is reported", func(ctx SpecContext) {
+		c := newADD(ctx, "1.0.0")
 		c.Test["give"], c.Test["fail"] = []string{"10.9.9.51/24"}, []string{"DEL"}
-		Expect(c.run().failure()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(101)), HaveField("Details", ContainSubstring("cannot DEL"))))
+		Expect(c.run().expectError()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(101)), HaveField("Details", ContainSubstring("cannot DEL"))))
 	})
 
-	It("that answers no result is undone", func(ctx SpecContext) {
-		c := asking(ctx, "1.0.0")
-		c.Test["print"] = "I feel fine"
-		Expect(c.run().failure().Code).To(BeEquivalentTo(6))
-		Expect(c.noted()).To(HaveExactElements(HaveField("Command", "ADD"), HaveField("Command", "DEL")))
+	It("that returns an invalid result is rolled back", func(ctx SpecContext) {
+		c := newADD(ctx, "1.0.0")
+		c.Test["print"] = "not a result"
+		Expect(c.run().expectError().Code).To(BeEquivalentTo(6))
+		Expect(c.delegateCalls()).To(HaveExactElements(HaveField("Command", "ADD"), HaveField("Command", "DEL")))
 	})
 
-	DescribeTable("that fails is quoted", func(ctx SpecContext, command string) {
-		c := asking(ctx, "1.1.0")
+	DescribeTable("that fails has its error document returned for", func(ctx SpecContext, command string) {
+		c := newADD(ctx, "1.1.0")
 		c.Command, c.Test["fail"] = command, []string{command}
-		Expect(c.run().failure()).To(Equal(document{CNIVersion: "1.1.0", Code: 117, Msg: "the delegate cannot " + command, Details: "for a test"}))
-		Expect(c.noted()).To(HaveLen(1), "the runtime cleans up after a failed ADD")
+		Expect(c.run().expectError()).To(Equal(errorDocument{CNIVersion: "1.1.0", Code: 117, Msg: "the delegate cannot " + command, Details: "for a test"}))
+		Expect(c.delegateCalls()).To(HaveLen(1), "the runtime cleans up after a failed ADD")
 	}, Entry(nil, "ADD"), Entry(nil, "DEL"), Entry(nil, "CHECK"), Entry(nil, "GC"), Entry(nil, "STATUS"))
 
-	It("that ends without a word is named", func(ctx SpecContext) {
-		c := asking(ctx, "1.0.0")
+	It("that fails without an error document is named", func(ctx SpecContext) {
+		c := newADD(ctx, "1.0.0")
 		c.Test["crash"] = []string{"ADD"}
-		Expect(c.run().failure()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(999)), HaveField("Msg", ContainSubstring("testdelegate"))))
+		Expect(c.run().expectError()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(999)), HaveField("Msg", ContainSubstring("testdelegate"))))
 	})
 
 	It("may log to stderr", func(ctx SpecContext) {
-		c := asking(ctx, "1.0.0")
+		c := newADD(ctx, "1.0.0")
 		c.Test["stderr"] = "a warning"
 		Expect(c.run().Stderr).To(Equal("a warning"))
 	})
 
-	It("is the only one that CNI_PATH is searched for", func() {
+	It("that is not in CNI_PATH is named", func() {
 		c := newCall("DEL", "1.0.0", "pod")
 		c.Path = c.dir
-		Expect(c.run().failure()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(7)), HaveField("Msg", ContainSubstring("testdelegate"))))
+		Expect(c.run().expectError()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(7)), HaveField("Msg", ContainSubstring("testdelegate"))))
 	})
 })
 
 var _ = Describe("The shim's configuration", func() {
-	garbage := func(c *call) {
+	writeInvalidKubeconfig := func(c *call) {
 		c.Kubeconfig = filepath.Join(c.dir, "garbage")
 		Expect(os.WriteFile(c.Kubeconfig, []byte("users:\n- token\n  "+secret+": [\n"), 0o600)).To(Succeed())
 	}
-	DescribeTable("is refused with the reason; STATUS says that ADD cannot be served", func(change func(*call), says string) {
+	DescribeTable("is rejected by ADD and STATUS if it is", func(configure func(*call), message string) {
 		c := newCall("ADD", "1.1.0", "pod")
-		change(&c)
+		configure(&c)
 		got := c.run()
-		Expect(got.failure()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(7)), HaveField("Msg", ContainSubstring(says))))
+		Expect(got.expectError()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(7)), HaveField("Msg", ContainSubstring(message))))
 		Expect(got.Stdout + got.Stderr).NotTo(ContainSubstring(secret))
 		c.Command = "STATUS"
-		Expect(c.run().failure()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(50)), HaveField("Msg", ContainSubstring(says))))
-		Expect(c.noted()).To(BeEmpty())
+		Expect(c.run().expectError()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(50)), HaveField("Msg", ContainSubstring(message))))
+		Expect(c.delegateCalls()).To(BeEmpty())
 	},
 		Entry("without a delegate", func(c *call) { c.Shim["delegate"] = nil }, "delegate"),
 		Entry("with a delegate without type", func(c *call) { c.Delegate["type"] = "" }, "delegate.type"),
@@ -251,30 +253,30 @@ var _ = Describe("The shim's configuration", func() {
 		Entry("with a misspelled key", func(c *call) { c.Shim["kubernetes"] = map[string]any{"kubeconfg": "x"} }, "kubeconfg"),
 		Entry("with a timeout of 0", func(c *call) { c.Shim["kubernetes"] = map[string]any{"kubeconfig": "/x", "timeout": "0s"} }, "timeout"),
 		Entry("with an empty annotation", func(c *call) { c.Shim["annotation"] = "" }, "annotation"),
-		Entry("with a subnet that is none", func(c *call) { c.Shim["subnets"] = []string{"10.0.0.0"} }, "subnets"),
-		Entry("with a kubeconfig that is not there", func(c *call) { c.Kubeconfig = "/does/not/exist" }, "no such file"),
-		Entry("with a kubeconfig that is none", garbage, "garbage"),
+		Entry("with an invalid subnet", func(c *call) { c.Shim["subnets"] = []string{"10.0.0.0"} }, "subnets"),
+		Entry("with a missing kubeconfig", func(c *call) { c.Kubeconfig = "/does/not/exist" }, "no such file"),
+		Entry("with an invalid kubeconfig", writeInvalidKubeconfig, "garbage"),
 	)
 
-	DescribeTable("without a usable kubeconfig, and with namespaces, keeps only the Pods of those namespaces from starting", func(change func(*call)) {
+	DescribeTable("with namespaces and without a usable kubeconfig prevents only Pods of these namespaces from starting", func(configure func(*call)) {
 		c := newCall("STATUS", "1.1.0", "pod")
 		c.Shim["namespaces"] = []string{namespace}
-		change(&c)
-		Expect(c.run().Status).To(BeZero(), "STATUS of the shim makes the whole node NotReady when it fails")
-		Expect(c.noted()).To(ConsistOf(HaveField("Command", "STATUS")))
+		configure(&c)
+		Expect(c.run().Status).To(BeZero(), "a failed STATUS makes the whole node NotReady")
+		Expect(c.delegateCalls()).To(ConsistOf(HaveField("Command", "STATUS")))
 
 		c.Command = "ADD"
-		Expect(c.run().failure().Code).To(BeEquivalentTo(7))
+		Expect(c.run().expectError().Code).To(BeEquivalentTo(7))
 		c.Args = "K8S_POD_NAMESPACE=other;K8S_POD_NAME=pod"
 		Expect(c.run().ips()).To(Equal([]string{"10.9.9.9/24"}))
 	},
-		Entry("because it does not exist", func(c *call) { c.Kubeconfig = "/does/not/exist" }),
-		Entry("because it is malformed", garbage),
+		Entry("because it is missing", func(c *call) { c.Kubeconfig = "/does/not/exist" }),
+		Entry("because it is malformed", writeInvalidKubeconfig),
 	)
 
-	It("and CNI_ARGS have to be well-formed for ADD", func() {
+	It("and malformed CNI_ARGS make ADD fail", func() {
 		c := newCall("ADD", "1.0.0", "pod")
 		c.Args = "K8S_POD_NAME"
-		Expect(c.run().failure().Code).To(BeEquivalentTo(4))
+		Expect(c.run().expectError().Code).To(BeEquivalentTo(4))
 	})
 })

@@ -7,7 +7,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Whatever a runtime hands over or an operator has configured is read, or refused with an error of the specification's.
+// FuzzInput checks that any input of a runtime or an operator is parsed or rejected with an error of the specification.
 func FuzzInput(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"", ""}, {"{}", "K8S_POD_NAMESPACE=bosh;K8S_POD_NAME=agent-a"}, {"[]", "="}, {"null", ";;"},
@@ -18,27 +18,27 @@ func FuzzInput(f *testing.F) {
 		f.Add([]byte(seed[0]), seed[1])
 	}
 	f.Fuzz(func(t *testing.T, stdin []byte, arguments string) {
-		specified := func(err error) {
+		checkError := func(err error) {
 			var known *types.Error
 			if err != nil && (!errors.As(err, &known) || known.Code == 0 || known.Msg == "") {
-				t.Fatalf("%v is no error of the specification", err)
+				t.Fatalf("%v is not an error of the specification", err)
 			}
 		}
 		var s shim
-		entry, err := s.read(stdin)
-		specified(err)
+		entry, err := s.parseEntry(stdin)
+		checkError(err)
 		if err == nil {
 			_, err = parseConfig(entry)
-			specified(err)
-			_, err = s.delegate(entry, "/nowhere", arguments)
-			specified(err)
+			checkError(err)
+			_, err = s.findDelegate(entry, "/nowhere", arguments)
+			checkError(err)
 		}
 		_, err = parseArguments(arguments)
-		specified(err)
+		checkError(err)
 	})
 }
 
-// An annotation holds addresses that a Pod can have, one of a family, or is refused.
+// FuzzAnnotation checks that an annotation is rejected or parsed to valid addresses, at most one of each family.
 func FuzzAnnotation(f *testing.F) {
 	for _, value := range []string{"", "10.0.0.1", "10.0.0.1,2001:db8::1", " 10.0.0.1 , ::2 ", "127.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1", "10.0.0.1,10.0.0.2", "010.0.0.1"} {
 		f.Add(value)
@@ -49,11 +49,11 @@ func FuzzAnnotation(f *testing.F) {
 			return
 		}
 		if len(addresses) == 0 || len(addresses) > 2 || len(addresses) == 2 && addresses[0].Is4() == addresses[1].Is4() {
-			t.Fatalf("%q gives %v", value, addresses)
+			t.Fatalf("%q is parsed to %v", value, addresses)
 		}
 		for _, address := range addresses {
 			if !address.IsValid() || address.Zone() != "" || address.IsLoopback() || address.IsUnspecified() || address.IsMulticast() {
-				t.Fatalf("%q gives %v", value, addresses)
+				t.Fatalf("%q is parsed to %v", value, addresses)
 			}
 		}
 	})

@@ -16,117 +16,117 @@ import (
 )
 
 var _ = Describe("The installed shim", func() {
-	It("has what it needs, on a node whose network takes addresses", func(ctx SpecContext) {
+	It("assigns requested addresses until it is uninstalled", func(ctx SpecContext) {
 		createPod(ctx, "pod", annotation)
 		n := newInstalledNode(ctx)
 		Expect(n.add("pod").run().ips()).To(Equal([]string{"10.9.9.50/24"}))
 
 		Expect(n.run(ctx, "uninstall")).To(Succeed())
-		Expect(n.run(ctx, "verify", n.from...)).NotTo(Succeed())
+		Expect(n.run(ctx, "verify", n.options...)).NotTo(Succeed())
 		Expect(filepath.Join(n.dir, "bosh-cni-shim")).NotTo(BeAnExistingFile())
 		Expect(filepath.Join(n.dir, "10-net.conflist")).To(BeAnExistingFile())
 	})
 
-	It("goes on when the DaemonSet's Pod is gone, and none that could be started takes its place", func(ctx SpecContext) {
+	It("continues to work after the DaemonSet's Pod was deleted without a successor", func(ctx SpecContext) {
 		createPod(ctx, "pod", annotation)
 		n := newInstalledNode(ctx)
-		n.removeInstaller(ctx)
-		own, err := os.ReadFile(filepath.Join(n.dir, "token"))
+		n.deleteInstallerPod(ctx)
+		podToken, err := os.ReadFile(filepath.Join(n.dir, "token"))
 		Expect(err).NotTo(HaveOccurred())
 		c := newCall("ADD", "1.0.0", "pod")
-		c.Kubeconfig, c.Timeout = kubeconfig(c.dir, plane.URL(), string(own), caOf(plane)), "1s"
-		Eventually(func() string { return c.run().failure().Msg }).WithTimeout(time.Minute).
-			Should(ContainSubstring("does not accept the credentials"), "the Pod's own token ends with the Pod")
+		c.Kubeconfig, c.Timeout = writeKubeconfig(c.dir, controlPlane.URL(), string(podToken), readCA(controlPlane)), "1s"
+		Eventually(func() string { return c.run().expectError().Msg }).WithTimeout(time.Minute).
+			Should(ContainSubstring("does not accept the credentials"), "the token of the Pod expires with the Pod")
 		Expect(n.add("pod").run().ips()).To(Equal([]string{"10.9.9.50/24"}))
 	})
 
-	It("gets another token when the account that it had one of was made anew", func(ctx SpecContext) {
+	It("gets a new token after its service account was recreated", func(ctx SpecContext) {
 		createPod(ctx, "pod", annotation)
 		n := newInstalledNode(ctx)
-		_, err := plane.Kubectl(ctx, "delete", "serviceaccount", "bosh-cni-shim", "--namespace", "bosh-cni-shim")
+		_, err := controlPlane.Kubectl(ctx, "delete", "serviceaccount", "bosh-cni-shim", "--namespace", "bosh-cni-shim")
 		Expect(err).NotTo(HaveOccurred())
 		applyDaemonSet(ctx)
-		writeAccount(ctx) // for the specs that come after
+		writeAccountFiles(ctx) // for the next specs
 		refused := n.add("pod")
 		Eventually(func() int { return refused.run().Status }).WithTimeout(time.Minute).Should(Equal(1))
 		watching, stop := context.WithCancel(ctx)
 		defer stop()
-		watch := n.command(watching, "install", append(n.from, "-watch")...)
+		watch := n.command(watching, "install", append(n.options, "-watch")...)
 		Expect(watch.Start()).To(Succeed())
 		Eventually(func() int { return refused.run().Status }).WithTimeout(time.Minute).Should(BeZero())
 		stop()
 		_ = watch.Wait()
 	})
 
-	It("does not ask the API about Pods of other namespaces than those that it is for", func() {
-		at, requests := faulty(status(http.StatusUnauthorized))
+	It("sends no requests for Pods of namespaces that are not listed", func() {
+		api, requests := newFaultyServer(statusHandler(http.StatusUnauthorized))
 		c := newCall("ADD", "1.0.0", "pod")
-		c.Kubeconfig, c.Shim["namespaces"] = at.kubeconfig(c.dir), []string{"machines"}
+		c.Kubeconfig, c.Shim["namespaces"] = api.kubeconfig(c.dir), []string{"vms"}
 		Expect(c.run().ips()).NotTo(BeEmpty())
 		Expect(requests.Load()).To(BeZero())
-		c.Shim["namespaces"], c.Timeout = []string{"machines", namespace}, "1s"
-		Expect(c.run().failure().Code).To(BeEquivalentTo(11))
+		c.Shim["namespaces"], c.Timeout = []string{"vms", namespace}, "1s"
+		Expect(c.run().expectError().Code).To(BeEquivalentTo(11))
 	})
 
-	It("may look at a Pod, and do nothing else", func(ctx SpecContext) {
-		can := func(verb, resource string, more ...string) string {
-			answer, _ := plane.Kubectl(ctx, append([]string{"auth", "can-i", verb, resource, "--all-namespaces",
-				"--as=system:serviceaccount:bosh-cni-shim:bosh-cni-shim"}, more...)...) // "no" is an exit status, too
+	It("has the right to get Pods, and no other", func(ctx SpecContext) {
+		canI := func(verb, resource string, more ...string) string {
+			answer, _ := controlPlane.Kubectl(ctx, append([]string{"auth", "can-i", verb, resource, "--all-namespaces",
+				"--as=system:serviceaccount:bosh-cni-shim:bosh-cni-shim"}, more...)...) // the answer "no" is also an exit status of 1
 			return answer
 		}
-		Expect(can("get", "pods")).To(Equal("yes\n"))
+		Expect(canI("get", "pods")).To(Equal("yes\n"))
 		for _, verb := range []string{"list", "watch", "create", "update", "patch", "delete"} {
-			Expect(can(verb, "pods")).To(Equal("no\n"), verb)
+			Expect(canI(verb, "pods")).To(Equal("no\n"), verb)
 		}
 		for _, resource := range []string{"secrets", "configmaps", "nodes"} {
-			Expect(can("get", resource)).To(Equal("no\n"), resource)
+			Expect(canI("get", resource)).To(Equal("no\n"), resource)
 		}
-		Expect(can("get", "pods", "--subresource=log")).To(Equal("no\n"))
-		Expect(can("create", "serviceaccounts/bosh-cni-shim", "--subresource=token")).To(Equal("no\n"), "its token is not its own to renew")
+		Expect(canI("get", "pods", "--subresource=log")).To(Equal("no\n"))
+		Expect(canI("create", "serviceaccounts/bosh-cni-shim", "--subresource=token")).To(Equal("no\n"), "the installer renews its token")
 	})
 
-	It("is installed by an account that may request its token, and do nothing else", func(ctx SpecContext) {
-		can := func(verb, resource string, more ...string) string {
-			answer, _ := plane.Kubectl(ctx, append([]string{"auth", "can-i", verb, resource, "--namespace=bosh-cni-shim",
+	It("is installed by a service account with the right to request its token, and no other", func(ctx SpecContext) {
+		canI := func(verb, resource string, more ...string) string {
+			answer, _ := controlPlane.Kubectl(ctx, append([]string{"auth", "can-i", verb, resource, "--namespace=bosh-cni-shim",
 				"--as=system:serviceaccount:bosh-cni-shim:bosh-cni-shim-installer"}, more...)...)
 			return answer
 		}
-		Expect(can("create", "serviceaccounts/bosh-cni-shim", "--subresource=token")).To(Equal("yes\n"))
-		Expect(can("create", "serviceaccounts/bosh-cni-shim-installer", "--subresource=token")).To(Equal("no\n"))
+		Expect(canI("create", "serviceaccounts/bosh-cni-shim", "--subresource=token")).To(Equal("yes\n"))
+		Expect(canI("create", "serviceaccounts/bosh-cni-shim-installer", "--subresource=token")).To(Equal("no\n"))
 		for _, resource := range []string{"pods", "secrets", "serviceaccounts"} {
-			Expect(can("get", resource)).To(Equal("no\n"), resource)
+			Expect(canI("get", resource)).To(Equal("no\n"), resource)
 		}
 	})
 
-	It("is taken away by a manifest that the API server takes, in the place of the first", func(ctx SpecContext) {
+	It("is uninstalled by a manifest that the API server accepts as an update of the DaemonSet", func(ctx SpecContext) {
 		manifest, err := os.ReadFile("../../docs/cni-shim/uninstall.yaml")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(plane.Apply(ctx, string(manifest))).To(Succeed())
+		Expect(controlPlane.Apply(ctx, string(manifest))).To(Succeed())
 		applyDaemonSet(ctx)
 	})
 })
 
 // installedNode is a node on which a Pod of the DaemonSet has installed the shim.
 type installedNode struct {
-	dir  string
-	from []string // the options that the manifest gives, and where the Pod's own token is
+	dir     string
+	options []string // options as in the manifest, with the folder of the Pod's token
 }
 
 func newInstalledNode(ctx context.Context) installedNode {
 	GinkgoHelper()
 	dir := GinkgoT().TempDir()
-	n := installedNode{dir, []string{"-server=" + plane.URL(), "-service-account=" + dir, "-token-for=bosh-cni-shim/bosh-cni-shim", "-namespaces=" + namespace}}
+	n := installedNode{dir, []string{"-server=" + controlPlane.URL(), "-service-account=" + dir, "-token-for=bosh-cni-shim/bosh-cni-shim", "-namespaces=" + namespace}}
 	n.write("10-net.conflist", `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"testdelegate","test":{"record":"`+filepath.Join(dir, "calls")+`"}}]}`)
-	Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"installer","namespace":"bosh-cni-shim"},
+	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"installer","namespace":"bosh-cni-shim"},
 		"spec":{"nodeName":"nowhere","serviceAccountName":"bosh-cni-shim-installer","containers":[{"name":"c","image":"none"}]}}`)).To(Succeed())
-	DeferCleanup(n.removeInstaller)
-	token, err := plane.Kubectl(ctx, "create", "token", "bosh-cni-shim-installer", "--namespace=bosh-cni-shim",
+	DeferCleanup(n.deleteInstallerPod)
+	token, err := controlPlane.Kubectl(ctx, "create", "token", "bosh-cni-shim-installer", "--namespace=bosh-cni-shim",
 		"--bound-object-kind=Pod", "--bound-object-name=installer")
 	Expect(err).NotTo(HaveOccurred())
 	n.write("token", strings.TrimSpace(token))
-	n.write("ca.crt", caOf(plane))
-	Expect(n.run(ctx, "install", n.from...)).To(Succeed())
-	Expect(n.run(ctx, "verify", n.from...)).To(Succeed())
+	n.write("ca.crt", readCA(controlPlane))
+	Expect(n.run(ctx, "install", n.options...)).To(Succeed())
+	Expect(n.run(ctx, "verify", n.options...)).To(Succeed())
 	return n
 }
 
@@ -146,14 +146,14 @@ func (n installedNode) run(ctx context.Context, name string, args ...string) err
 	return n.command(ctx, name, args...).Run()
 }
 
-// removeInstaller deletes the DaemonSet's Pod, as an upgrade does.
-func (installedNode) removeInstaller(ctx context.Context) {
+// deleteInstallerPod deletes the Pod of the DaemonSet, as an upgrade does.
+func (installedNode) deleteInstallerPod(ctx context.Context) {
 	GinkgoHelper()
-	_, err := plane.Kubectl(ctx, "delete", "pod", "installer", "--namespace=bosh-cni-shim", "--force", "--grace-period=0", "--ignore-not-found")
+	_, err := controlPlane.Kubectl(ctx, "delete", "pod", "installer", "--namespace=bosh-cni-shim", "--force", "--grace-period=0", "--ignore-not-found")
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// add is an ADD for the Pod by the network that is installed.
+// add returns an ADD call for the Pod with the installed network configuration.
 func (n installedNode) add(pod string) call {
 	GinkgoHelper()
 	c := newCall("ADD", "1.0.0", pod)

@@ -13,10 +13,14 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-const usage = `cni-shim is a CNI plugin: container runtimes run it, with CNI_COMMAND in its environment.
-To put it on a node, keep it there, check it, or take it away:
+const usage = `cni-shim is a CNI plugin that lets Pods request their addresses. Container runtimes run it with CNI_COMMAND in its
+environment. To install it on a node, verify the installation, or uninstall it, run one of these commands as root on the node:
 
-  cni-shim install|verify|uninstall [-h]`
+  cni-shim install [flags]
+  cni-shim verify [flags]
+  cni-shim uninstall [flags]
+
+Run "cni-shim COMMAND -h" for the flags of a command.`
 
 func main() {
 	// A runtime always sets CNI_COMMAND (specification, section 2: Execution Protocol, Parameters).
@@ -25,39 +29,39 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := command(ctx, os.Args[1], os.Args[2:]); err != nil {
+	if err := runInstaller(ctx, os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "cni-shim:", err)
 		os.Exit(1)
 	}
 }
 
-// serve answers the one CNI command of the environment.
+// serve runs the CNI command of the environment and returns the exit status.
 //
-// The delegate's answer is printed at the end and as it came: what skel checks after ADD must not
-// follow a result with an error, and a result's fields unknown to this program must not be lost.
+// It prints the delegate's output unchanged, to keep fields that this program does not know, and only after skel has finished: skel
+// runs checks after ADD, and an error must not follow a result.
 func serve() int {
 	var shim shim
-	failed := skel.PluginMainFuncsWithError(skel.CNIFuncs{
+	cniErr := skel.PluginMainFuncsWithError(skel.CNIFuncs{
 		Add: shim.add, Del: shim.del, Check: shim.check, Status: shim.status, GC: shim.gc,
 	}, version.VersionsStartingFrom("0.3.1"), usage)
-	if failed == nil {
-		if _, err := os.Stdout.Write(shim.answer); err == nil {
+	if cniErr == nil {
+		if _, err := os.Stdout.Write(shim.output); err == nil {
 			return 0
 		}
-		failed = types.NewError(types.ErrIOFailure, "the result cannot be written", "")
+		cniErr = types.NewError(types.ErrIOFailure, "cannot write the result", "")
 	}
-	printError(failed, shim.version)
+	printError(cniErr, shim.version)
 	return 1
 }
 
-// printError prints the document of the specification's section 5: Result Types, Error. skel's own
-// leaves out cniVersion.
-func printError(failed *types.Error, cniVersion string) {
+// printError prints an error document (specification, section 5: Result Types, Error). The document that skel prints has no
+// cniVersion.
+func printError(cniErr *types.Error, cniVersion string) {
 	if cniVersion == "" {
 		cniVersion = version.Current()
 	}
 	_ = json.NewEncoder(os.Stdout).Encode(struct {
 		CNIVersion string `json:"cniVersion"`
 		*types.Error
-	}{cniVersion, failed})
+	}{cniVersion, cniErr})
 }

@@ -10,25 +10,25 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// shim answers one CNI command.
+// shim runs one CNI command.
 type shim struct {
-	version string // the configuration's cniVersion, once it is known
-	answer  []byte // what to print on success
+	version string // cniVersion of the configuration, once it is parsed
+	output  []byte // what to print on success
 }
 
-// read returns the plugin's entry, as the runtime sent it.
-func (s *shim) read(stdin []byte) (object, error) {
+// parseEntry parses the plugin entry that the runtime has sent.
+func (s *shim) parseEntry(stdin []byte) (object, error) {
 	var entry object
 	if err := json.Unmarshal(stdin, &entry); err != nil {
-		return nil, failure(types.ErrDecodingFailure, "read the network's configuration: %v", err)
+		return nil, newError(types.ErrDecodingFailure, "cannot parse the network configuration: %v", err)
 	}
-	_ = json.Unmarshal(entry["cniVersion"], &s.version) // skel has checked it
+	_ = json.Unmarshal(entry["cniVersion"], &s.version) // skel has validated it
 	return entry, nil
 }
 
-// add gives the Pod the addresses that its annotation asks for, or fails.
+// add assigns the Pod the addresses that its annotation requests, or fails.
 func (s *shim) add(args *skel.CmdArgs) error {
-	entry, err := s.read(args.StdinData)
+	entry, err := s.parseEntry(args.StdinData)
 	if err != nil {
 		return err
 	}
@@ -36,67 +36,67 @@ func (s *shim) add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	target, err := s.delegate(entry, args.Path, args.Args)
+	target, err := s.findDelegate(entry, args.Path, args.Args)
 	if err != nil {
 		return err
 	}
-	call, err := parseArguments(args.Args)
+	cniArgs, err := parseArguments(args.Args)
 	if err != nil {
 		return err
 	}
-	pod := podOf(call)
-	var wanted []netip.Addr
-	if pod.known() && config.serves(pod.namespace) {
-		if wanted, err = config.wanted(pod); err != nil {
+	pod := parsePodName(cniArgs)
+	var requested []netip.Addr
+	if pod.isSet() && config.servesNamespace(pod.namespace) {
+		if requested, err = config.requestedAddresses(pod); err != nil {
 			return err
 		}
 	}
-	if len(wanted) == 0 {
-		s.answer, err = target.run("ADD")
+	if len(requested) == 0 {
+		s.output, err = target.run("ADD")
 		return err
 	}
-	notations, err := notations(wanted, config.Subnets)
+	formatted, err := formatAddresses(requested, config.Subnets)
 	if err != nil {
-		return failure(codeRequest, "annotation %s of Pod %s: %v", config.Annotation, pod, err)
+		return newError(codeInvalidRequest, "annotation %s of Pod %s: %v", config.Annotation, pod, err)
 	}
-	if target, err = target.asking(call, notations); err != nil {
+	if target, err = target.withAddresses(cniArgs, formatted); err != nil {
 		return err
 	}
-	if s.answer, err = target.run("ADD"); err != nil {
+	if s.output, err = target.run("ADD"); err != nil {
 		return err
 	}
-	return s.verify(target, config.Annotation, pod, wanted)
+	return s.verifyAddresses(target, config.Annotation, pod, requested)
 }
 
-// verify undoes an ADD that gave the Pod other addresses than it asked for: BOSH would go on as if
-// the machine had the address of the manifest.
-func (s *shim) verify(target delegate, annotation string, pod podName, wanted []netip.Addr) error {
-	got, err := given(s.answer)
-	lacks := missing(wanted, got)
-	var failed *types.Error
+// verifyAddresses rolls back an ADD that has not assigned all requested addresses: BOSH would continue as if the VM had the address
+// of the manifest.
+func (s *shim) verifyAddresses(target delegate, annotation string, pod podName, requested []netip.Addr) error {
+	assigned, err := resultAddresses(s.output)
+	missing := missingAddresses(requested, assigned)
+	var cniErr *types.Error
 	switch {
 	case err != nil:
-		failed = failure(types.ErrDecodingFailure,
-			"Pod %s asks for the address %s (annotation %s), and the delegate %s answered ADD with something that is no result: %v",
-			pod, list(wanted), annotation, target.kind, err)
-	case len(lacks) > 0:
-		failed = failure(codeIgnored, "Pod %s asks for the address %s (annotation %s), but the delegate %s gave %s: "+
-			"it does not take addresses by CNI_ARGS or the capability ips, or its ranges do not hold this one",
-			pod, list(wanted), annotation, target.kind, list(got))
+		cniErr = newError(types.ErrDecodingFailure,
+			"Pod %s requests address %s (annotation %s), but the delegate %s returned an invalid result for ADD: %v",
+			pod, joinAddresses(requested), annotation, target.kind, err)
+	case len(missing) > 0:
+		cniErr = newError(codeAddressIgnored, "Pod %s requests address %s (annotation %s), but the delegate %s assigned %s: "+
+			"it does not support IP in CNI_ARGS or the capability ips, or its ranges do not include the requested address",
+			pod, joinAddresses(requested), annotation, target.kind, joinAddresses(assigned))
 	default:
 		return nil
 	}
-	if err := s.undo(target); err != nil {
-		failed.Details = "the delegate's DEL failed, too: " + err.Error()
+	if err := s.rollback(target); err != nil {
+		cniErr.Details = "the delegate's DEL also failed: " + err.Error()
 	}
-	return failed
+	return cniErr
 }
 
-// undo runs the delegate's DEL. From 0.4.0 on, DEL takes ADD's result (specification, section 2: CNI
-// operations, DEL).
-func (s *shim) undo(target delegate) error {
-	if takes, err := version.GreaterThanOrEqualTo(s.version, "0.4.0"); err == nil && takes && json.Valid(s.answer) {
-		if target.config, err = target.config.with(json.RawMessage(s.answer), "prevResult"); err != nil {
+// rollback runs the delegate's DEL. Since version 0.4.0, DEL requires the result of ADD (specification, section 2: CNI operations,
+// DEL).
+func (s *shim) rollback(target delegate) error {
+	if takesResult, err := version.GreaterThanOrEqualTo(s.version, "0.4.0"); err == nil && takesResult && json.Valid(s.output) {
+		if target.config, err = target.config.with(json.RawMessage(s.output), "prevResult"); err != nil {
 			return err
 		}
 	}
@@ -104,53 +104,53 @@ func (s *shim) undo(target delegate) error {
 	return err
 }
 
-// del, check and gc are the delegate's business. None of them asks the API.
+// del, check and gc are forwarded to the delegate, and send no requests to the API server.
 func (s *shim) del(args *skel.CmdArgs) error   { return s.forward("DEL", args) }
 func (s *shim) check(args *skel.CmdArgs) error { return s.forward("CHECK", args) }
 func (s *shim) gc(args *skel.CmdArgs) error    { return s.forward("GC", args) }
 
 func (s *shim) forward(command string, args *skel.CmdArgs) error {
-	entry, err := s.read(args.StdinData)
+	entry, err := s.parseEntry(args.StdinData)
 	if err != nil {
 		return err
 	}
-	target, err := s.delegate(entry, args.Path, args.Args)
+	target, err := s.findDelegate(entry, args.Path, args.Args)
 	if err != nil {
 		return err
 	}
-	s.answer, err = target.run(command)
+	s.output, err = target.run(command)
 	return err
 }
 
-// status reports whether ADD can be served, as far as this node is concerned. It sends no request to the API
-// server: without that no Pod is started anyway, and an outage must not make nodes NotReady.
+// status reports whether this node can run ADD. It sends no request to the API server: without the API server no Pod is started
+// anyway, and an outage must not make nodes NotReady.
 func (s *shim) status(args *skel.CmdArgs) error {
-	entry, err := s.read(args.StdinData)
+	entry, err := s.parseEntry(args.StdinData)
 	if err != nil {
 		return err
 	}
-	target, err := s.ready(entry, args)
+	target, err := s.readyDelegate(entry, args)
 	if err != nil {
 		if known, ok := errors.AsType[*types.Error](err); ok {
 			known.Code = codeUnavailable
 		}
 		return err
 	}
-	s.answer, err = target.run("STATUS")
+	s.output, err = target.run("STATUS")
 	return err
 }
 
-func (s *shim) ready(entry object, args *skel.CmdArgs) (delegate, error) {
+func (s *shim) readyDelegate(entry object, args *skel.CmdArgs) (delegate, error) {
 	config, err := parseConfig(entry)
 	if err != nil {
 		return delegate{}, err
 	}
-	// An error makes the whole node NotReady. Where namespaces are listed, the Pods of others need no kubeconfig; those
-	// of the listed ones get the reason as the error of their ADD.
+	// An error makes the whole node NotReady. If namespaces are listed, Pods of other namespaces need no kubeconfig, and Pods of
+	// the listed ones get this error from their ADD.
 	if len(config.Namespaces) == 0 {
-		if _, err := config.client(""); err != nil {
+		if _, err := config.newClient(""); err != nil {
 			return delegate{}, err
 		}
 	}
-	return s.delegate(entry, args.Path, args.Args)
+	return s.findDelegate(entry, args.Path, args.Args)
 }

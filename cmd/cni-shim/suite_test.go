@@ -20,11 +20,11 @@ func TestShim(t *testing.T) {
 	RunSpecs(t, "cni-shim")
 }
 
-// What all tests share: the real program, a real delegate, and a real API server.
+// Shared by all tests: the built program, a real delegate, and a real API server.
 var (
-	program, plugins string
-	plane            *embedded.ControlPlane
-	account          string // a folder like the one with a service account's token in a Pod
+	program, pluginDir string
+	controlPlane       *embedded.ControlPlane
+	accountDir         string // folder with token and ca.crt, like that of a service account in a Pod
 )
 
 const namespace = "bosh"
@@ -35,57 +35,57 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	delegate, err := gexec.BuildWithEnvironment("bosh-kubernetes-cpi/cmd/cni-shim/testdelegate", []string{"CGO_ENABLED=0"})
 	Expect(err).NotTo(HaveOccurred())
-	plugins = filepath.Dir(delegate)
+	pluginDir = filepath.Dir(delegate)
 	DeferCleanup(gexec.CleanupBuildArtifacts)
 
-	plane, err = embedded.NewTestControlPlane(GinkgoT().TempDir())
+	controlPlane, err = embedded.NewTestControlPlane(GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() error { return plane.Stop() })
-	Expect(plane.Start(ctx)).To(Succeed())
-	Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`)).To(Succeed())
-	Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default","namespace":"`+namespace+`"}}`)).To(Succeed())
-	// Pods on a node that is not there are taken away after a while, and the tokens that are bound to them end.
-	Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"nowhere"}}`)).To(Succeed())
+	DeferCleanup(func() error { return controlPlane.Stop() })
+	Expect(controlPlane.Start(ctx)).To(Succeed())
+	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`)).To(Succeed())
+	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default","namespace":"`+namespace+`"}}`)).To(Succeed())
+	// Without this Node, the controllers would delete its Pods after a while, and the tokens bound to them would expire.
+	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"nowhere"}}`)).To(Succeed())
 	applyDaemonSet(ctx)
-	account = GinkgoT().TempDir()
-	writeAccount(ctx)
+	accountDir = GinkgoT().TempDir()
+	writeAccountFiles(ctx)
 }, NodeTimeout(3*time.Minute))
 
-// writeAccount puts a token of the service account as it is now into its folder.
-func writeAccount(ctx context.Context) {
-	for file, content := range map[string]string{"token": accountToken(ctx), "ca.crt": caOf(plane)} {
-		Expect(os.WriteFile(filepath.Join(account, file), []byte(content), 0o600)).To(Succeed())
+// writeAccountFiles writes a new token of the current service account to accountDir.
+func writeAccountFiles(ctx context.Context) {
+	for file, content := range map[string]string{"token": accountToken(ctx), "ca.crt": readCA(controlPlane)} {
+		Expect(os.WriteFile(filepath.Join(accountDir, file), []byte(content), 0o600)).To(Succeed())
 	}
 }
 
-// applyDaemonSet applies the manifest that operators apply, so that its rights are those of the tests.
+// applyDaemonSet applies the documented manifest: tests have the same rights as in operation.
 func applyDaemonSet(ctx context.Context) {
 	manifest, err := os.ReadFile("../../docs/cni-shim/daemonset.yaml")
 	Expect(err).NotTo(HaveOccurred())
-	Expect(plane.Apply(ctx, string(manifest))).To(Succeed())
+	Expect(controlPlane.Apply(ctx, string(manifest))).To(Succeed())
 }
 
 func accountToken(ctx context.Context) string {
-	token, err := plane.Kubectl(ctx, "create", "token", "bosh-cni-shim", "--namespace", "bosh-cni-shim")
+	token, err := controlPlane.Kubectl(ctx, "create", "token", "bosh-cni-shim", "--namespace", "bosh-cni-shim")
 	Expect(err).NotTo(HaveOccurred())
 	return strings.TrimSpace(token)
 }
 
-func caOf(plane *embedded.ControlPlane) string {
+func readCA(plane *embedded.ControlPlane) string {
 	authority, err := os.ReadFile(filepath.Join(plane.Dir, "pki", "ca.crt"))
 	Expect(err).NotTo(HaveOccurred())
 	return string(authority)
 }
 
-// createPod makes a Pod of the API that runs nowhere, and returns its UID.
+// createPod creates a Pod that no node runs, and returns its UID.
 func createPod(ctx context.Context, name, annotations string) string {
-	Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"`+name+`","namespace":"`+namespace+`","annotations":`+annotations+`},
+	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"`+name+`","namespace":"`+namespace+`","annotations":`+annotations+`},
 		"spec":{"nodeName":"nowhere","containers":[{"name":"c","image":"none"}]}}`)).To(Succeed())
 	DeferCleanup(func(ctx SpecContext) {
-		_, err := plane.Kubectl(ctx, "delete", "pod", name, "--namespace", namespace, "--force", "--grace-period=0", "--ignore-not-found")
+		_, err := controlPlane.Kubectl(ctx, "delete", "pod", name, "--namespace", namespace, "--force", "--grace-period=0", "--ignore-not-found")
 		Expect(err).NotTo(HaveOccurred())
 	})
-	uid, err := plane.Kubectl(ctx, "get", "pod", name, "--namespace", namespace, "-o", "jsonpath={.metadata.uid}")
+	uid, err := controlPlane.Kubectl(ctx, "get", "pod", name, "--namespace", namespace, "-o", "jsonpath={.metadata.uid}")
 	Expect(err).NotTo(HaveOccurred())
 	return uid
 }

@@ -7,27 +7,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callerInterval is how often the caller is looked for.
-const callerInterval = 500 * time.Millisecond
+// callerPollInterval is how often onCallerExit checks for the caller.
+const callerPollInterval = 500 * time.Millisecond
 
-// whenCallerGoes calls gone once nobody waits for this process any more: the one that has started it has ended, or
-// nobody reads what it writes to output. A director whose worker is killed repeats the call with another process;
-// this one would go on beside that, and undo at its own end what the other has taken over.
+// onCallerExit calls onExit once nothing waits for the response of this process: its parent has exited, or the reader of output
+// has closed its end. When a director's worker is killed, another worker repeats the call with a new CPI process. Without this
+// check both processes would run, and this one could undo at its end what the other has adopted.
 //
-// A call that ends sooner than it is looked for the first time, as most do, pays for a timer alone.
-func whenCallerGoes(parent int, output *os.File, gone func()) {
-	time.AfterFunc(callerInterval, func() {
-		if os.Getppid() != parent || unread(output) {
-			gone()
+// The first check runs after callerPollInterval. Most calls are finished by then, and pay for a timer only.
+func onCallerExit(parent int, output *os.File, onExit func()) {
+	time.AfterFunc(callerPollInterval, func() {
+		if os.Getppid() != parent || outputClosed(output) {
+			onExit()
 			return
 		}
-		whenCallerGoes(parent, output, gone)
+		onCallerExit(parent, output, onExit)
 	})
 }
 
-// unread reports whether the output is a pipe or a socket whose other end is closed.
-func unread(output *os.File) bool {
-	watched := []unix.PollFd{{Fd: int32(output.Fd())}}
-	n, err := unix.Poll(watched, 0)
-	return err == nil && n > 0 && watched[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
+// outputClosed reports whether output is a pipe or socket that the other end has closed.
+func outputClosed(output *os.File) bool {
+	pollFDs := []unix.PollFd{{Fd: int32(output.Fd())}}
+	n, err := unix.Poll(pollFDs, 0)
+	return err == nil && n > 0 && pollFDs[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }

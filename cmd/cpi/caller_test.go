@@ -13,32 +13,32 @@ func TestCPI(t *testing.T) {
 	RunSpecs(t, "cmd/cpi")
 }
 
-var _ = Describe("A caller", func() {
-	// watched is closed once the caller is taken to be gone.
-	watched := func(parent int, output *os.File) <-chan struct{} {
+var _ = Describe("onCallerExit", func() {
+	// watchCaller returns a channel that is closed when onCallerExit calls its callback.
+	watchCaller := func(parent int, output *os.File) <-chan struct{} {
 		gone := make(chan struct{})
-		whenCallerGoes(parent, output, func() { close(gone) })
+		onCallerExit(parent, output, func() { close(gone) })
 		return gone
 	}
 
-	It("is there as long as it reads, and gone once it has closed its end", func() {
-		read, written, err := os.Pipe()
+	It("calls back once the reader closes the pipe, and not before", func() {
+		reader, writer, err := os.Pipe()
 		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(written.Close)
-		gone := watched(os.Getppid(), written)
-		Consistently(gone, 3*callerInterval).ShouldNot(BeClosed())
-		Expect(read.Close()).To(Succeed())
-		Eventually(gone, 10*callerInterval).Should(BeClosed())
+		DeferCleanup(writer.Close)
+		gone := watchCaller(os.Getppid(), writer)
+		Consistently(gone, 3*callerPollInterval).ShouldNot(BeClosed())
+		Expect(reader.Close()).To(Succeed())
+		Eventually(gone, 10*callerPollInterval).Should(BeClosed())
 	})
 
-	It("is gone when it has ended, and this process has another parent", func() {
-		Eventually(watched(os.Getppid()+1, os.Stdout), 10*callerInterval).Should(BeClosed())
+	It("calls back when the process has another parent", func() {
+		Eventually(watchCaller(os.Getppid()+1, os.Stdout), 10*callerPollInterval).Should(BeClosed())
 	})
 
-	It("is not looked for in a file", func() {
+	It("ignores an output that is a file", func() {
 		file, err := os.Create(GinkgoT().TempDir() + "/answer")
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(file.Close)
-		Expect(unread(file)).To(BeFalse())
+		Expect(outputClosed(file)).To(BeFalse())
 	})
 })

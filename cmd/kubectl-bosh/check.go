@@ -14,21 +14,26 @@ func newCheckCommand(connection *connection) *cobra.Command {
 	var deep bool
 	command := &cobra.Command{
 		Use:   "check",
-		Short: "Look whether the CPI can work in the namespace, and what to do where not",
-		Long: "Looks whether the CPI can work in the namespace, as `cpi -check` does where a director runs, with your rights. Nothing is\n" +
-			"changed; with --deep Pods run on the nodes for a while. The exit status is 0 when nothing that is required fails.",
-		Example: `  kubectl bosh check -n bosh
+		Short: "Run preflight checks for the CPI in a namespace",
+		Long: "Run preflight checks: whether the cluster, the namespace and the user's rights meet the requirements of the CPI. For each\n" +
+			"check, print the result and the remedy. The checks are those of `cpi -check`, with the rights of the kubeconfig's user.\n\n" +
+			"Nothing is changed: requests to create objects are dry runs. With --deep, Pods run on nodes for up to a minute.\n\n" +
+			"The exit status is 1 if a required check fails.",
+		Example: `  # Check with your own rights
+  kubectl bosh check -n bosh
+
+  # Check with the rights of the CPI's service account
   kubectl bosh check -n bosh --as system:serviceaccount:bosh:bosh-cpi`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			if err := textOrJSON(output); err != nil {
+			if err := validateOutput(output); err != nil {
 				return err
 			}
-			settings, err := configOr(config)
+			settings, err := loadConfig(config)
 			if err != nil {
 				return err
 			}
-			client, _, err := connection.open()
+			client, _, err := connection.newClient()
 			if err != nil {
 				return err
 			}
@@ -46,8 +51,8 @@ func newCheckCommand(connection *connection) *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.BoolVar(&deep, "deep", false, "Run Pods on the nodes too, and remove them; it takes up to a minute")
-	flags.StringVar(&image, "image", "", "Image that Pods are tried with, a stemcell's")
+	flags.BoolVar(&deep, "deep", false, "Also run Pods on nodes, for up to a minute, and delete them")
+	flags.StringVar(&image, "image", "", "Stemcell `image` for the Pods of the checks (default: the image of an existing VM)")
 	addConfigFlag(flags, &config)
 	addOutputFlag(command, &output)
 	return command
@@ -56,19 +61,19 @@ func newCheckCommand(connection *connection) *cobra.Command {
 const jsonOutput = "json"
 
 func addOutputFlag(command *cobra.Command, output *string) {
-	command.Flags().StringVarP(output, "output", "o", "", "Output format: json")
+	command.Flags().StringVarP(output, "output", "o", "", "Output `format`: json (default: a table)")
 	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{jsonOutput}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func textOrJSON(output string) error {
+func validateOutput(output string) error {
 	if output != "" && output != jsonOutput {
-		return fmt.Errorf("--output %q is not %s", output, jsonOutput)
+		return fmt.Errorf("--output %q is not valid; use %s", output, jsonOutput)
 	}
 	return nil
 }
 
-// configOr is the configuration of the file, but for its cluster; the CPI's own without a file.
-func configOr(path string) (cpi.Config, error) {
+// loadConfig loads the configuration of the file, or returns the CPI's defaults without one. Its cluster is not used.
+func loadConfig(path string) (cpi.Config, error) {
 	if path == "" {
 		return cpi.DefaultConfig(), nil
 	}

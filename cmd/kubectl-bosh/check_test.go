@@ -14,19 +14,19 @@ import (
 )
 
 var _ = Describe("kubectl bosh check", func() {
-	var w world
-	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+	var env testEnv
+	BeforeEach(func(ctx SpecContext) { env = newTestEnv(ctx) })
 
-	It("looks whether the CPI can work in the namespace, as cpi -check does", func() {
-		w.operator = plane.Kubeconfig("admin")
-		session := w.run("check", "--namespace", w.namespace)
+	It("runs the preflight checks of cpi -check in the namespace", func() {
+		env.kubeconfig = controlPlane.Kubeconfig("admin")
+		session := env.run("check", "--namespace", env.namespace)
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`^CHECK +KIND +RESULT +WHAT IS THERE, AND WHAT TO DO\napi +required +ok +https://127\.0\.0\.1:\d+ answers, namespace ` + w.namespace + `\n`))
+		Expect(session.Out).To(gbytes.Say(`^CHECK +KIND +RESULT +DETAIL AND ADVICE\napi +required +ok +https://127\.0\.0\.1:\d+ answers, namespace ` + env.namespace + `\n`))
 		Expect(session.Out).To(gbytes.Say(`create-vm +required +ok +would be admitted`))
 	})
 
-	It("fails for who has not the CPI's rights, and prints that for programs", func() {
-		session := w.run("check", "-o", "json")
+	It("fails without the CPI's rights, and prints the results as JSON", func() {
+		session := env.run("check", "-o", "json")
 		Expect(session).To(gexec.Exit(1))
 		var results []preflight.Result
 		Expect(json.Unmarshal(session.Out.Contents(), &results)).To(Succeed())
@@ -37,28 +37,28 @@ var _ = Describe("kubectl bosh check", func() {
 })
 
 var _ = Describe("kubectl bosh collect", func() {
-	var w world
+	var env testEnv
 	BeforeEach(func(ctx SpecContext) {
-		w = newWorld(ctx)
-		w.create(ctx, "old", address, nil)
-		w.operator = plane.Kubeconfig("admin")
+		env = newTestEnv(ctx)
+		env.createVM(ctx, "old", address, nil)
+		env.kubeconfig = controlPlane.Kubeconfig("admin")
 	})
 
-	It("lists what calls have left, and removes it when that is confirmed", func() {
-		args := []string{"collect", "--namespace", w.namespace, "--director", director.UUID, "--grace", "1ms"}
-		Expect(w.prints(args...)).To(MatchRegexp(
-			`^Pod ` + w.namespace + `/agent-old \(\d+s old\): a create_vm that was cut short has left it: .*: would be deleted\nnothing was changed; --confirm does it\n$`))
+	It("lists orphaned resources, and deletes them with --confirm", func() {
+		args := []string{"collect", "--namespace", env.namespace, "--director", director.UUID, "--grace", "1ms"}
+		Expect(env.mustRun(args...)).To(MatchRegexp(
+			`^Pod ` + env.namespace + `/agent-old \(\d+s old\): orphaned by an interrupted create_vm: .*: would be deleted\nnothing was changed; run with --confirm to apply\n$`))
 		var found []calls.CollectionResult
-		Expect(json.Unmarshal([]byte(w.prints(append(args, "-o", "json")...)), &found)).To(Succeed())
+		Expect(json.Unmarshal([]byte(env.mustRun(append(args, "-o", "json")...)), &found)).To(Succeed())
 		Expect(found).To(ConsistOf(And(HaveField("Kind", "Pod"), HaveField("Name", "agent-old"), HaveField("Outcome", "would be deleted"))))
-		Expect(w.prints(append(args, "--confirm")...)).To(HaveSuffix(": deleted\n"))
-		Eventually(func() string { return w.prints(args...) }).Should(Equal("nothing is left over\n"))
-		Expect(w.prints(append(args, "-o", "json")...)).To(Equal("[]\n"))
+		Expect(env.mustRun(append(args, "--confirm")...)).To(HaveSuffix(": deleted\n"))
+		Eventually(func() string { return env.mustRun(args...) }).Should(Equal("no orphaned resources\n"))
+		Expect(env.mustRun(append(args, "-o", "json")...)).To(Equal("[]\n"))
 	})
 
-	It("asks whose they are, and names who has machines there", func() {
-		session := w.run("collect", "--namespace", w.namespace)
+	It("requires a director, and lists those with VMs in the namespace", func() {
+		session := env.run("collect", "--namespace", env.namespace)
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say(`^error: whose left-overs\? Name the director with --director UUID.*` + director.UUID))
+		Expect(session.Err).To(gbytes.Say("^error: --director UUID is required, `bosh env` shows it; directors with VMs in namespace .*" + director.UUID))
 	})
 })

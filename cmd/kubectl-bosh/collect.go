@@ -17,7 +17,8 @@ import (
 )
 
 func addConfigFlag(flags *pflag.FlagSet, config *string) {
-	flags.StringVar(config, "config-path", "", "Path of a cpi.json with the director's settings; which cluster it names does not matter")
+	flags.StringVar(config, "config-path", "",
+		"Director's cpi.json `file`, of which the cluster is ignored (default: the CPI's default settings)")
 }
 
 func newCollectCommand(connection *connection) *cobra.Command {
@@ -25,41 +26,47 @@ func newCollectCommand(connection *connection) *cobra.Command {
 	var config, output string
 	command := &cobra.Command{
 		Use:   "collect --director UUID",
-		Short: "List, or remove, what calls that were cut short have left in the namespace",
-		Long: "Lists what calls of a director's that were cut short have left in the namespace, as `cpi -collect` does where a\n" +
-			"director runs, and with --confirm removes it.",
+		Short: "List or delete resources orphaned by interrupted calls",
+		Long: "List resources in the namespace that interrupted calls of a director have orphaned, with reason and age. With --confirm,\n" +
+			"delete or repair them; disks are never deleted. This is `cpi -collect` with the rights of the kubeconfig's user.",
+		Example: `  # List orphaned resources
+  kubectl bosh collect -n bosh --director UUID
+
+  # Delete or repair them
+  kubectl bosh collect -n bosh --director UUID --confirm`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			if err := textOrJSON(output); err != nil {
+			if err := validateOutput(output); err != nil {
 				return err
 			}
 			var err error
-			if collector.Config, err = configOr(config); err != nil {
+			if collector.Config, err = loadConfig(config); err != nil {
 				return err
 			}
 			collector.ConfigAssumed = config == ""
-			client, _, err := connection.open()
+			client, _, err := connection.newClient()
 			if err != nil {
 				return err
 			}
 			if collector.Director == "" {
-				return whose(command, client)
+				return directorRequiredError(command, client)
 			}
-			found, err := collector.Collect(command.Context(), client)
-			return errors.Join(err, printCollected(command, found, err == nil, collector.Confirm, output))
+			results, err := collector.Collect(command.Context(), client)
+			return errors.Join(err, printResults(command, results, err == nil, collector.Confirm, output))
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&collector.Director, "director", "", "UUID of the director whose left-overs these are")
-	flags.BoolVar(&collector.Confirm, "confirm", false, "Remove what is listed")
-	flags.DurationVar(&collector.MinAge, "grace", 0, "Age at which no call is at something any more (by default the longest timeout)")
+	flags.StringVar(&collector.Director, "director", "", "`UUID` of the director that created the resources, as bosh env shows it (required)")
+	flags.BoolVar(&collector.Confirm, "confirm", false, "Delete or repair the listed resources")
+	flags.DurationVar(&collector.MinAge, "grace", 0, "Minimum age before a resource counts as orphaned, for example 30m "+
+		"(default: the longest of the configured timeouts)")
 	addConfigFlag(flags, &config)
 	addOutputFlag(command, &output)
 	return command
 }
 
-// whose is the error about a director that was not named: it names those that there are.
-func whose(command *cobra.Command, client *kube.Client) error {
+// directorRequiredError returns the error about the missing flag --director. It lists the directors with VMs in the namespace.
+func directorRequiredError(command *cobra.Command, client *kube.Client) error {
 	found, err := instances.List(command.Context(), client, instances.Filter{})
 	if err != nil {
 		return err
@@ -68,29 +75,29 @@ func whose(command *cobra.Command, client *kube.Client) error {
 	for _, instance := range found {
 		directors[strings.TrimSpace(instance.DirectorUUID+" "+instance.Director)] = true
 	}
-	there := "none has a machine in namespace " + client.Namespace
+	known := "no director has a VM in namespace " + client.Namespace
 	if len(directors) > 0 {
-		there = "in namespace " + client.Namespace + " have machines: " + strings.Join(slices.Sorted(maps.Keys(directors)), ", ")
+		known = "directors with VMs in namespace " + client.Namespace + ": " + strings.Join(slices.Sorted(maps.Keys(directors)), ", ")
 	}
-	return fmt.Errorf("whose left-overs? Name the director with --director UUID, as `bosh env` shows it; %s", there)
+	return fmt.Errorf("--director UUID is required, `bosh env` shows it; %s", known)
 }
 
-func printCollected(command *cobra.Command, found []cpi.CollectionResult, whole, confirmed bool, output string) error {
+func printResults(command *cobra.Command, results []cpi.CollectionResult, complete, confirmed bool, output string) error {
 	out := command.OutOrStdout()
 	if output == jsonOutput {
 		encoder := json.NewEncoder(out)
 		encoder.SetEscapeHTML(false)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(append([]cpi.CollectionResult{}, found...))
+		return encoder.Encode(append([]cpi.CollectionResult{}, results...))
 	}
-	for _, each := range found {
-		fmt.Fprintln(out, each)
+	for _, result := range results {
+		fmt.Fprintln(out, result)
 	}
 	switch {
-	case len(found) == 0 && whole:
-		fmt.Fprintln(out, "nothing is left over")
-	case len(found) > 0 && !confirmed:
-		fmt.Fprintln(out, "nothing was changed; --confirm does it")
+	case len(results) == 0 && complete:
+		fmt.Fprintln(out, "no orphaned resources")
+	case len(results) > 0 && !confirmed:
+		fmt.Fprintln(out, "nothing was changed; run with --confirm to apply")
 	}
 	return nil
 }

@@ -14,47 +14,47 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// replacement is when the recorded API server gives way to that of the operator's kubeconfig.
-type replacement int
+// serverReplacement is when the API server of the operator's kubeconfig replaces the recorded one.
+type serverReplacement int
 
 const (
-	never replacement = iota
-	unlessItWorks
-	always
+	replaceNever serverReplacement = iota
+	replaceUnusable
+	replaceAlways
 )
 
-// writeCredentials writes the kubeconfig of this machine's CPI, with a new token, and the director's where it has one; api is
-// the API server's URL as Pods reach it.
-func (s *session) writeCredentials(ctx context.Context, api string) error {
-	token, ends, err := s.cluster.Token(ctx, environment.Account, tokenLife)
+// writeCredentials writes the kubeconfig of create-env's CPI, with a new token, and the kubeconfig of the director if it has one.
+// apiURL is the URL of the API server for Pods.
+func (s *session) writeCredentials(ctx context.Context, apiURL string) error {
+	token, expires, err := s.cluster.RequestToken(ctx, environment.Account, tokenLifetime)
 	if err != nil {
 		return err
 	}
-	server, err := s.server(ctx, token)
+	server, err := s.chooseServer(ctx, token)
 	if err != nil {
 		return err
 	}
 	if err := s.folder.WriteKubeconfig(server, s.settings.Namespace, token); err != nil {
 		return err
 	}
-	s.say(s.folder.Kubeconfig(), "a new token of "+environment.Account+", until "+ends.Local().Format(time.DateTime))
-	if s.settings.Credentials != environment.Kubeconfig {
+	s.report(s.folder.KubeconfigPath(), "new token of ServiceAccount "+environment.Account+", expires "+expires.Local().Format(time.DateTime))
+	if s.settings.Credentials != environment.CredentialsKubeconfig {
 		return nil
 	}
-	if api == "" {
-		return errors.New("where Pods reach the API server was not found: the director's kubeconfig cannot be written")
+	if apiURL == "" {
+		return errors.New("cannot write the director's kubeconfig: the in-cluster address of the API server is unknown")
 	}
-	token, authority, err := s.cluster.SecretToken(ctx, environment.TokenSecret)
+	token, authority, err := s.cluster.WaitForSecretToken(ctx, environment.TokenSecret)
 	if err != nil {
 		return err
 	}
-	return s.folder.WriteDirectorsKubeconfig(api, authority, s.settings.Namespace, token)
+	return s.folder.WriteDirectorKubeconfig(apiURL, authority, s.settings.Namespace, token)
 }
 
-// server is the API server by which this machine's CPI works: the one that the folder has recorded, while it works. Another name of the
-// same server is another manifest to create-env, which recreates the director's VM then.
-func (s *session) server(ctx context.Context, token string) (*api.Cluster, error) {
-	own, err := environment.ServerOf(s.config)
+// chooseServer returns the API server for create-env's CPI: the one that is recorded in the folder, if it works. Another name of the
+// same server changes the manifest, and so makes create-env recreate the director's VM.
+func (s *session) chooseServer(ctx context.Context, token string) (*api.Cluster, error) {
+	current, err := environment.ServerFromConfig(s.config)
 	if err != nil {
 		return nil, err
 	}
@@ -62,34 +62,35 @@ func (s *session) server(ctx context.Context, token string) (*api.Cluster, error
 	if err != nil {
 		return nil, err
 	}
-	director, err := s.folder.Director()
+	director, err := s.folder.DirectorUUID()
 	if err != nil {
 		return nil, err
 	}
-	if director == "" || recorded == nil || s.replaceServer == always || equality.Semantic.DeepEqual(recorded, own) {
-		return own, nil
+	if director == "" || recorded == nil || s.replaceServer == replaceAlways || equality.Semantic.DeepEqual(recorded, current) {
+		return current, nil
 	}
-	why := s.accepts(ctx, recorded, token)
+	verifyErr := s.verifyServer(ctx, recorded, token)
 	switch {
-	case why == nil:
-		s.say(s.folder.Kubeconfig(), "keeps the API server "+recorded.Server+", which works from here, too")
+	case verifyErr == nil:
+		s.report(s.folder.KubeconfigPath(), "keeps the recorded API server "+recorded.Server+", which also works from here")
 		return recorded, nil
-	case s.replaceServer == unlessItWorks:
-		return own, nil
+	case s.replaceServer == replaceUnusable:
+		return current, nil
 	}
-	return nil, fmt.Errorf("the API server %s, which %s names, does not work from here: %w; with --replace-server that of your kubeconfig, "+
-		"%s, takes its place, and create-env recreates the director's VM", recorded.Server, s.folder.Kubeconfig(), why, own.Server)
+	return nil, fmt.Errorf("the API server %s, recorded in %s, does not work from here: %w; --replace-server replaces it with that "+
+		"of your kubeconfig, %s, and create-env recreates the director's VM",
+		recorded.Server, s.folder.KubeconfigPath(), verifyErr, current.Server)
 }
 
-// accepts reports why the server does not accept a token of the cluster; nil if it does, and so belongs to the cluster.
-func (s *session) accepts(ctx context.Context, server *api.Cluster, token string) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+// verifyServer fails if the server cannot be reached, or does not accept the token and so does not belong to the cluster.
+func (s *session) verifyServer(ctx context.Context, server *api.Cluster, token string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*retryTimeout)
 	defer cancel()
 	content, err := clientcmd.Write(environment.NewKubeconfig(server, s.settings.Namespace, api.AuthInfo{Token: token}))
 	if err != nil {
 		return err
 	}
-	client, err := kube.New(kube.Options{Kubeconfig: string(content)}, patience)
+	client, err := kube.New(kube.Options{Kubeconfig: string(content)}, retryTimeout)
 	if err != nil {
 		return err
 	}

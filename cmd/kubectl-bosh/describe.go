@@ -18,12 +18,15 @@ import (
 func newDescribeCommand(connection *connection) *cobra.Command {
 	var filter instances.Filter
 	command := &cobra.Command{
-		Use:               "describe INSTANCE",
-		Short:             "Show all objects of an instance: its Pods, disks, Services, budget and events",
+		Use:   "describe INSTANCE",
+		Short: "Show an instance with its Pods, disks, Services and events",
+		Long: `Show an instance with all its objects: the VM Pod and why it is not ready, disks, PersistentVolumeClaims, helper Pods, Services,
+PodDisruptionBudgets, and the events of these objects.`,
+		Example:           `  kubectl bosh describe -n bosh router/0`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeInstance(connection, &filter),
 		RunE: func(command *cobra.Command, args []string) error {
-			client, _, err := connection.open()
+			client, _, err := connection.newClient()
 			if err != nil {
 				return err
 			}
@@ -38,10 +41,10 @@ func newDescribeCommand(connection *connection) *cobra.Command {
 	return command
 }
 
-// describe prints a section for each kind of object, as `kubectl describe` does.
+// describe prints a section for each kind of object, like `kubectl describe`.
 func describe(to io.Writer, d instances.Details) error {
 	for _, section := range []func(io.Writer, instances.Details){
-		describeInstance, describeContainers, describeDisks, describeClaims, describeHelpers, describeServices, describeBudgets, describeEvents,
+		describeInstance, describeContainers, describeDisks, describePVCs, describeHelpers, describeServices, describePDBs, describeEvents,
 	} {
 		table := newTable(to)
 		section(table, d)
@@ -82,10 +85,10 @@ func stateText(d instances.Details) string {
 	if d.Ready {
 		texts = append(texts, "ready")
 	}
-	if message := d.Machine.Status.Message; message != "" {
+	if message := d.VMPod.Status.Message; message != "" {
 		texts = append(texts, message)
 	}
-	for _, condition := range d.Machine.Status.Conditions {
+	for _, condition := range d.VMPod.Status.Conditions {
 		if condition.Status == corev1.ConditionFalse && condition.Message != "" {
 			texts = append(texts, fmt.Sprintf("%s: %s", condition.Type, oneLine(condition.Message)))
 		}
@@ -93,13 +96,13 @@ func stateText(d instances.Details) string {
 	return strings.Join(texts, ", ")
 }
 
-// describeContainers tells what the machine's container did last.
+// describeContainers prints the restarts and the last exit of the VM's containers.
 func describeContainers(to io.Writer, d instances.Details) {
-	for _, status := range d.Machine.Status.ContainerStatuses {
+	for _, status := range d.VMPod.Status.ContainerStatuses {
 		fmt.Fprintf(to, "Container %s:\t%d restarts%s\n", status.Name, status.RestartCount, waitingText(status))
-		if ended := status.LastTerminationState.Terminated; ended != nil {
-			fmt.Fprintf(to, "  ended before\t%s, status %d, %s: %s\n",
-				ended.Reason, ended.ExitCode, age(ended.FinishedAt), oneLine(ended.Message))
+		if terminated := status.LastTerminationState.Terminated; terminated != nil {
+			fmt.Fprintf(to, "  last exit\t%s, status %d, %s: %s\n",
+				terminated.Reason, terminated.ExitCode, timeAgo(terminated.FinishedAt), oneLine(terminated.Message))
 		}
 	}
 }
@@ -118,30 +121,30 @@ func describeDisks(to io.Writer, d instances.Details) {
 	}
 }
 
-// describeClaims tells of the disks' volumes, and of that of the machine's own storage.
-func describeClaims(to io.Writer, d instances.Details) {
-	fmt.Fprintln(to, "Claims:"+noneIf(len(d.Claims) == 0))
-	for _, claim := range d.Claims {
-		capacity := claim.Status.Capacity[corev1.ResourceStorage]
+// describePVCs prints the PVCs of the disks and of the VM's ephemeral disk.
+func describePVCs(to io.Writer, d instances.Details) {
+	fmt.Fprintln(to, "PersistentVolumeClaims:"+noneIf(len(d.PVCs) == 0))
+	for _, pvc := range d.PVCs {
+		capacity := pvc.Status.Capacity[corev1.ResourceStorage]
 		fmt.Fprintf(to, "  %s\t%s\t%s, volume %s\n",
-			claim.Name, capacity.String(), claim.Status.Phase, cmp.Or(claim.Spec.VolumeName, "<none>"))
+			pvc.Name, capacity.String(), pvc.Status.Phase, cmp.Or(pvc.Spec.VolumeName, "<none>"))
 	}
 }
 
 func describeHelpers(to io.Writer, d instances.Details) {
-	fmt.Fprintln(to, "Helper Pods:"+noneIf(len(d.Helpers) == 0))
-	for _, pod := range d.Helpers {
+	fmt.Fprintln(to, "Helper Pods:"+noneIf(len(d.HelperPods) == 0))
+	for _, pod := range d.HelperPods {
 		fmt.Fprintf(to, "  %s\t%s\ton %s\n", pod.Name, pod.Status.Phase, cmp.Or(pod.Spec.NodeName, "no node"))
 	}
 }
 
 func diskText(disk instances.Disk) string {
 	text := strings.ToLower(disk.State)
-	if disk.Class != "" {
-		text += ", class " + disk.Class
+	if disk.StorageClass != "" {
+		text += ", class " + disk.StorageClass
 	}
 	if disk.Attachment != "" {
-		text += ", by " + disk.Attachment + " on " + cmp.Or(disk.Node, "no node")
+		text += ", attachment Pod " + disk.Attachment + " on " + cmp.Or(disk.Node, "no node")
 	}
 	return text
 }
@@ -161,21 +164,23 @@ func describeServices(to io.Writer, d instances.Details) {
 	}
 }
 
-func describeBudgets(to io.Writer, d instances.Details) {
-	fmt.Fprintln(to, "Budgets:"+noneIf(len(d.Budgets) == 0))
-	for _, budget := range d.Budgets {
-		fmt.Fprintf(to, "  %s\t%d of %d healthy, %d may be taken away\n",
-			budget.Name, budget.Status.CurrentHealthy, budget.Status.ExpectedPods, budget.Status.DisruptionsAllowed)
+func describePDBs(to io.Writer, d instances.Details) {
+	fmt.Fprintln(to, "PodDisruptionBudgets:"+noneIf(len(d.PDBs) == 0))
+	for _, pdb := range d.PDBs {
+		fmt.Fprintf(to, "  %s\t%d of %d healthy, %d disruptions allowed\n",
+			pdb.Name, pdb.Status.CurrentHealthy, pdb.Status.ExpectedPods, pdb.Status.DisruptionsAllowed)
 	}
 }
 
 func describeEvents(to io.Writer, d instances.Details) {
 	fmt.Fprintln(to, "Events:"+noneIf(len(d.Events) == 0))
 	for _, event := range d.Events {
-		fmt.Fprintf(to, "  %s\t%s\t%s\t%s\n", age(instances.LastSeen(event)), event.Reason, event.InvolvedObject.Name, oneLine(event.Message))
+		fmt.Fprintf(to, "  %s\t%s\t%s\t%s\n", timeAgo(instances.LastSeen(event)), event.Reason, event.InvolvedObject.Name, oneLine(event.Message))
 	}
 }
 
-func age(moment metav1.Time) string { return duration.HumanDuration(time.Since(moment.Time)) + " ago" }
+func timeAgo(moment metav1.Time) string {
+	return duration.HumanDuration(time.Since(moment.Time)) + " ago"
+}
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -20,10 +20,10 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// machineContainer is the one of a machine's Pod that runs the machine.
-const machineContainer = "machine"
+// vmContainer is the container of a VM Pod that runs the VM.
+const vmContainer = "vm"
 
-// execution is a command to run in an instance.
+// execution is a command that runs in an instance's VM.
 type execution struct {
 	filter instances.Filter
 	stdin  bool
@@ -33,13 +33,18 @@ type execution struct {
 func newExecCommand(connection *connection) *cobra.Command {
 	var execution execution
 	command := &cobra.Command{
-		Use:               "exec INSTANCE [flags] -- COMMAND [ARGUMENT...]",
-		Short:             "Run a command in an instance, as root",
-		Example:           `  kubectl bosh exec web/0 -- monit summary`,
+		Use:   "exec INSTANCE [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Run a command as root in an instance's VM",
+		Long:  "Run a command as root in an instance's VM, and exit with its exit status. It requires the right to create pods/exec.",
+		Example: `  # Show the state of the instance's jobs
+  kubectl bosh exec -n bosh web/0 -- monit summary
+
+  # Pass stdin to the command
+  kubectl bosh exec -n bosh web/0 -i -- tar -xzf - -C /tmp <files.tgz`,
 		ValidArgsFunction: completeInstance(connection, &execution.filter),
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) < 2 || command.ArgsLenAtDash() != 1 {
-				return errors.New("give one INSTANCE, and behind -- the command to run in it")
+				return errors.New("exec requires one INSTANCE, and a command after --")
 			}
 			return nil
 		},
@@ -49,7 +54,7 @@ func newExecCommand(connection *connection) *cobra.Command {
 	}
 	addFilterFlags(command.Flags(), &execution.filter)
 	command.Flags().BoolVarP(&execution.stdin, "stdin", "i", false, "Pass stdin to the command")
-	command.Flags().BoolVarP(&execution.tty, "tty", "t", false, "Stdin is a terminal")
+	command.Flags().BoolVarP(&execution.tty, "tty", "t", false, "Allocate a terminal for the command; stdin must be a terminal")
 	return command
 }
 
@@ -57,32 +62,33 @@ func newSSHCommand(connection *connection) *cobra.Command {
 	execution := execution{stdin: true}
 	command := &cobra.Command{
 		Use:   "ssh INSTANCE [-- COMMAND [ARGUMENT...]]",
-		Short: "Log in to an instance, as root",
-		Long: `Log in to an instance, as root: a login shell in the machine, or the command. No sshd and no key is needed; the way is that
-of kubectl exec.`,
+		Short: "Log in to an instance's VM as root",
+		Long: `Open a login shell as root in an instance's VM, or run a command there. The connection uses the API server's exec, like
+"kubectl exec": it requires no sshd, no SSH key and no running BOSH agent, but the right to create pods/exec.`,
+		Example:           `  kubectl bosh ssh -n bosh web/0`,
 		ValidArgsFunction: completeInstance(connection, &execution.filter),
 		Args: func(command *cobra.Command, args []string) error {
 			if dash := command.ArgsLenAtDash(); len(args) < 1 || dash == 0 || dash != 1 && len(args) != 1 {
-				return errors.New("give one INSTANCE, and behind -- a command if none but a shell is wanted")
+				return errors.New("ssh requires one INSTANCE, and optionally a command after --")
 			}
 			return nil
 		},
 		RunE: func(command *cobra.Command, args []string) error {
 			execution.tty = term.IsTerminal(int(os.Stdin.Fd()))
-			run := args[1:]
-			if len(run) == 0 {
-				run = []string{"/bin/bash", "--login"}
+			remoteCommand := args[1:]
+			if len(remoteCommand) == 0 {
+				remoteCommand = []string{"/bin/bash", "--login"}
 			}
-			return execution.run(command, connection, args[0], run)
+			return execution.run(command, connection, args[0], remoteCommand)
 		},
 	}
 	addFilterFlags(command.Flags(), &execution.filter)
 	return command
 }
 
-// run runs the command in the instance. Its exit status other than 0 is an exitStatus.
-func (e execution) run(command *cobra.Command, connection *connection, name string, run []string) error {
-	client, config, err := connection.open()
+// run runs the command in the instance. If its exit status is not 0, the error is an exitStatus.
+func (e execution) run(command *cobra.Command, connection *connection, name string, remoteCommand []string) error {
+	client, config, err := connection.newClient()
 	if err != nil {
 		return err
 	}
@@ -91,7 +97,7 @@ func (e execution) run(command *cobra.Command, connection *connection, name stri
 	if err != nil {
 		return err
 	}
-	executor, err := newExecutor(config, e.location(client, instance.Pod, run))
+	executor, err := newExecutor(config, e.execURL(client, instance.Pod, remoteCommand))
 	if err != nil {
 		return err
 	}
@@ -100,7 +106,7 @@ func (e execution) run(command *cobra.Command, connection *connection, name stri
 		options.Stdin = command.InOrStdin()
 	}
 	if e.tty {
-		err = inTerminal(ctx, executor, options)
+		err = streamTerminal(ctx, executor, options)
 	} else {
 		err = executor.StreamWithContext(ctx, options)
 	}
@@ -110,14 +116,14 @@ func (e execution) run(command *cobra.Command, connection *connection, name stri
 	return err
 }
 
-func (e execution) location(client *kube.Client, pod string, run []string) *url.URL {
+func (e execution) execURL(client *kube.Client, pod string, remoteCommand []string) *url.URL {
 	location := client.Pods.URL(pod, "exec")
-	query := url.Values{"container": {machineContainer}, "command": run, "stdout": {"true"}}
+	query := url.Values{"container": {vmContainer}, "command": remoteCommand, "stdout": {"true"}}
 	if e.stdin || e.tty {
 		query.Set("stdin", "true")
 	}
 	if e.tty {
-		query.Set("tty", "true") // whose stderr is stdout
+		query.Set("tty", "true") // a terminal has no separate stderr
 	} else {
 		query.Set("stderr", "true")
 	}
@@ -125,35 +131,35 @@ func (e execution) location(client *kube.Client, pod string, run []string) *url.
 	return location
 }
 
-// newExecutor speaks WebSocket, and SPDY where that does not get through, as kubectl does.
+// newExecutor returns an executor that uses WebSocket, and falls back to SPDY, like kubectl.
 func newExecutor(config *rest.Config, location *url.URL) (remotecommand.Executor, error) {
-	second, err := remotecommand.NewSPDYExecutor(config, "POST", location)
+	spdyExecutor, err := remotecommand.NewSPDYExecutor(config, "POST", location)
 	if err != nil {
 		return nil, err
 	}
-	first, err := remotecommand.NewWebSocketExecutor(config, "GET", location.String())
+	webSocketExecutor, err := remotecommand.NewWebSocketExecutor(config, "GET", location.String())
 	if err != nil {
 		return nil, err
 	}
-	return remotecommand.NewFallbackExecutor(first, second, func(err error) bool {
+	return remotecommand.NewFallbackExecutor(webSocketExecutor, spdyExecutor, func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	})
 }
 
-// inTerminal runs the command with this terminal, which does nothing itself with what is typed meanwhile.
-func inTerminal(ctx context.Context, executor remotecommand.Executor, options remotecommand.StreamOptions) error {
+// streamTerminal runs the command with this process's terminal in raw mode.
+func streamTerminal(ctx context.Context, executor remotecommand.Executor, options remotecommand.StreamOptions) error {
 	terminal := int(os.Stdin.Fd())
 	if !term.IsTerminal(terminal) {
-		return errors.New("stdin is no terminal: leave out -t")
+		return errors.New("stdin is not a terminal; omit -t")
 	}
-	before, err := term.MakeRaw(terminal)
+	oldState, err := term.MakeRaw(terminal)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = term.Restore(terminal, before) }()
+	defer func() { _ = term.Restore(terminal, oldState) }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	options.TerminalSizeQueue = newSizes(ctx, terminal)
+	options.TerminalSizeQueue = newTerminalSizes(ctx, terminal)
 	options.Stderr = nil
 	return executor.StreamWithContext(ctx, options)
 }
@@ -164,13 +170,18 @@ func newLogsCommand(connection *connection) *cobra.Command {
 	var tail int64
 	command := &cobra.Command{
 		Use:   "logs INSTANCE",
-		Short: "Print what an instance's init has written: how it booted, and why not",
-		Long: `Print what an instance's init has written: how it booted, and why not. Jobs and the agent write to files in the machine:
-kubectl bosh exec INSTANCE -- tail -n 100 /var/vcap/bosh/log/current`,
+		Short: "Print the log of an instance's init process",
+		Long: `Print the log of the init process of an instance's VM, which shows how the VM has booted, or why it has not. The BOSH agent and
+jobs write their logs to files in the VM.`,
+		Example: `  # Follow the boot of a VM
+  kubectl bosh logs -n bosh web/0 -f
+
+  # Print the log of the BOSH agent
+  kubectl bosh exec -n bosh web/0 -- tail -n 100 /var/vcap/bosh/log/current`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeInstance(connection, &filter),
 		RunE: func(command *cobra.Command, args []string) error {
-			client, _, err := connection.open()
+			client, _, err := connection.newClient()
 			if err != nil {
 				return err
 			}
@@ -178,7 +189,7 @@ kubectl bosh exec INSTANCE -- tail -n 100 /var/vcap/bosh/log/current`,
 			if err != nil {
 				return err
 			}
-			options.Container = machineContainer
+			options.Container = vmContainer
 			if tail >= 0 {
 				options.TailLines = &tail
 			}
@@ -188,14 +199,14 @@ kubectl bosh exec INSTANCE -- tail -n 100 /var/vcap/bosh/log/current`,
 			}
 			defer log.Close()
 			if _, err := io.Copy(command.OutOrStdout(), log); err != nil && command.Context().Err() == nil {
-				return fmt.Errorf("the log of %s: %w", instance.Pod, err)
+				return fmt.Errorf("read the log of Pod %s: %w", instance.Pod, err)
 			}
 			return nil
 		},
 	}
 	addFilterFlags(command.Flags(), &filter)
-	command.Flags().BoolVarP(&options.Follow, "follow", "f", false, "Go on with what is written from now on")
-	command.Flags().BoolVarP(&options.Previous, "previous", "p", false, "Of the container before its last restart")
-	command.Flags().Int64Var(&tail, "tail", -1, "Only so many lines of the end; -1 for all")
+	command.Flags().BoolVarP(&options.Follow, "follow", "f", false, "Follow the log")
+	command.Flags().BoolVarP(&options.Previous, "previous", "p", false, "Print the log of the container before its last restart")
+	command.Flags().Int64Var(&tail, "tail", -1, "Number of `lines` to print from the end of the log; -1 prints all")
 	return command
 }

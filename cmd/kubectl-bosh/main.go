@@ -1,5 +1,5 @@
-// Command kubectl-bosh is a kubectl plugin, `kubectl bosh`, for those who run BOSH on Kubernetes: a way in to machines
-// for who has a kubeconfig and no route to Pods, and what BOSH has in the cluster, by BOSH's own names.
+// Command kubectl-bosh is a kubectl plugin, `kubectl bosh`, for operators of BOSH on Kubernetes. It creates and deletes directors, runs
+// preflight checks, and shows and accesses BOSH VMs with only a kubeconfig.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // what kubeconfigs name beside programs: OIDC
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // authentication by OIDC, which kubeconfigs can use instead of a program
 )
 
 func main() {
@@ -25,7 +25,7 @@ func main() {
 	}
 }
 
-// exitStatus is the status of a command that was run for the caller, and has said itself what was wrong.
+// exitStatus is the exit status of a program that was run for the operator, and that has reported its error itself.
 type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }

@@ -23,23 +23,28 @@ type proxyOptions struct {
 	wait   time.Duration
 }
 
-// machineWait is how long a connection waits for a machine that is not up, unless the operator says otherwise.
-const machineWait = 20 * time.Second
+// defaultVMWait is how long a connection waits by default for a VM that is not running.
+const defaultVMWait = 20 * time.Second
 
 func newProxyCommand(connection *connection) *cobra.Command {
 	var options proxyOptions
 	command := &cobra.Command{
 		Use:   "proxy [flags] [-- COMMAND [ARGUMENT...]]",
-		Short: "Reach machines and their Services through the API server, by SOCKS5",
-		Long: `A SOCKS5 proxy on this machine's loopback interface. What is dialed through it is looked for among the machines of the
-namespace and the Services that they are behind, and goes there through the API server's port-forward.
+		Short: "Run a SOCKS5 proxy to VMs and Services",
+		Long: `Run a SOCKS5 proxy on the loopback interface of this computer. It connects clients to the VMs of a namespace by IP address, and to
+the Services in front of them by IP address or DNS name. All connections use port-forwarding of the API server, so they require
+no network route to Pods. Nothing in the cluster is changed.
 
-With a COMMAND, that is run with BOSH_ALL_PROXY set, and its exit status becomes this one's.`,
-		Example: `  kubectl bosh proxy -n bosh -- bosh create-env bosh.yml --state state.json
+Without COMMAND, print the value of BOSH_ALL_PROXY for the BOSH CLI, and run until interrupted. With COMMAND, run it with
+BOSH_ALL_PROXY set, and exit with its exit status.`,
+		Example: `  # Run one command through the proxy
+  kubectl bosh proxy -n bosh -- bosh create-env bosh.yml --state state.json
+
+  # Serve the proxy at socks5://127.0.0.1:1080
   kubectl bosh proxy -n bosh --port 1080`,
 		Args: func(command *cobra.Command, args []string) error {
 			if dash := command.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
-				return fmt.Errorf("%q is no flag: write -- before the command to run", args[0])
+				return fmt.Errorf("unexpected argument %q; put -- before the command to run", args[0])
 			}
 			return nil
 		},
@@ -49,19 +54,19 @@ With a COMMAND, that is run with BOSH_ALL_PROXY set, and its exit status becomes
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.Uint16Var(&options.port, "port", 0, "Port to listen on; any free one by default")
+	flags.Uint16Var(&options.port, "port", 0, "Local port to listen on (default: any free port)")
 	flags.BoolVar(&options.direct, "direct", false,
-		"Dial addresses that are no machine's and no Service's from here (as when the BOSH CLI fetches releases); without it, they are refused")
-	flags.DurationVar(&options.wait, "wait", machineWait, "How long to wait for a machine that is not up, as while it is made anew")
+		"Connect directly to addresses of no VM or Service instead of refusing them, for example to let the BOSH CLI download releases")
+	flags.DurationVar(&options.wait, "wait", defaultVMWait, "How long to wait for a VM that is not running, for example while it is recreated")
 	return command
 }
 
-func serveProxy(command *cobra.Command, connection *connection, options proxyOptions, run []string) error {
-	client, config, err := connection.open()
+func serveProxy(command *cobra.Command, connection *connection, options proxyOptions, arguments []string) error {
+	client, config, err := connection.newClient()
 	if err != nil {
 		return err
 	}
-	server, log := newServer(command, client, config, options)
+	server, logger := newProxyServer(command, client, config, options)
 	ctx := command.Context()
 	if err := server.Check(ctx); err != nil {
 		return err
@@ -70,55 +75,55 @@ func serveProxy(command *cobra.Command, connection *connection, options proxyOpt
 	if err != nil {
 		return err
 	}
-	if len(run) > 0 {
-		return runThrough(ctx, server, listener, run)
+	if len(arguments) > 0 {
+		return runWithProxy(ctx, server, listener, arguments)
 	}
-	fmt.Fprintf(command.OutOrStdout(), "export BOSH_ALL_PROXY=%s\n", urlOf(listener))
-	log.say("leads to the machines of namespace " + client.Namespace + " until it is interrupted")
+	fmt.Fprintf(command.OutOrStdout(), "export BOSH_ALL_PROXY=%s\n", proxyURL(listener))
+	logger.print("serving the VMs and Services of namespace " + client.Namespace + " until interrupted")
 	return server.Serve(ctx, listener)
 }
 
-func newServer(command *cobra.Command, client *kube.Client, config *rest.Config, options proxyOptions) (*proxy.Server, *log) {
-	log := &log{to: command.ErrOrStderr()}
+func newProxyServer(command *cobra.Command, client *kube.Client, config *rest.Config, options proxyOptions) (*proxy.Server, *proxyLog) {
+	logger := &proxyLog{to: command.ErrOrStderr()}
 	server := proxy.New(client, config)
-	server.Direct, server.Say, server.Finder.Wait = options.direct, log.say, options.wait
-	return server, log
+	server.Direct, server.Log, server.Finder.Wait = options.direct, logger.print, options.wait
+	return server, logger
 }
 
-func urlOf(listener net.Listener) string { return "socks5://" + listener.Addr().String() }
+func proxyURL(listener net.Listener) string { return "socks5://" + listener.Addr().String() }
 
-// runThrough runs the command with BOSH_ALL_PROXY set, and serves until it has ended.
-func runThrough(ctx context.Context, server *proxy.Server, listener net.Listener, run []string) error {
-	// The command hears of signals, and ends by itself; until then it needs the proxy.
-	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+// runWithProxy runs the command with BOSH_ALL_PROXY set, and serves the proxy until the command exits.
+func runWithProxy(ctx context.Context, server *proxy.Server, listener net.Listener, arguments []string) error {
+	// The command receives signals itself, and needs the proxy until it exits.
+	serveCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(serving, listener) }()
-	err := runWith(serving, run, "BOSH_ALL_PROXY="+urlOf(listener))
+	go func() { served <- server.Serve(serveCtx, listener) }()
+	err := runCommand(serveCtx, arguments, "BOSH_ALL_PROXY="+proxyURL(listener))
 	stop()
-	if failed := <-served; err == nil {
-		return failed
+	if serveErr := <-served; err == nil {
+		return serveErr
 	}
 	return err
 }
 
-// log writes lines with the time. A client that tries again and again would fill it: the same line comes once a minute.
-type log struct {
-	to    io.Writer
-	mutex sync.Mutex
-	said  map[string]time.Time
+// proxyLog writes lines with the time. It writes the same line at most once a minute: clients may retry often.
+type proxyLog struct {
+	to          io.Writer
+	mutex       sync.Mutex
+	lastPrinted map[string]time.Time
 }
 
-func (l *log) say(line string) {
+func (l *proxyLog) print(line string) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	now := time.Now()
-	if now.Sub(l.said[line]) < time.Minute {
+	if now.Sub(l.lastPrinted[line]) < time.Minute {
 		return
 	}
-	if l.said == nil || len(l.said) > 1000 {
-		l.said = map[string]time.Time{}
+	if l.lastPrinted == nil || len(l.lastPrinted) > 1000 {
+		l.lastPrinted = map[string]time.Time{}
 	}
-	l.said[line] = now
+	l.lastPrinted[line] = now
 	fmt.Fprintf(l.to, "%s kubectl bosh proxy: %s\n", now.Format(time.TimeOnly), line)
 }

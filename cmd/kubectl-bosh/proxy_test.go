@@ -19,43 +19,43 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// way is a proxy that runs.
-type way struct {
+// proxySession is a running proxy.
+type proxySession struct {
 	*gexec.Session
 	dialer proxy.Dialer
 }
 
-// open starts `kubectl bosh proxy` as the operator.
-func (w world) open(flags ...string) way {
+// startProxy starts `kubectl bosh proxy` with the operator's kubeconfig.
+func (e testEnv) startProxy(flags ...string) proxySession {
 	GinkgoHelper()
-	session := start(exec.Command(program, append([]string{"proxy", "--kubeconfig", w.operator}, flags...)...))
+	session := startCommand(exec.Command(program, append([]string{"proxy", "--kubeconfig", e.kubeconfig}, flags...)...))
 	DeferCleanup(func() { Eventually(session.Interrupt()).Should(gexec.Exit(0)) })
 	Eventually(session.Out).Should(gbytes.Say(`export BOSH_ALL_PROXY=socks5://127\.0\.0\.1:\d+\n`))
 	_, address, _ := strings.Cut(strings.TrimSpace(string(session.Out.Contents())), "socks5://")
 	dialer, err := proxy.SOCKS5("tcp", address, nil, proxy.Direct)
 	Expect(err).NotTo(HaveOccurred())
-	return way{Session: session, dialer: dialer}
+	return proxySession{Session: session, dialer: dialer}
 }
 
-func start(command *exec.Cmd) *gexec.Session {
+func startCommand(command *exec.Cmd) *gexec.Session {
 	GinkgoHelper()
 	session, err := gexec.Start(command, GinkgoWriter, GinkgoWriter)
 	Expect(err).NotTo(HaveOccurred())
 	return session
 }
 
-// dial connects to the address by the proxy.
-func (v way) dial(host string, port int) (*net.TCPConn, error) {
-	connection, err := v.dialer.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+// dial connects to the address through the proxy.
+func (s proxySession) dial(host string, port int) (*net.TCPConn, error) {
+	connection, err := s.dialer.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, err
 	}
 	return connection.(*net.TCPConn), connection.SetDeadline(time.Now().Add(30 * time.Second))
 }
 
-// ask sends words and their end, and returns the whole answer.
-func (v way) ask(host string, port int, words string) (string, error) {
-	connection, err := v.dial(host, port)
+// exchange sends the words, closes the sending direction, and returns the response.
+func (s proxySession) exchange(host string, port int, words string) (string, error) {
+	connection, err := s.dial(host, port)
 	if err != nil {
 		return "", err
 	}
@@ -73,19 +73,19 @@ func (v way) ask(host string, port int, words string) (string, error) {
 const address = "10.9.8.7"
 
 var _ = Describe("kubectl bosh proxy", func() {
-	var w world
-	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+	var env testEnv
+	BeforeEach(func(ctx SpecContext) { env = newTestEnv(ctx) })
 
-	It("reaches a machine by the address that BOSH chose, and brings the answer to who has sent all", func(ctx SpecContext) {
-		w.create(ctx, "old", address, nil)
-		way := w.open()
-		Expect(way.ask(address, portHears, "good day")).To(Equal("old heard: good day\n"))
-		Expect(way.ask(address, portGreets, "")).To(Equal("this is old\n"))
+	It("connects to a VM by its requested address, and returns the response after the client has sent everything", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, nil)
+		p := env.startProxy()
+		Expect(p.exchange(address, portReply, "good day")).To(Equal("old heard: good day\n"))
+		Expect(p.exchange(address, portGreeting, "")).To(Equal("this is old\n"))
 	})
 
-	It("carries much in both directions at once", func(ctx SpecContext) {
-		w.create(ctx, "old", address, nil)
-		connection, err := w.open().dial(address, portServer)
+	It("copies much data in both directions at the same time", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, nil)
+		connection, err := env.startProxy().dial(address, portServer)
 		Expect(err).NotTo(HaveOccurred())
 		defer connection.Close()
 		sent := make([]byte, 8<<20)
@@ -97,195 +97,195 @@ var _ = Describe("kubectl bosh proxy", func() {
 		Expect(bytes.Equal(got, sent)).To(BeTrue())
 	})
 
-	It("holds nobody up for a client that does not read", func(ctx SpecContext) {
-		w.create(ctx, "old", address, nil)
-		way := w.open()
-		slow, err := way.dial(address, portServer)
+	It("serves other clients while one does not read", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, nil)
+		p := env.startProxy()
+		slow, err := p.dial(address, portServer)
 		Expect(err).NotTo(HaveOccurred())
 		defer slow.Close()
 		Expect(slow.SetWriteDeadline(time.Now().Add(time.Second))).To(Succeed())
 		for err == nil {
 			_, err = slow.Write(make([]byte, 1<<20))
 		}
-		Expect(err).To(MatchError(ContainSubstring("timeout")), "its answers have filled all buffers")
-		Expect(way.ask(address, portHears, "and I?")).To(Equal("old heard: and I?\n"))
+		Expect(err).To(MatchError(ContainSubstring("timeout")), "responses have filled all buffers")
+		Expect(p.exchange(address, portReply, "me too?")).To(Equal("old heard: me too?\n"))
 	})
 
-	It("leads to the machine that has the address now", func(ctx SpecContext) {
-		w.create(ctx, "old", address, nil)
-		way := w.open()
-		Expect(way.ask(address, portGreets, "")).To(Equal("this is old\n"))
-		w.must(ctx, "delete_vm", "agent-old")
-		w.create(ctx, "new", address, nil)
-		Expect(way.ask(address, portGreets, "")).To(Equal("this is new\n"))
+	It("connects to the VM that has the address now", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, nil)
+		p := env.startProxy()
+		Expect(p.exchange(address, portGreeting, "")).To(Equal("this is old\n"))
+		env.mustCall(ctx, "delete_vm", "agent-old")
+		env.createVM(ctx, "new", address, nil)
+		Expect(p.exchange(address, portGreeting, "")).To(Equal("this is new\n"))
 	})
 
-	It("waits for a machine that is made anew", func(ctx SpecContext) {
-		w.create(ctx, "old", address, nil)
-		way := w.open()
-		Expect(way.ask(address, portGreets, "")).To(Equal("this is old\n"))
-		w.must(ctx, "delete_vm", "agent-old")
+	It("waits for a VM that is recreated", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, nil)
+		p := env.startProxy()
+		Expect(p.exchange(address, portGreeting, "")).To(Equal("this is old\n"))
+		env.mustCall(ctx, "delete_vm", "agent-old")
 		answer := make(chan string, 1)
 		go func() {
 			defer GinkgoRecover()
-			text, err := way.ask(address, portGreets, "")
+			text, err := p.exchange(address, portGreeting, "")
 			Expect(err).NotTo(HaveOccurred())
 			answer <- text
 		}()
 		Consistently(answer, "500ms").ShouldNot(Receive())
-		w.create(ctx, "new", address, nil)
+		env.createVM(ctx, "new", address, nil)
 		Eventually(answer).WithContext(ctx).Should(Receive(Equal("this is new\n")))
 	})
 
-	It("refuses after a while who was a machine once, and says so", func(ctx SpecContext) {
-		w.create(ctx, "old", address, nil)
-		way := w.open("--wait", "300ms")
-		Expect(way.ask(address, portGreets, "")).To(Equal("this is old\n"))
-		w.must(ctx, "delete_vm", "agent-old")
-		_, err := way.ask(address, portGreets, "")
+	It("refuses and logs the address of a deleted VM after --wait", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, nil)
+		p := env.startProxy("--wait", "300ms")
+		Expect(p.exchange(address, portGreeting, "")).To(Equal("this is old\n"))
+		env.mustCall(ctx, "delete_vm", "agent-old")
+		_, err := p.exchange(address, portGreeting, "")
 		Expect(err).To(MatchError(ContainSubstring("host unreachable")))
-		Eventually(way.Err).Should(gbytes.Say(`10\.9\.8\.7:7004: refused: no machine has this address.*; waited 300ms`))
+		Eventually(p.Err).Should(gbytes.Say(`10\.9\.8\.7:7004: refused: no VM has this address.*; waited 300ms`))
 	})
 
-	It("passes over a machine that is to end", func(ctx SpecContext) {
-		w.create(ctx, "old", address, nil)
-		w.annotate(ctx, "agent-old", "test/stays", "true")
-		Expect(cluster.CoreV1().Pods(w.namespace).Delete(ctx, "agent-old", metav1.DeleteOptions{})).To(Succeed())
-		way := w.open("--wait", "300ms")
-		_, err := way.ask(address, portGreets, "")
+	It("ignores a VM that is being deleted", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, nil)
+		env.annotatePod(ctx, "agent-old", "test/stays", "true")
+		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, "agent-old", metav1.DeleteOptions{})).To(Succeed())
+		p := env.startProxy("--wait", "300ms")
+		_, err := p.exchange(address, portGreeting, "")
 		Expect(err).To(MatchError(ContainSubstring("host unreachable")))
-		Eventually(way.Err).Should(gbytes.Say(`the machine agent-old does not run: its Pod is being deleted`))
-		w.createDynamic(ctx, "new", map[string]any{"annotations": map[string]any{"test/address": address}})
-		Expect(way.ask(address, portGreets, "")).To(Equal("this is new\n"))
+		Eventually(p.Err).Should(gbytes.Say(`no running VM: Pod agent-old is being deleted; waited 300ms`))
+		env.createDynamicVM(ctx, "new", map[string]any{"annotations": map[string]any{"test/address": address}})
+		Expect(p.exchange(address, portGreeting, "")).To(Equal("this is new\n"))
 	})
 
-	It("refuses addresses that are nobody's at once, and says what to do", func(ctx SpecContext) {
-		way := w.open("--wait", "1h")
-		_, err := way.dial("192.0.2.99", 443)
+	It("refuses unknown addresses immediately, and logs the remedy", func(ctx SpecContext) {
+		p := env.startProxy("--wait", "1h")
+		_, err := p.dial("192.0.2.99", 443)
 		Expect(err).To(MatchError(ContainSubstring("host unreachable")))
-		Eventually(way.Err).Should(gbytes.Say(`192\.0\.2\.99:443: refused: no machine has this address in namespace ` + w.namespace + `.*--direct`))
-		_, err = way.dial("bosh.io", 443)
+		Eventually(p.Err).Should(gbytes.Say(`192\.0\.2\.99:443: refused: no VM has this address in namespace ` + env.namespace + `.*--direct`))
+		_, err = p.dial("bosh.io", 443)
 		Expect(err).To(MatchError(ContainSubstring("host unreachable")))
 	})
 
-	It("dials them from here with --direct", func() {
-		Expect(w.open("--direct").ask("127.0.0.1", server.port(), "straight")).To(Equal("straight"))
+	It("connects to unknown addresses directly with --direct", func() {
+		Expect(env.startProxy("--direct").exchange("127.0.0.1", server.port(), "straight")).To(Equal("straight"))
 	})
 
-	It("ends the connection when nothing listens on the machine's port, and says so", func(ctx SpecContext) {
-		w.create(ctx, "old", address, nil)
-		way := w.open()
-		connection, err := way.dial(address, portClosed)
+	It("resets the connection and logs the cause if nothing listens on the VM's port", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, nil)
+		p := env.startProxy()
+		connection, err := p.dial(address, portClosed)
 		Expect(err).NotTo(HaveOccurred())
 		_, err = io.ReadAll(connection)
 		Expect(err).To(MatchError(ContainSubstring("reset by peer")))
-		Eventually(way.Err).Should(gbytes.Say(`10\.9\.8\.7:7002: ended: agent-old:7002: .*connection refused.*0\.0\.0\.0`))
+		Eventually(p.Err).Should(gbytes.Say(`10\.9\.8\.7:7002: connection to agent-old:7002 failed: .*connection refused.*0\.0\.0\.0`))
 	})
 
-	It("resets what was cut off, so that it does not look whole", func(ctx SpecContext) {
-		w.create(ctx, "old", address, nil)
-		_, err := w.open().ask(address, portFails, "")
+	It("resets the connection after a truncated response", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, nil)
+		_, err := env.startProxy().exchange(address, portFails, "")
 		Expect(err).To(MatchError(ContainSubstring("reset by peer")))
 	})
 })
 
-var _ = Describe("kubectl bosh proxy, asked for a Service,", func() {
-	var w world
-	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+var _ = Describe("kubectl bosh proxy to a Service", func() {
+	var env testEnv
+	BeforeEach(func(ctx SpecContext) { env = newTestEnv(ctx) })
 
-	behind := func(service map[string]any) map[string]any { return map[string]any{"services": []any{service}} }
+	withService := func(service map[string]any) map[string]any { return map[string]any{"services": []any{service}} }
 	web := func(more ...any) map[string]any {
 		return map[string]any{"name": "web", "keep": true, "external_ips": []string{"192.0.2.7"},
-			"ports": append([]any{map[string]any{"port": 80, "target_port": portHears2}}, more...)}
+			"ports": append([]any{map[string]any{"port": 80, "target_port": portReply2}}, more...)}
 	}
 
-	It("finds it by each of its addresses and names, and maps its port", func(ctx SpecContext) {
-		w.create(ctx, "old", address, behind(web()))
-		service, err := cluster.CoreV1().Services(w.namespace).Get(ctx, "web", metav1.GetOptions{})
+	It("accepts each of its addresses and names, and maps its port", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, withService(web()))
+		service, err := cluster.CoreV1().Services(env.namespace).Get(ctx, "web", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		service.Spec.Type = corev1.ServiceTypeLoadBalancer
-		service, err = cluster.CoreV1().Services(w.namespace).Update(ctx, service, metav1.UpdateOptions{})
+		service, err = cluster.CoreV1().Services(env.namespace).Update(ctx, service, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.9"}, {Hostname: "lb.example.com"}}
-		_, err = cluster.CoreV1().Services(w.namespace).UpdateStatus(ctx, service, metav1.UpdateOptions{})
+		_, err = cluster.CoreV1().Services(env.namespace).UpdateStatus(ctx, service, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		way := w.open()
+		p := env.startProxy()
 		for _, host := range []string{
-			service.Spec.ClusterIP, "192.0.2.7", "203.0.113.9", "lb.example.com", "web." + w.namespace, "web." + w.namespace + ".svc",
-			"web." + w.namespace + ".svc.cluster.local", "WEB." + w.namespace + ".svc.example.org.",
+			service.Spec.ClusterIP, "192.0.2.7", "203.0.113.9", "lb.example.com", "web." + env.namespace, "web." + env.namespace + ".svc",
+			"web." + env.namespace + ".svc.cluster.local", "WEB." + env.namespace + ".svc.example.org.",
 		} {
-			Expect(way.ask(host, 80, host)).To(Equal("old heard: "+host+"\n"), host)
+			Expect(p.exchange(host, 80, host)).To(Equal("old heard: "+host+"\n"), host)
 		}
-		_, err = way.dial("web.elsewhere", 80)
+		_, err = p.dial("web.elsewhere", 80)
 		Expect(err).To(HaveOccurred())
 	})
 
-	It("finds the next machine behind it, and waits for that", func(ctx SpecContext) {
-		w.create(ctx, "old", address, behind(web()))
-		way, name := w.open(), "web."+w.namespace
-		Expect(way.ask(name, 80, "")).To(Equal("old heard: \n"))
-		w.must(ctx, "delete_vm", "agent-old")
+	It("waits for the next VM behind it", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, withService(web()))
+		p, name := env.startProxy(), "web."+env.namespace
+		Expect(p.exchange(name, 80, "")).To(Equal("old heard: \n"))
+		env.mustCall(ctx, "delete_vm", "agent-old")
 		answer := make(chan string, 1)
 		go func() {
 			defer GinkgoRecover()
-			text, err := way.ask(name, 80, "")
+			text, err := p.exchange(name, 80, "")
 			Expect(err).NotTo(HaveOccurred())
 			answer <- text
 		}()
 		Consistently(answer, "500ms").ShouldNot(Receive())
-		w.create(ctx, "new", "10.9.8.8", behind(web()))
+		env.createVM(ctx, "new", "10.9.8.8", withService(web()))
 		Eventually(answer).WithContext(ctx).Should(Receive(Equal("new heard: \n")))
 	})
 
-	It("chooses among machines that are ready, and always the same one", func(ctx SpecContext) {
-		w.create(ctx, "old", address, behind(web()))
-		w.create(ctx, "new", "10.9.8.8", behind(web()))
-		way, name := w.open(), "web."+w.namespace
-		first, err := way.ask(name, 80, "")
+	It("always chooses the same VM among those that are ready", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, withService(web()))
+		env.createVM(ctx, "new", "10.9.8.8", withService(web()))
+		p, name := env.startProxy(), "web."+env.namespace
+		first, err := p.exchange(name, 80, "")
 		Expect(err).NotTo(HaveOccurred())
 		for range 3 {
-			Expect(way.ask(name, 80, "")).To(Equal(first))
+			Expect(p.exchange(name, 80, "")).To(Equal(first))
 		}
 		for _, agent := range []string{"old", "new"} {
 			if strings.HasPrefix(first, agent) {
-				w.unready(ctx, "agent-"+agent)
+				env.markUnready(ctx, "agent-"+agent)
 			}
 		}
-		Expect(way.ask(name, 80, "")).NotTo(Equal(first))
+		Expect(p.exchange(name, 80, "")).NotTo(Equal(first))
 	})
 
-	It("refuses ports that it does not have, and names those that it has", func(ctx SpecContext) {
-		w.create(ctx, "old", address, behind(web(443)))
-		way := w.open()
-		_, err := way.dial("web."+w.namespace, 81)
+	It("refuses ports that it does not have, and logs those that it has", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, withService(web(443)))
+		p := env.startProxy()
+		_, err := p.dial("web."+env.namespace, 81)
 		Expect(err).To(MatchError(ContainSubstring("connection refused")))
-		Eventually(way.Err).Should(gbytes.Say(`refused: no such port: Service web has no TCP port 81, but 80, 443`))
+		Eventually(p.Err).Should(gbytes.Say(`refused: no such port: Service web has no TCP port 81; its TCP ports are 80, 443`))
 	})
 })
 
 var _ = Describe("kubectl bosh proxy with a command", func() {
-	It("runs it with the proxy's address, and ends as it ends", func(ctx SpecContext) {
-		w := newWorld(ctx)
-		session := start(exec.Command(program, "proxy", "--kubeconfig", w.operator, "--", "bash", "-c", `echo "by $BOSH_ALL_PROXY"; exit 7`))
+	It("runs it with the proxy's address, and exits with its exit status", func(ctx SpecContext) {
+		env := newTestEnv(ctx)
+		session := startCommand(exec.Command(program, "proxy", "--kubeconfig", env.kubeconfig, "--", "bash", "-c", `echo "by $BOSH_ALL_PROXY"; exit 7`))
 		Eventually(session).Should(gexec.Exit(7))
 		Expect(session.Out).To(gbytes.Say(`^by socks5://127\.0\.0\.1:\d+\n$`))
 		Expect(session.Err.Contents()).To(BeEmpty())
 	})
 
-	It("passes signals on, and waits for its end", func(ctx SpecContext) {
-		w := newWorld(ctx)
-		session := start(exec.Command(program, "proxy", "--kubeconfig", w.operator, "--",
-			"bash", "-c", `trap "echo told; exit 9" TERM; echo runs; while :; do read -t 1 <> <(:); done`))
+	It("forwards signals, and waits for it", func(ctx SpecContext) {
+		env := newTestEnv(ctx)
+		session := startCommand(exec.Command(program, "proxy", "--kubeconfig", env.kubeconfig, "--",
+			"bash", "-c", `trap "echo trapped; exit 9" TERM; echo runs; while :; do read -t 1 <> <(:); done`))
 		Eventually(session.Out).Should(gbytes.Say("runs"))
 		Eventually(session.Terminate()).Should(gexec.Exit(9))
-		Expect(session.Out).To(gbytes.Say("told"))
+		Expect(session.Out).To(gbytes.Say("trapped"))
 	})
 
-	It("does not run it for who has no right to see machines", func(ctx SpecContext) {
-		w := newWorld(ctx)
-		session := start(exec.Command(program, "proxy", "--kubeconfig", w.account(ctx, "nobody", ""), "--", "echo", "runs"))
+	It("does not run it without the right to list Pods", func(ctx SpecContext) {
+		env := newTestEnv(ctx)
+		session := startCommand(exec.Command(program, "proxy", "--kubeconfig", env.createAccount(ctx, "nobody", ""), "--", "echo", "runs"))
 		Eventually(session).Should(gexec.Exit(1))
 		Expect(session.Out.Contents()).To(BeEmpty())
-		Expect(session.Err).To(gbytes.Say(`^error: list Pod ` + w.namespace + `/.*forbidden`))
+		Expect(session.Err).To(gbytes.Say(`^error: list Pod ` + env.namespace + `/.*forbidden`))
 	})
 })

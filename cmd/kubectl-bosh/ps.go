@@ -18,8 +18,8 @@ import (
 )
 
 func addFilterFlags(flags *pflag.FlagSet, filter *instances.Filter) {
-	flags.StringVar(&filter.Director, "director", "", "Only instances of the director of this name or UUID")
-	flags.StringVar(&filter.Deployment, "deployment", "", "Only instances of this deployment")
+	flags.StringVar(&filter.Director, "director", "", "Only instances of the director with this `name` or UUID")
+	flags.StringVar(&filter.Deployment, "deployment", "", "Only instances of the deployment with this `name`")
 }
 
 func newPsCommand(connection *connection) *cobra.Command {
@@ -28,13 +28,17 @@ func newPsCommand(connection *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "ps",
 		Short: "List instances with their Pods, nodes, addresses, disks and Services",
-		Args:  cobra.NoArgs,
+		Long: `List the instances of BOSH deployments in a namespace with their states, Pods, nodes, addresses, disks and Services. The names are
+those that the director has set; an instance without a name is listed by its Pod. A disk that is not attached is marked.`,
+		Example: `  # List the instances of one deployment, with their directors, IDs, disk CIDs and stemcells
+  kubectl bosh ps -n bosh --deployment cf -o wide`,
+		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			write, err := printerOf(output)
+			write, err := newPrinter(output)
 			if err != nil {
 				return err
 			}
-			client, _, err := connection.open()
+			client, _, err := connection.newClient()
 			if err != nil {
 				return err
 			}
@@ -50,7 +54,7 @@ func newPsCommand(connection *connection) *cobra.Command {
 		},
 	}
 	addFilterFlags(command.Flags(), &filter)
-	command.Flags().StringVarP(&output, "output", "o", "", "Output format: wide, json, yaml or name")
+	command.Flags().StringVarP(&output, "output", "o", "", "Output `format`: wide, json, yaml or name (default: a table)")
 	_ = command.RegisterFlagCompletionFunc("output",
 		cobra.FixedCompletions([]string{"wide", "json", "yaml", "name"}, cobra.ShellCompDirectiveNoFileComp))
 	return command
@@ -58,7 +62,7 @@ func newPsCommand(connection *connection) *cobra.Command {
 
 type printer func(io.Writer, []instances.Instance) error
 
-func printerOf(output string) (printer, error) {
+func newPrinter(output string) (printer, error) {
 	switch output {
 	case "":
 		return func(to io.Writer, found []instances.Instance) error { return printTable(to, found, false) }, nil
@@ -71,22 +75,22 @@ func printerOf(output string) (printer, error) {
 	case "yaml":
 		return printYAML, nil
 	}
-	return nil, fmt.Errorf("--output %q is none of wide, json, yaml, name", output)
+	return nil, fmt.Errorf("--output %q is not valid; use wide, json, yaml or name", output)
 }
 
-// list is what is printed for programs.
-type list struct {
+// instanceList is the document of the formats json and yaml.
+type instanceList struct {
 	Instances []instances.Instance `json:"instances"`
 }
 
 func printJSON(to io.Writer, found []instances.Instance) error {
 	encoder := json.NewEncoder(to)
 	encoder.SetIndent("", "    ")
-	return encoder.Encode(list{Instances: append([]instances.Instance{}, found...)})
+	return encoder.Encode(instanceList{Instances: append([]instances.Instance{}, found...)})
 }
 
 func printYAML(to io.Writer, found []instances.Instance) error {
-	content, err := yaml.Marshal(list{Instances: append([]instances.Instance{}, found...)})
+	content, err := yaml.Marshal(instanceList{Instances: append([]instances.Instance{}, found...)})
 	if err != nil {
 		return err
 	}
@@ -101,10 +105,10 @@ func printNames(to io.Writer, found []instances.Instance) error {
 	return nil
 }
 
-// column is one of a table: its head, and what an instance has there.
+// column is a column of a table: its header, and its value for an instance.
 type column struct {
-	head string
-	of   func(instances.Instance) string
+	header string
+	value  func(instances.Instance) string
 }
 
 var columns = []column{
@@ -131,39 +135,39 @@ var wideColumns = []column{
 	{"STEMCELL", func(i instances.Instance) string { return i.Stemcell }},
 }
 
-// diskTexts are the texts of the instance's disks; one that is not attached is marked.
+// diskTexts joins the texts of the instance's disks. A disk that is not attached is marked with its state.
 func diskTexts(i instances.Instance, text func(instances.Disk) string) string {
 	var texts []string
 	for _, disk := range i.Disks {
-		each := text(disk)
+		entry := text(disk)
 		if disk.State != "Attached" {
-			each += "(" + strings.ToLower(disk.State) + ")"
+			entry += "(" + strings.ToLower(disk.State) + ")"
 		}
-		texts = append(texts, each)
+		texts = append(texts, entry)
 	}
 	return strings.Join(texts, ",")
 }
 
 func printTable(to io.Writer, found []instances.Instance, wide bool) error {
-	all := columns
+	selected := columns
 	if wide {
-		all = append(append([]column{}, columns...), wideColumns...)
+		selected = append(append([]column{}, columns...), wideColumns...)
 	}
 	table := newTable(to)
-	var heads []string
-	for _, column := range all {
-		heads = append(heads, column.head)
+	var headers []string
+	for _, column := range selected {
+		headers = append(headers, column.header)
 	}
-	fmt.Fprintln(table, strings.Join(heads, "\t"))
+	fmt.Fprintln(table, strings.Join(headers, "\t"))
 	for _, instance := range found {
 		var cells []string
-		for _, column := range all {
-			cells = append(cells, cmp.Or(column.of(instance), "<none>"))
+		for _, column := range selected {
+			cells = append(cells, cmp.Or(column.value(instance), "<none>"))
 		}
 		fmt.Fprintln(table, strings.Join(cells, "\t"))
 	}
 	return table.Flush()
 }
 
-// newTable aligns columns as kubectl does.
+// newTable returns a writer that aligns columns like kubectl.
 func newTable(to io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(to, 6, 4, 3, ' ', 0) }

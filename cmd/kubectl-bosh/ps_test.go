@@ -16,10 +16,10 @@ import (
 )
 
 var _ = Describe("kubectl bosh ps", func() {
-	var w world
-	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+	var env testEnv
+	BeforeEach(func(ctx SpecContext) { env = newTestEnv(ctx) })
 
-	// rows are the cells of the table below its head.
+	// rows returns the cells of the table without its header.
 	rows := func(table string) (rows [][]string) {
 		for line := range strings.Lines(table) {
 			rows = append(rows, strings.Fields(line))
@@ -30,111 +30,111 @@ var _ = Describe("kubectl bosh ps", func() {
 	It("lists instances by deployment, group and index, with their Pods, nodes, addresses, disks and Services", func(ctx SpecContext) {
 		service := map[string]any{"services": []any{map[string]any{"name": "front", "ports": []any{80}}}}
 		for i, agent := range []string{"c", "b", "a"} {
-			w.create(ctx, agent, fmt.Sprintf("10.9.8.3%d", i+1), service)
-			w.name(ctx, agent, "cf", "web", []string{"10", "2", "0"}[i])
+			env.createVM(ctx, agent, fmt.Sprintf("10.9.8.3%d", i+1), service)
+			env.setMetadata(ctx, agent, "cf", "web", []string{"10", "2", "0"}[i])
 		}
-		w.create(ctx, "d", "10.9.8.40", nil)
-		w.name(ctx, "d", "abc", "db", "0")
-		disk := w.attachDisk(ctx, "d")
+		env.createVM(ctx, "d", "10.9.8.40", nil)
+		env.setMetadata(ctx, "d", "abc", "db", "0")
+		disk := env.attachNewDisk(ctx, "d")
 
-		table := w.prints("ps")
+		table := env.mustRun("ps")
 		Expect(table).To(MatchRegexp(`^DEPLOYMENT +INSTANCE +STATE +RESTARTS +POD +NODE +ADDRESSES +DISKS +SERVICES +AGE\n`))
 		Expect(rows(table)).To(HaveExactElements(
 			HaveExactElements("abc", "db/0", "Running", "0", "agent-d", "node-a", "10.9.8.40", "64Mi", "<none>", Not(BeEmpty())),
 			HaveExactElements("cf", "web/0", "Running", "0", "agent-a", "node-a", "10.9.8.33", "<none>", "front", Not(BeEmpty())),
 			ContainElement("web/2"), ContainElement("web/10")))
-		Expect(rows(w.prints("ps", "--deployment", "abc", "-o", "wide"))).To(HaveExactElements(
+		Expect(rows(env.mustRun("ps", "--deployment", "abc", "-o", "wide"))).To(HaveExactElements(
 			ContainElements("my-director", "id-of-d", disk, stemcellCID)))
 	})
 
-	It("prints them for programs", func(ctx SpecContext) {
-		w.create(ctx, "old", address, nil)
-		w.name(ctx, "old", "cf", "web", "0")
+	It("prints instances as JSON, YAML and names", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, nil)
+		env.setMetadata(ctx, "old", "cf", "web", "0")
 		var fromJSON, fromYAML struct{ Instances []instances.Instance }
-		Expect(json.Unmarshal([]byte(w.prints("ps", "-o", "json")), &fromJSON)).To(Succeed())
-		Expect(yaml.Unmarshal([]byte(w.prints("ps", "-o", "yaml")), &fromYAML)).To(Succeed())
+		Expect(json.Unmarshal([]byte(env.mustRun("ps", "-o", "json")), &fromJSON)).To(Succeed())
+		Expect(yaml.Unmarshal([]byte(env.mustRun("ps", "-o", "yaml")), &fromYAML)).To(Succeed())
 		Expect(fromJSON).To(Equal(fromYAML))
 		Expect(fromJSON.Instances).To(ConsistOf(And(
 			HaveField("Director", "my-director"), HaveField("DirectorUUID", director.UUID), HaveField("Deployment", "cf"),
 			HaveField("Group", "web"), HaveField("Index", "0"), HaveField("ID", "id-of-old"), HaveField("Pod", "agent-old"),
 			HaveField("Ready", true), HaveField("Addresses", ConsistOf(address)))))
-		Expect(w.prints("ps", "-o", "name")).To(Equal("pod/agent-old\n"))
+		Expect(env.mustRun("ps", "-o", "name")).To(Equal("pod/agent-old\n"))
 	})
 
-	It("leaves out those of other directors and deployments", func(ctx SpecContext) {
-		w.create(ctx, "old", address, nil)
-		w.name(ctx, "old", "cf", "web", "0")
-		Expect(w.prints("ps", "-o", "name", "--director", director.UUID)).NotTo(BeEmpty())
-		Expect(w.prints("ps", "-o", "name", "--director", "my-director", "--deployment", "cf")).NotTo(BeEmpty())
-		Expect(w.prints("ps", "-o", "name", "--director", "another")).To(BeEmpty())
-		session := w.run("ps", "--deployment", "another")
+	It("filters by director and deployment", func(ctx SpecContext) {
+		env.createVM(ctx, "old", address, nil)
+		env.setMetadata(ctx, "old", "cf", "web", "0")
+		Expect(env.mustRun("ps", "-o", "name", "--director", director.UUID)).NotTo(BeEmpty())
+		Expect(env.mustRun("ps", "-o", "name", "--director", "my-director", "--deployment", "cf")).NotTo(BeEmpty())
+		Expect(env.mustRun("ps", "-o", "name", "--director", "another")).To(BeEmpty())
+		session := env.run("ps", "--deployment", "another")
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Err).To(gbytes.Say("No instances found in namespace " + w.namespace))
+		Expect(session.Err).To(gbytes.Say("No instances found in namespace " + env.namespace))
 	})
 
-	It("shows machines that BOSH has not named, or that do not come up", func(ctx SpecContext) {
-		w.createDynamic(ctx, "old", nil)
-		w.unready(ctx, "agent-old")
-		Expect(rows(w.prints("ps"))).To(HaveExactElements(HaveExactElements(
+	It("shows VMs without a BOSH name, and VMs that are not ready", func(ctx SpecContext) {
+		env.createDynamicVM(ctx, "old", nil)
+		env.markUnready(ctx, "agent-old")
+		Expect(rows(env.mustRun("ps"))).To(HaveExactElements(HaveExactElements(
 			"<none>", "agent-old", "Booting", "0", "agent-old", "node-a", Not(BeEmpty()), "<none>", "<none>", Not(BeEmpty()))))
 	})
 
-	It("refuses an output that it does not have", func() {
-		session := w.run("ps", "-o", "html")
+	It("rejects an unknown output format", func() {
+		session := env.run("ps", "-o", "html")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say(`^error: --output "html" is none of wide, json, yaml, name\n`))
+		Expect(session.Err).To(gbytes.Say(`^error: --output "html" is not valid; use wide, json, yaml or name\n`))
 	})
 })
 
 var _ = Describe("kubectl bosh describe", func() {
-	It("shows an instance's Pods, disks, Services, budget and events", func(ctx SpecContext) {
-		w := newWorld(ctx)
-		w.must(ctx, "create_vm", "old", stemcellCID, map[string]any{
+	It("shows an instance's Pods, disks, Services, PodDisruptionBudget and events", func(ctx SpecContext) {
+		env := newTestEnv(ctx)
+		env.mustCall(ctx, "create_vm", "old", stemcellCID, map[string]any{
 			"disruption_budget": map[string]any{"max_unavailable": 1},
 			"services":          []any{map[string]any{"name": "front", "ports": []any{map[string]any{"port": 80, "target_port": 8080}}}},
-		}, manual(address), []string{}, map[string]any{"bosh": map[string]any{"group": "d-cf-web"}})
-		w.name(ctx, "old", "cf", "web", "0")
-		disk := w.attachDisk(ctx, "old")
-		w.event(ctx, "agent-old", "Pulled", "the image\nwas there")
+		}, manualNetwork(address), []string{}, map[string]any{"bosh": map[string]any{"group": "d-cf-web"}})
+		env.setMetadata(ctx, "old", "cf", "web", "0")
+		disk := env.attachNewDisk(ctx, "old")
+		env.createEvent(ctx, "agent-old", "Pulled", "image already\npresent")
 
-		shown := w.prints("describe", "web/0")
-		for _, each := range []string{
+		shown := env.mustRun("describe", "web/0")
+		for _, line := range []string{
 			`Instance: +web/0`, `ID: +id-of-old`, `Deployment: +cf`, `Director: +my-director ` + director.UUID, `Pod: +agent-old`,
-			`State: +Running, ready`, `Addresses: +10\.9\.8\.7`, `Stemcell: +` + stemcellCID, `Container machine: +0 restarts`,
-			`  ` + disk + ` +64Mi +attached, class ` + w.namespace + `, by ` + disk + `-attachment on node-a`,
-			`  ` + disk + ` +1Gi +Bound, volume ` + w.namespace, `  ` + disk + `-attachment +Running +on node-a`,
-			`  front +ClusterIP +10\.246\.\d+\.\d+ +80→8080/TCP`, `  d-cf-web +\d of \d healthy, \d may be taken away`,
-			`  \S+ ago +Pulled +agent-old +the image was there`,
+			`State: +Running, ready`, `Addresses: +10\.9\.8\.7`, `Stemcell: +` + stemcellCID, `Container vm: +0 restarts`,
+			`  ` + disk + ` +64Mi +attached, class ` + env.namespace + `, attachment Pod ` + disk + `-attachment on node-a`,
+			`  ` + disk + ` +1Gi +Bound, volume ` + env.namespace, `  ` + disk + `-attachment +Running +on node-a`,
+			`  front +ClusterIP +10\.246\.\d+\.\d+ +80→8080/TCP`, `  d-cf-web +\d of \d healthy, \d disruptions allowed`,
+			`  \S+ ago +Pulled +agent-old +image already present`,
 		} {
-			Expect(shown).To(MatchRegexp(`(?m)^` + each + `$`))
+			Expect(shown).To(MatchRegexp(`(?m)^` + line + `$`))
 		}
 	})
 
 	DescribeTable("finds an instance by", func(ctx SpecContext, name string) {
-		w := newWorld(ctx)
-		w.create(ctx, "old", address, nil)
-		w.name(ctx, "old", "cf", "web", "0")
-		Expect(w.prints("describe", name)).To(MatchRegexp(`Pod: +agent-old\n`))
+		env := newTestEnv(ctx)
+		env.createVM(ctx, "old", address, nil)
+		env.setMetadata(ctx, "old", "cf", "web", "0")
+		Expect(env.mustRun("describe", name)).To(MatchRegexp(`Pod: +agent-old\n`))
 	},
 		Entry("its group and index", "web/0"),
 		Entry("its group and id", "web/id-of-old"),
 		Entry("its id", "id-of-old"),
 		Entry("its CID", "agent-old"),
-		Entry("its Pod, as kubectl names it", "pod/agent-old"),
+		Entry("its Pod in kubectl's notation", "pod/agent-old"),
 	)
 
-	It("names what a name may mean, and takes the deployment that is given", func(ctx SpecContext) {
-		w := newWorld(ctx)
-		w.create(ctx, "old", address, nil)
-		w.name(ctx, "old", "cf", "web", "0")
-		w.create(ctx, "new", "10.9.8.8", nil)
-		w.name(ctx, "new", "shop", "web", "0")
-		session := w.run("describe", "web/0")
+	It("lists the matches of an ambiguous name, and accepts --deployment", func(ctx SpecContext) {
+		env := newTestEnv(ctx)
+		env.createVM(ctx, "old", address, nil)
+		env.setMetadata(ctx, "old", "cf", "web", "0")
+		env.createVM(ctx, "new", "10.9.8.8", nil)
+		env.setMetadata(ctx, "new", "shop", "web", "0")
+		session := env.run("describe", "web/0")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say(`^error: "web/0" are several: agent-old \(deployment cf, director my-director\), agent-new \(deployment shop`))
-		Expect(w.prints("describe", "web/0", "--deployment", "shop")).To(MatchRegexp(`Pod: +agent-new\n`))
-		session = w.run("describe", "web/7")
+		Expect(session.Err).To(gbytes.Say(`^error: instance "web/0" is ambiguous: agent-old \(deployment cf, director my-director\), agent-new \(deployment shop`))
+		Expect(env.mustRun("describe", "web/0", "--deployment", "shop")).To(MatchRegexp(`Pod: +agent-new\n`))
+		session = env.run("describe", "web/7")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say("^error: no instance \"web/7\" in namespace " + w.namespace + ": `kubectl bosh ps` lists"))
+		Expect(session.Err).To(gbytes.Say("^error: instance \"web/7\" not found in namespace " + env.namespace + "; `kubectl bosh ps` lists"))
 	})
 })

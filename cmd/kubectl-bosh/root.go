@@ -12,10 +12,10 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// patience is how long a request is repeated while the API server cannot be reached.
-const patience = 5 * time.Second
+// retryTimeout bounds how long a request is repeated while the API server cannot be reached.
+const retryTimeout = 5 * time.Second
 
-// connection is which API server to talk to, as whom, and about which namespace: kubectl's flags, and its kubeconfig.
+// connection selects the cluster, the user and the namespace: by kubectl's flags and the kubeconfig.
 type connection struct {
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides clientcmd.ConfigOverrides
@@ -24,88 +24,91 @@ type connection struct {
 func (c *connection) addFlags(flags *pflag.FlagSet) {
 	c.rules = clientcmd.NewDefaultClientConfigLoadingRules()
 	flags.StringVar(&c.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "Path to the kubeconfig file to use")
-	named := clientcmd.RecommendedConfigOverrideFlags("")
-	clientcmd.BindOverrideFlags(&c.overrides, flags, named)
+	flagNames := clientcmd.RecommendedConfigOverrideFlags("")
+	clientcmd.BindOverrideFlags(&c.overrides, flags, flagNames)
 }
 
-// open returns a client of the namespace, and the settings that it was made of. No request is sent.
-func (c *connection) open() (*kube.Client, *rest.Config, error) {
+// newClient returns a client for the selected namespace and its connection settings, without sending a request.
+func (c *connection) newClient() (*kube.Client, *rest.Config, error) {
 	namespace, err := c.namespace()
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.openIn(namespace)
+	return c.newNamespacedClient(namespace)
 }
 
-// openIn is open for another namespace than that of the flags and the kubeconfig.
-func (c *connection) openIn(namespace string) (*kube.Client, *rest.Config, error) {
-	config, err := c.source().ClientConfig()
+// newNamespacedClient is newClient for another namespace.
+func (c *connection) newNamespacedClient(namespace string) (*kube.Client, *rest.Config, error) {
+	config, err := c.clientConfig().ClientConfig()
 	if err != nil {
 		return nil, nil, err
 	}
 	config.UserAgent = "kubectl-bosh"
-	client, err := kube.NewFor(config, namespace, patience)
+	client, err := kube.NewFor(config, namespace, retryTimeout)
 	return client, config, err
 }
 
-// namespace is the one of the flags, or of the kubeconfig's context; kubectl's default without either.
+// namespace returns the namespace of the flags or of the kubeconfig's context, or kubectl's default.
 func (c *connection) namespace() (string, error) {
-	namespace, _, err := c.source().Namespace()
+	namespace, _, err := c.clientConfig().Namespace()
 	return namespace, err
 }
 
-// context is the name of the kubeconfig's context; "" without one.
-func (c *connection) context() string {
-	config, err := c.source().RawConfig()
+// contextName returns the name of the kubeconfig's context; "" if there is none.
+func (c *connection) contextName() string {
+	config, err := c.clientConfig().RawConfig()
 	if err != nil {
 		return c.overrides.CurrentContext
 	}
 	return cmp.Or(c.overrides.CurrentContext, config.CurrentContext)
 }
 
-// reach are the flags that lead to the cluster, as they were given.
-func (c *connection) reach() []string {
+// kubectlFlags returns the given flags that select the cluster and the user.
+func (c *connection) kubectlFlags() []string {
 	var flags []string
-	for _, each := range []struct{ flag, value string }{
+	for _, option := range []struct{ flag, value string }{
 		{"--kubeconfig", c.rules.ExplicitPath}, {"--context", c.overrides.CurrentContext},
 		{"--cluster", c.overrides.Context.Cluster}, {"--user", c.overrides.Context.AuthInfo}, {"--server", c.overrides.ClusterInfo.Server},
 	} {
-		if each.value != "" {
-			flags = append(flags, each.flag, each.value)
+		if option.value != "" {
+			flags = append(flags, option.flag, option.value)
 		}
 	}
 	return flags
 }
 
-// given is the namespace of the flags; "" without one.
-func (c *connection) given() string { return c.overrides.Context.Namespace }
+// explicitNamespace returns the namespace of the flags; "" if there is none.
+func (c *connection) explicitNamespace() string { return c.overrides.Context.Namespace }
 
-func (c *connection) source() clientcmd.ClientConfig {
+func (c *connection) clientConfig() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, &c.overrides)
 }
 
-// version is what scripts/build-kubectl-bosh publishes the program as.
-var version = "of a checkout"
+// version is set by scripts/build-kubectl-bosh.
+var version = "(development build)"
 
 func newRoot() *cobra.Command {
-	to := &connection{}
+	conn := &connection{}
 	root := &cobra.Command{
 		Use:   "kubectl-bosh",
-		Short: "What BOSH has in a Kubernetes cluster, and a way in to it",
-		Long: `What BOSH has in a namespace of a Kubernetes cluster, and a way in to it for who has nothing but a kubeconfig.
+		Short: "Manage BOSH directors on Kubernetes, and inspect and access BOSH VMs",
+		Long: `kubectl bosh creates and deletes BOSH directors on Kubernetes, checks whether a namespace meets the requirements of the CPI, and
+inspects and accesses the VMs of BOSH deployments. It requires a kubeconfig, but no network route to Pods.
 
-INSTANCE is GROUP/INDEX or GROUP/ID as BOSH names instances, the ID alone, or the VM's CID, which is the Pod's name.`,
+Commands work in one namespace of the cluster: that of --namespace, or else that of the kubeconfig's context.
+
+INSTANCE is GROUP/INDEX or GROUP/ID as in "bosh instances", the ID alone, or the VM CID, which is the name of the VM Pod.`,
 		Version:       version,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bosh"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	to.addFlags(root.PersistentFlags())
-	for _, command := range []func(*connection) *cobra.Command{
+	conn.addFlags(root.PersistentFlags())
+	for _, newCommand := range []func(*connection) *cobra.Command{
 		newUpCommand, newDownCommand, newCheckCommand, newCollectCommand,
 		newProxyCommand, newPsCommand, newDescribeCommand, newLogsCommand, newExecCommand, newSSHCommand,
 	} {
-		root.AddCommand(command(to))
+		root.AddCommand(newCommand(conn))
 	}
 	return root
 }

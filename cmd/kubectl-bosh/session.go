@@ -21,7 +21,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// session is one run of `up` or `down` on the cluster of the folder.
+// session is one run of `up` or `down` for the director of a folder.
 type session struct {
 	command  *cobra.Command
 	options  runOptions
@@ -31,80 +31,80 @@ type session struct {
 	config   *rest.Config // the operator's
 	identity cluster.Identity
 
-	relabeled bool // the namespace allows VM Pods only since this run
+	relabeled bool // this run has changed the namespace's label for Pod Security
 
-	// replaceServer lets the kubeconfig of this machine's CPI name another API server than before.
-	replaceServer replacement
+	// replaceServer is when to replace the API server in the kubeconfig of create-env's CPI.
+	replaceServer serverReplacement
 }
 
-// newSession returns one for the namespace of the cluster that the connection leads to, and the folder's record of the cluster. It
-// fails if that is another cluster than the folder's.
+// newSession returns a session for a namespace of the cluster that the connection selects, and the cluster's identity for the folder
+// to record. It fails if the folder has recorded another cluster.
 func newSession(command *cobra.Command, connection *connection, options runOptions, folder environment.Folder, namespace string,
 ) (*session, *cluster.Identity, error) {
-	client, config, err := connection.openIn(namespace)
+	client, config, err := connection.newNamespacedClient(namespace)
 	if err != nil {
 		return nil, nil, err
 	}
-	there, err := cluster.Open(client, config, connection.context())
+	target, err := cluster.Open(client, config, connection.contextName())
 	if err != nil {
 		return nil, nil, err
 	}
-	identity, err := there.Identify(command.Context())
+	identity, err := target.Identify(command.Context())
 	if err != nil {
 		return nil, nil, err
 	}
-	record, err := folder.Recognize(identity)
-	return &session{command: command, options: options, folder: folder, cluster: there, config: config, identity: identity}, record, err
+	record, err := folder.VerifyCluster(identity)
+	return &session{command: command, options: options, folder: folder, cluster: target, config: config, identity: identity}, record, err
 }
 
-// in names the namespace and its cluster for a question.
-func (s *session) in() string {
+// location describes the namespace and the cluster in questions.
+func (s *session) location() string {
 	return "in namespace " + s.settings.Namespace + " of the cluster " + s.identity.String()
 }
 
-// say tells of a step.
-func (s *session) say(what, said string) {
-	fmt.Fprintf(s.command.OutOrStdout(), "%s: %s\n", what, said)
+// report prints the outcome of a step.
+func (s *session) report(step, outcome string) {
+	fmt.Fprintf(s.command.OutOrStdout(), "%s: %s\n", step, outcome)
 }
 
-// check looks whether the CPI can work, with its own rights, and tells what it cannot work without.
-func (s *session) check(ctx context.Context) error {
-	client, err := kube.New(kube.Options{KubeconfigPath: s.folder.Kubeconfig(), Namespace: s.settings.Namespace}, patience)
+// runPreflight runs the preflight checks with the rights of the CPI, and prints those that fail.
+func (s *session) runPreflight(ctx context.Context) error {
+	client, err := kube.New(kube.Options{KubeconfigPath: s.folder.KubeconfigPath(), Namespace: s.settings.Namespace}, retryTimeout)
 	if err != nil {
 		return err
 	}
-	if err := awaitRights(ctx, client); err != nil {
+	if err := waitForRights(ctx, client); err != nil {
 		return err
 	}
 	if s.relabeled {
-		if err := awaitPodSecurity(ctx, client); err != nil {
+		if err := waitForPodSecurity(ctx, client); err != nil {
 			return err
 		}
 	}
 	results := preflight.RunWithClient(ctx, cpi.DefaultConfig(), client, "")
-	const all = "kubectl bosh check --namespace "
+	const checkCommand = "kubectl bosh check --namespace "
 	if preflight.Passed(results) {
-		s.say("check", "the CPI can work in the namespace (`"+all+s.settings.Namespace+"` tells more)")
+		s.report("check", "all required preflight checks have passed (`"+checkCommand+s.settings.Namespace+"` shows them)")
 		return nil
 	}
-	missing := slices.DeleteFunc(results, func(result preflight.Result) bool { return preflight.Passed([]preflight.Result{result}) })
-	if err := preflight.Write(s.command.OutOrStdout(), missing, false); err != nil {
+	failed := slices.DeleteFunc(results, func(result preflight.Result) bool { return preflight.Passed([]preflight.Result{result}) })
+	if err := preflight.Write(s.command.OutOrStdout(), failed, false); err != nil {
 		return err
 	}
-	return errors.New("the CPI cannot work in namespace " + s.settings.Namespace + ": see above what to do, and docs/preflight.md; " +
-		"--no-check goes on all the same")
+	return errors.New("preflight checks failed in namespace " + s.settings.Namespace + "; see the remedies above and docs/preflight.md, " +
+		"or skip the checks with --no-check")
 }
 
-// awaitRights waits until the API server has heard of the rights that were just given: that takes it a moment. What is
-// missing after that, the checks tell.
-func awaitRights(ctx context.Context, client *kube.Client) error {
+// waitForRights waits until the API server applies the new RBAC objects, which takes a moment. It does not fail if rights are still
+// missing after 10 seconds: the preflight checks report them.
+func waitForRights(ctx context.Context, client *kube.Client) error {
 	reviewer, err := client.Reviewer()
 	if err != nil {
 		return err
 	}
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
 		for _, right := range []kube.Right{{Resource: "pods", Verb: "create"}, {Resource: "nodes", Verb: "list", ClusterScoped: true}} {
-			if may, err := reviewer.IsAllowed(ctx, right); err != nil || !may {
+			if allowed, err := reviewer.IsAllowed(ctx, right); err != nil || !allowed {
 				return false, ctx.Err()
 			}
 		}
@@ -116,7 +116,7 @@ func awaitRights(ctx context.Context, client *kube.Client) error {
 	return err
 }
 
-// confirm asks the operator.
+// confirm asks the operator for confirmation, and fails without it.
 func (o runOptions) confirm(command *cobra.Command, question string) error {
 	if o.yes {
 		return nil
@@ -129,21 +129,21 @@ func (o runOptions) confirm(command *cobra.Command, question string) error {
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer == "y" || answer == "yes" {
 		return nil
 	}
-	return errors.New("not confirmed: nothing was changed in the cluster (--yes does not ask)")
+	return errors.New("not confirmed: the cluster was not changed; --yes skips the question")
 }
 
-func printFacts(to io.Writer, head string, facts []cluster.Fact) {
-	fmt.Fprintln(to, head+":")
+func printFacts(to io.Writer, title string, facts []cluster.Fact) {
+	fmt.Fprintln(to, title+":")
 	table := newTable(to)
 	for _, fact := range facts {
-		fmt.Fprintf(table, "  %s\t%s\n", fact.What, fact.Said)
+		fmt.Fprintf(table, "  %s\t%s\n", fact.Name, fact.Value)
 	}
 	table.Flush()
 	fmt.Fprintln(to)
 }
 
-func printLines(to io.Writer, head string, lines []string) {
-	fmt.Fprintln(to, head+":")
+func printLines(to io.Writer, title string, lines []string) {
+	fmt.Fprintln(to, title+":")
 	for _, line := range lines {
 		fmt.Fprintln(to, "  "+line)
 	}

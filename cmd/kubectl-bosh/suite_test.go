@@ -27,14 +27,13 @@ func TestKubectlBosh(t *testing.T) {
 	RunSpecs(t, "kubectl-bosh")
 }
 
-// What all tests share: the programs, a real API server, and a kubelet of kwok's, whose streams are real and lead to
-// what kubelet() names.
+// Shared by all tests: the programs, a real API server, and kwok's kubelet, which forwards streams as in kwokConfig.
 var (
 	program, cpi string
 	dir          string
-	plane        *embedded.ControlPlane
+	controlPlane *embedded.ControlPlane
 	cluster      kubernetes.Interface
-	server       *inMachine
+	server       *echoServer
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
@@ -45,41 +44,41 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	}
 	DeferCleanup(gexec.CleanupBuildArtifacts)
 	dir = GinkgoT().TempDir()
-	server = newInMachine()
+	server = newEchoServer()
 
 	var err error
-	plane, err = embedded.NewTestControlPlane(filepath.Join(dir, "control-plane"))
+	controlPlane, err = embedded.NewTestControlPlane(filepath.Join(dir, "control-plane"))
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() error { return plane.Stop() })
-	Expect(plane.Start(ctx)).To(Succeed())
-	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
+	DeferCleanup(func() error { return controlPlane.Stop() })
+	Expect(controlPlane.Start(ctx)).To(Succeed())
+	config, err := clientcmd.BuildConfigFromFlags("", controlPlane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	config.QPS = -1
 	cluster, err = kubernetes.NewForConfig(config)
 	Expect(err).NotTo(HaveOccurred())
 	startNode(ctx)
-	ending, stop := context.WithCancel(context.Background())
+	endingCtx, stop := context.WithCancel(context.Background())
 	DeferCleanup(stop)
-	go endPods(ending)
+	go removeDeletedPods(endingCtx)
 }, NodeTimeout(5*time.Minute))
 
-// startNode starts kwok with a node whose kubelet answers.
+// startNode starts kwok and a node with a kubelet that serves requests.
 func startNode(ctx context.Context) {
 	GinkgoHelper()
 	port, err := embedded.FreePort()
 	Expect(err).NotTo(HaveOccurred())
-	forwards := filepath.Join(dir, "kubelet.yaml")
-	Expect(os.WriteFile(forwards, []byte(kubelet()), 0o600)).To(Succeed())
-	pki := filepath.Join(plane.Dir, "pki")
+	kubeletConfig := filepath.Join(dir, "kubelet.yaml")
+	Expect(os.WriteFile(kubeletConfig, []byte(kwokConfig()), 0o600)).To(Succeed())
+	pki := filepath.Join(controlPlane.Dir, "pki")
 	kwok := embedded.Process{Name: "kwok", Dir: dir, Child: true, Args: []string{
-		"kwok", "--kubeconfig", plane.Kubeconfig("admin"), "--manage-all-nodes",
-		"--config", "../../test/simulated/kwok.yaml", "--config", forwards,
+		"kwok", "--kubeconfig", controlPlane.Kubeconfig("admin"), "--manage-all-nodes",
+		"--config", "../../test/simulated/kwok.yaml", "--config", kubeletConfig,
 		"--node-ip", "127.0.0.1", "--node-port", strconv.Itoa(port), "--server-address", "127.0.0.1:" + strconv.Itoa(port),
 		"--tls-cert-file", filepath.Join(pki, "apiserver.crt"), "--tls-private-key-file", filepath.Join(pki, "apiserver.key"),
 		"--cidr", "10.1.0.0/16", "--node-lease-duration-seconds", "40"}}
 	Expect(kwok.Start()).To(Succeed())
 	DeferCleanup(func() { Expect(kwok.Stop()).To(Succeed()) })
-	Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"node-a","labels":`+
+	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"node-a","labels":`+
 		`{"kubernetes.io/os":"linux","kubernetes.io/arch":"amd64"}}}`)).To(Succeed())
 	Eventually(func(g Gomega) {
 		node, err := cluster.CoreV1().Nodes().Get(ctx, "node-a", metav1.GetOptions{})
@@ -89,8 +88,8 @@ func startNode(ctx context.Context) {
 	}).WithContext(ctx).Should(Succeed(), kwok.LastLines)
 }
 
-// endPods takes deleted Pods away, as a kubelet does, unless they are annotated test/stays.
-func endPods(ctx context.Context) {
+// removeDeletedPods completes the deletion of Pods, as a kubelet does, unless they have the annotation test/stays.
+func removeDeletedPods(ctx context.Context) {
 	defer GinkgoRecover()
 	pods, err := cluster.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())

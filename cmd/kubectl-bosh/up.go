@@ -17,15 +17,15 @@ import (
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
 )
 
-// What a director is called, and where it is, unless the operator says otherwise.
+// Defaults of the director's name and namespace.
 const (
-	usualName      = "kubernetes"
-	usualNamespace = "bosh"
+	defaultDirectorName = "kubernetes"
+	defaultNamespace    = "bosh"
 )
 
-// tokenLife is how long the token lives by which create-env's CPI works, if the API server gives such. The next run has a
-// new one.
-const tokenLife = 24 * time.Hour
+// tokenLifetime is the requested lifetime of the token for create-env's CPI; the API server may issue one with a shorter lifetime.
+// Each run requests a new token.
+const tokenLifetime = 24 * time.Hour
 
 // upOptions are the flags of `kubectl bosh up`.
 type upOptions struct {
@@ -45,25 +45,37 @@ type runOptions struct {
 }
 
 func (o *runOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.dir, "dir", "", "Folder for the environment's files; the director's name by default")
-	flags.StringVar(&o.bosh, "bosh", "bosh", "The BOSH CLI")
-	flags.BoolVar(&o.noProxy, "no-proxy", false, "Run the BOSH CLI without a proxy of its own, where there is a route to the director")
-	flags.BoolVarP(&o.yes, "yes", "y", false, "Do not ask")
+	flags.StringVar(&o.dir, "dir", "", "Environment `folder` (default: the director's name)")
+	flags.StringVar(&o.bosh, "bosh", "bosh", "BOSH CLI `program`")
+	flags.BoolVar(&o.noProxy, "no-proxy", false, "Run the BOSH CLI without a proxy; requires a network route to the director")
+	flags.BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation")
 }
 
 func newUpCommand(connection *connection) *cobra.Command {
 	var options upOptions
 	command := &cobra.Command{
 		Use:   "up",
-		Short: "Bring up a director, or bring it up to date: find out, decide, write files, create-env",
-		Long: `From a kubeconfig to a director. It looks what the cluster is like, decides what follows from it, and writes all that
-create-env takes into a folder: it says what it has found, decided and written, and by which commands the same is done by hand.
-Then it asks, makes the namespace and the rights, checks whether the CPI can work there, and runs the BOSH CLI's create-env
-through a proxy of its own.
+		Short: "Create or update a BOSH director",
+		Long: `Create or update a BOSH director in the cluster of your kubeconfig, in the namespace of --namespace or of the kubeconfig's context
+(default: bosh).
 
-Run again, it goes by what is in the folder, which you may change, and runs create-env again.`,
-		Example: `  kubectl bosh up --bosh-deployment bosh-deployment --release bosh-kubernetes-cpi.tgz --stemcell stemcell.tgz --dry-run
-  kubectl bosh up --dir kubernetes`,
+up inspects the cluster, decides how the director gets its address and credentials, and writes the files for "bosh create-env" to
+a folder. It prints its findings, its decisions, and the commands that do the same manually. After confirmation it creates the
+namespace and the RBAC objects, runs preflight checks, and runs "bosh create-env" through a proxy of its own.
+
+The folder also contains the state, passwords and keys of the director: keep it. If the folder exists, up uses the decisions in
+it, which you may edit, and updates the director or continues where it has failed.
+
+Requirements: the BOSH CLI; a checkout of https://github.com/cloudfoundry/bosh-deployment; a release of the CPI; a light stemcell;
+and cluster administrator rights, or the rights that --print-rights prints.`,
+		Example: `  # Inspect the cluster and write the files, without changing the cluster
+  kubectl bosh up --bosh-deployment bosh-deployment --release bosh-kubernetes-cpi.tgz --stemcell stemcell.tgz --dry-run
+
+  # Create or update the director with the files in the folder "kubernetes"
+  kubectl bosh up --dir kubernetes
+
+  # Print the rights that an administrator can grant you
+  kubectl bosh up --print-rights --namespace bosh`,
 		Args: flagsOnly,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return options.run(command, connection)
@@ -71,48 +83,52 @@ Run again, it goes by what is in the folder, which you may change, and runs crea
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&options.Director, "name", "", "The director's name; "+usualName+" by default")
-	flags.StringVar(&options.Deployment, "bosh-deployment", "", "Folder with bosh-deployment, whose bosh.yml is the manifest")
-	flags.StringVar(&options.Manifest, "manifest", "", "Another manifest, in which what ops files change is called as in bosh.yml")
-	flags.StringVar(&options.Release, "release", "", "The CPI's release, as `make release` makes it: a path or a URL")
-	flags.StringVar(&options.ReleaseSHA1, "release-sha1", "", "Its SHA-1, or sha256:… with its SHA-256; needed for https://")
-	flags.StringVar(&options.Stemcell, "stemcell", "", "A light stemcell: a path or a URL")
-	flags.StringVar(&options.StemcellSHA1, "stemcell-sha1", "", "Likewise the stemcell's")
-	flags.StringArrayVarP(&options.OpsFiles, "ops-file", "o", nil, "One more ops file, after those that are chosen here")
-	flags.StringArrayVarP(&options.Vars, "var", "v", nil, "One more variable, NAME=VALUE")
-	flags.StringVar(&options.Network, "network", "", "static or service: whether the director's address is its Pod's or a Service's")
-	flags.StringVar(&options.Range, "range", "", "Range whose addresses the network plugin gives on request, and to nobody else")
-	flags.StringVar(&options.Address, "address", "", "The director's address, of that range or of the cluster's Service range")
-	flags.StringVar(&options.Credentials, "credentials", "", "in-cluster (the default) or kubeconfig: by what the director works there")
+	flags.StringVar(&options.Director, "name", "", "Director's `name` (default: "+defaultDirectorName+")")
+	flags.StringVar(&options.BOSHDeployment, "bosh-deployment", "", "Checkout `folder` of bosh-deployment, with the manifest bosh.yml")
+	flags.StringVar(&options.Manifest, "manifest", "",
+		"Manifest `file` to use instead; it must keep bosh.yml's names for what ops files patch")
+	flags.StringVar(&options.Release, "release", "", "CPI release, a `path` or URL")
+	flags.StringVar(&options.ReleaseSHA1, "release-sha1", "", "SHA-1 `checksum` of the release, or sha256:SHA-256; required for a URL")
+	flags.StringVar(&options.Stemcell, "stemcell", "", "Light stemcell, a `path` or URL")
+	flags.StringVar(&options.StemcellSHA1, "stemcell-sha1", "", "SHA-1 `checksum` of the stemcell, or sha256:SHA-256; required for a URL")
+	flags.StringArrayVarP(&options.OpsFiles, "ops-file", "o", nil, "Ops `file` to apply after those that up chooses (repeatable)")
+	flags.StringArrayVarP(&options.Vars, "var", "v", nil, "Variable for the manifest, as `NAME=VALUE`; VALUE is YAML (repeatable)")
+	flags.StringVar(&options.Network, "network", "", "Kind of the director's address, static (of its Pod) or service (of a Service); "+
+		"by default static if there is a reserved range")
+	flags.StringVar(&options.Range, "range", "", "Reserved range for --network static, a `CIDR` that is assigned on request only")
+	flags.StringVar(&options.Address, "address", "", "`IP` address of the director, in the reserved or Service range (default: a free one)")
+	flags.StringVar(&options.Credentials, "credentials", "", "Credentials of the director, in-cluster (the service account of its Pod) "+
+		"or kubeconfig (a token that does not expire); by default in-cluster")
 	options.addFlags(flags)
 	flags.BoolVar(&options.ReplaceServer, "replace-server", false,
-		"Have create-env's CPI use the API server's name of your kubeconfig from now on; the director's VM is recreated")
+		"Replace the recorded API server with that of your kubeconfig; create-env recreates the director's VM")
 	flags.BoolVar(&options.AllowPrivileged, "allow-privileged-namespace", false,
-		"Set the namespace's label "+cluster.PodSecurity+" to "+cluster.Privileged+" if it exists with another value, until down")
+		"Admit VM Pods to an existing namespace: set its label "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+
+			"; down restores the former value")
 	flags.BoolVar(&options.printRights, "print-rights", false,
-		"Print what an administrator applies so that you can run this without being one, and do nothing else")
-	flags.BoolVar(&options.dryRun, "dry-run", false, "Write the files, and change nothing in the cluster")
-	flags.BoolVar(&options.noCheck, "no-check", false, "Run create-env although something that the CPI needs is not there")
+		"Print the objects that an administrator applies to grant you the rights for up and down, and exit")
+	flags.BoolVar(&options.dryRun, "dry-run", false, "Inspect the cluster and write the files, but do not change the cluster")
+	flags.BoolVar(&options.noCheck, "no-check", false, "Skip the preflight checks before create-env")
 	return command
 }
 
-// flagsOnly is cobra.NoArgs without the argument in its error: it may be the secret value of a variable.
+// flagsOnly is cobra.NoArgs without the argument in its error, because the argument may be the secret value of a variable.
 func flagsOnly(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%d arguments do not belong to a flag: each variable needs a --var of its own, as NAME=VALUE without spaces, "+
-			"or in quotes", len(args))
+		return fmt.Errorf("%d unexpected arguments; give each variable with its own --var, as NAME=VALUE, in quotes if it has spaces",
+			len(args))
 	}
 	return nil
 }
 
-// run brings the director up.
+// run creates or updates the director.
 func (o *upOptions) run(command *cobra.Command, connection *connection) error {
 	ctx, out := command.Context(), command.OutOrStdout()
 	if o.printRights {
-		return o.rights(command, connection)
+		return o.writeOperatorRights(command, connection)
 	}
-	folder := environment.Folder{Path: cmp.Or(o.dir, o.Director, usualName)}
-	namespace, err := o.settle(folder, connection)
+	folder := environment.Folder{Path: cmp.Or(o.dir, o.Director, defaultDirectorName)}
+	namespace, err := o.resolveNamespace(folder, connection)
 	if err != nil {
 		return err
 	}
@@ -120,83 +136,84 @@ func (o *upOptions) run(command *cobra.Command, connection *connection) error {
 	if err != nil {
 		return err
 	}
-	o.Cluster, o.Reach = record, connection.reach()
-	found, err := session.cluster.Look(ctx)
+	o.Cluster, o.KubectlFlags = record, connection.kubectlFlags()
+	inspection, err := session.cluster.Inspect(ctx)
 	if err != nil {
 		return err
 	}
-	printFacts(out, "Found", found.Facts)
-	plan, err := environment.Decide(ctx, folder, o.Options, found, session.cluster)
+	printFacts(out, "Cluster", inspection.Facts)
+	plan, err := environment.NewPlan(ctx, folder, o.Options, inspection, session.cluster)
 	if err != nil {
 		return err
 	}
-	printFacts(out, "Decided", plan.Decisions)
+	printFacts(out, "Decisions", plan.Decisions)
 	written, err := folder.Write(plan, session.config)
 	if err != nil {
 		return err
 	}
 	session.settings = plan.Settings
 	if o.ReplaceServer {
-		session.replaceServer = always
+		session.replaceServer = replaceAlways
 	}
 	printFacts(out, "Files in "+folder.Path, written)
-	printLines(out, "By hand", folder.ByHand(o.bosh, plan))
+	printLines(out, "Manual alternative", folder.ManualCommands(o.bosh, plan))
 	if o.dryRun {
-		fmt.Fprintln(out, "Nothing was changed in the cluster (--dry-run).")
+		fmt.Fprintln(out, "The cluster was not changed (--dry-run).")
 		return nil
 	}
-	if found.Namespace.RefusesVMs() && !o.AllowPrivileged {
-		return fmt.Errorf("namespace %s refuses VM Pods, which are privileged: it has the label %s=%s; to change that until "+
-			"`kubectl bosh down` restores it, run: %s", plan.Namespace, cluster.PodSecurity, found.Namespace.PodSecurity,
-			environment.Quote(o.again(command, connection, folder, "--allow-privileged-namespace")))
+	if inspection.Namespace.RefusesVMs() && !o.AllowPrivileged {
+		return fmt.Errorf("namespace %s refuses VM Pods, which are privileged: its label is %s=%s; to change the label until "+
+			"`kubectl bosh down` restores it, run: %s", plan.Namespace, cluster.PodSecurityLabel, inspection.Namespace.PodSecurity,
+			environment.QuoteCommand(o.rerunCommand(command, connection, folder, "--allow-privileged-namespace")))
 	}
-	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+session.in()+"?"); err != nil {
+	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+session.location()+"?"); err != nil {
 		return err
 	}
-	if err := o.bring(ctx, session, found); err != nil {
+	if err := o.apply(ctx, session, inspection); err != nil {
 		return err
 	}
-	printLines(out, "Go on", folder.Afterwards(plan))
+	printLines(out, "Next steps", folder.NextSteps(plan))
 	return nil
 }
 
-// settle returns the namespace, and takes names that were not given from the folder, or as they usually are.
-func (o *upOptions) settle(folder environment.Folder, connection *connection) (namespace string, err error) {
-	before, again, err := folder.Settings()
+// resolveNamespace returns the namespace of the director. For a new folder it also sets the default of the director's name.
+func (o *upOptions) resolveNamespace(folder environment.Folder, connection *connection) (namespace string, err error) {
+	recorded, exists, err := folder.Settings()
 	if err != nil {
 		return "", err
 	}
-	if o.Namespace = connection.given(); again {
-		return before.Namespace, nil
+	if o.Namespace = connection.explicitNamespace(); exists {
+		return recorded.Namespace, nil
 	}
-	o.Director = cmp.Or(o.Director, usualName)
+	o.Director = cmp.Or(o.Director, defaultDirectorName)
 	o.Namespace, err = newNamespace(connection)
 	return o.Namespace, err
 }
 
-// newNamespace is where a director is put that has no folder yet: the namespace of the flags or of the context, unless that is the default.
+// newNamespace returns the namespace for a new director: that of the flags, or that of the context unless it is default, or bosh.
 func newNamespace(connection *connection) (string, error) {
 	namespace, err := connection.namespace()
-	if connection.given() == "" && namespace == metav1.NamespaceDefault {
-		namespace = usualNamespace
+	if connection.explicitNamespace() == "" && namespace == metav1.NamespaceDefault {
+		namespace = defaultNamespace
 	}
 	return namespace, err
 }
 
-// again is the command that runs up once more on the folder, with this flag. What the folder has recorded is not in it, and so
-// no variable's value, which may be secret.
-func (o *upOptions) again(command *cobra.Command, connection *connection, folder environment.Folder, flag string) []string {
-	again := append([]string{"kubectl", "bosh", "up", "--dir", folder.Path}, connection.reach()...)
+// rerunCommand returns the command that runs up again on the folder, with an additional flag. It omits what the folder has recorded,
+// such as values of variables, which may be secret.
+func (o *upOptions) rerunCommand(command *cobra.Command, connection *connection, folder environment.Folder, extraFlag string) []string {
+	arguments := append([]string{"kubectl", "bosh", "up", "--dir", folder.Path}, connection.kubectlFlags()...)
 	for _, name := range []string{"bosh", "no-proxy", "no-check", "replace-server"} {
-		if given := command.Flags().Lookup(name); given.Changed {
-			again = append(again, "--"+name+"="+given.Value.String())
+		if option := command.Flags().Lookup(name); option.Changed {
+			arguments = append(arguments, "--"+name+"="+option.Value.String())
 		}
 	}
-	return append(again, flag)
+	return append(arguments, extraFlag)
 }
 
-// rights prints what an administrator applies for whoever runs up. No folder counts: there is none yet where this is needed first.
-func (o *upOptions) rights(command *cobra.Command, connection *connection) error {
+// writeOperatorRights prints the objects that grant the current user the rights for up and down. It ignores the folder, which usually
+// does not exist yet.
+func (o *upOptions) writeOperatorRights(command *cobra.Command, connection *connection) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
@@ -204,87 +221,87 @@ func (o *upOptions) rights(command *cobra.Command, connection *connection) error
 	if err != nil {
 		return err
 	}
-	client, config, err := connection.openIn(namespace)
+	client, config, err := connection.newNamespacedClient(namespace)
 	if err != nil {
 		return err
 	}
-	there, err := cluster.Open(client, config, connection.context())
+	target, err := cluster.Open(client, config, connection.contextName())
 	if err != nil {
 		return err
 	}
-	user, err := there.User(command.Context())
+	user, err := target.CurrentUser(command.Context())
 	if err != nil {
-		return fmt.Errorf("cannot find out for which user to print rights: %w", err)
+		return fmt.Errorf("cannot determine the user to print rights for: %w", err)
 	}
-	_, err = fmt.Fprint(command.OutOrStdout(), environment.RightsOfOperator(user, namespace, o.Credentials))
+	_, err = fmt.Fprint(command.OutOrStdout(), environment.OperatorRights(user, namespace, o.Credentials))
 	return err
 }
 
-// bring makes what the director needs, and the director.
-func (o *upOptions) bring(ctx context.Context, s *session, found *cluster.Found) error {
-	if err := s.findBosh(); err != nil {
+// apply creates or updates the objects that the director requires, and runs create-env.
+func (o *upOptions) apply(ctx context.Context, s *session, inspection *cluster.Inspection) error {
+	if err := s.checkBOSHCLI(); err != nil {
 		return err
 	}
-	if o.AllowPrivileged && found.Namespace.Exists && found.Namespace.PodSecurity != cluster.Privileged {
-		if err := s.allowPrivileged(ctx, found.Namespace.PodSecurity); err != nil {
+	if o.AllowPrivileged && inspection.Namespace.Exists && inspection.Namespace.PodSecurity != cluster.PodSecurityPrivileged {
+		if err := s.allowPrivileged(ctx, inspection.Namespace.PodSecurity); err != nil {
 			return err
 		}
 	}
-	objects, err := s.folder.Objects()
+	objects, err := s.folder.RightsObjects()
 	if err != nil {
 		return err
 	}
 	for _, object := range objects {
-		outcome, err := s.cluster.Bring(ctx, object)
+		outcome, err := s.cluster.Apply(ctx, object)
 		if cluster.IsForbidden(err) {
-			return fmt.Errorf("%s: %w; an administrator can apply what `kubectl bosh up --print-rights --namespace %s` prints",
+			return fmt.Errorf("apply %s: %w; an administrator can apply the output of `kubectl bosh up --print-rights --namespace %s`",
 				cluster.Title(object), err, s.settings.Namespace)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", cluster.Title(object), err)
+			return fmt.Errorf("apply %s: %w", cluster.Title(object), err)
 		}
-		s.say(cluster.Title(object), outcome)
+		s.report(cluster.Title(object), outcome)
 	}
-	if err := s.cluster.AwaitAccount(ctx); err != nil {
+	if err := s.cluster.WaitForDefaultServiceAccount(ctx); err != nil {
 		return err
 	}
-	if err := s.writeCredentials(ctx, found.API); err != nil {
+	if err := s.writeCredentials(ctx, inspection.APIURL); err != nil {
 		return err
 	}
 	if !o.noCheck {
-		if err := s.check(ctx); err != nil {
+		if err := s.runPreflight(ctx); err != nil {
 			return err
 		}
 	}
-	return s.run(ctx, "create-env")
+	return s.runBOSH(ctx, "create-env")
 }
 
-// findBosh tells early of a CLI that is not there.
-func (s *session) findBosh() error {
+// checkBOSHCLI fails early if the BOSH CLI is missing.
+func (s *session) checkBOSHCLI() error {
 	if _, err := exec.LookPath(s.options.bosh); err != nil {
-		return fmt.Errorf("the BOSH CLI is needed (https://bosh.io/docs/cli-v2-install/; --bosh names it): %w", err)
+		return fmt.Errorf("cannot find the BOSH CLI: %w; install it (https://bosh.io/docs/cli-v2-install/), or give its path with --bosh", err)
 	}
 	return nil
 }
 
-// run runs the BOSH CLI to its end.
-func (s *session) run(ctx context.Context, verb string) error {
-	arguments := s.folder.Bosh(s.options.bosh, verb, s.settings)
-	fmt.Fprintf(s.command.OutOrStdout(), "\n$ %s\n", environment.Quote(arguments))
-	// Where its output is no terminal, the CLI would say nothing of what takes minutes.
-	err := s.runBosh(ctx, append(arguments, "--tty", "--non-interactive"))
+// runBOSH prints and runs the command of the BOSH CLI.
+func (s *session) runBOSH(ctx context.Context, verb string) error {
+	arguments := s.folder.BOSHCommand(s.options.bosh, verb, s.settings)
+	fmt.Fprintf(s.command.OutOrStdout(), "\n$ %s\n", environment.QuoteCommand(arguments))
+	// Without --tty the CLI prints no progress if its output is not a terminal, for minutes.
+	err := s.execBOSH(ctx, append(arguments, "--tty", "--non-interactive"))
 	if _, failed := errors.AsType[exitStatus](err); failed {
 		fmt.Fprintf(s.command.ErrOrStderr(),
-			"error: bosh %s failed: its reason is above; what is done stays, and the same command goes on from there\n", verb)
+			"error: bosh %s failed, see its output above; run the same command again to continue\n", verb)
 	}
 	return err
 }
 
-func (s *session) runBosh(ctx context.Context, arguments []string) error {
+func (s *session) execBOSH(ctx context.Context, arguments []string) error {
 	if s.options.noProxy {
-		return runWith(context.WithoutCancel(ctx), arguments) // it hears of signals, and ends by itself
+		return runCommand(context.WithoutCancel(ctx), arguments) // the CLI receives signals itself
 	}
-	server, _ := newServer(s.command, s.cluster.Client, s.config, proxyOptions{direct: true, wait: machineWait})
+	server, _ := newProxyServer(s.command, s.cluster.Client, s.config, proxyOptions{direct: true, wait: defaultVMWait})
 	if err := server.Check(ctx); err != nil {
 		return err
 	}
@@ -292,5 +309,5 @@ func (s *session) runBosh(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	return runThrough(ctx, server, listener, arguments)
+	return runWithProxy(ctx, server, listener, arguments)
 }

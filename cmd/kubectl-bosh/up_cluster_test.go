@@ -20,31 +20,31 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// recorded is the cluster in the folder's up.yml.
-func (g ground) recorded() *clusters.Identity {
+// recordedCluster returns the cluster in the folder's up.yml.
+func (ws workspace) recordedCluster() *clusters.Identity {
 	GinkgoHelper()
 	var settings struct{ Cluster *clusters.Identity }
-	Expect(yaml.Unmarshal([]byte(g.read("kubernetes/up.yml")), &settings)).To(Succeed())
+	Expect(yaml.Unmarshal([]byte(ws.read("kubernetes/up.yml")), &settings)).To(Succeed())
 	return settings.Cluster
 }
 
-// edit replaces what matches in a file.
-func (g ground) edit(name, pattern, replacement string) {
+// replaceInFile replaces the matches of a pattern in a file.
+func (ws workspace) replaceInFile(name, pattern, replacement string) {
 	GinkgoHelper()
-	before := g.read(name)
-	after := regexp.MustCompile(pattern).ReplaceAllString(before, replacement)
-	Expect(after).NotTo(Equal(before), "%s holds nothing like %s", name, pattern)
-	g.write(name, after)
+	previous := ws.read(name)
+	replaced := regexp.MustCompile(pattern).ReplaceAllString(previous, replacement)
+	Expect(replaced).NotTo(Equal(previous), "%s has no match for %s", name, pattern)
+	ws.write(name, replaced)
 }
 
-// otherName is a second name of the API server, with a certificate of another authority: a proxy, and the kubeconfig of an
-// administrator who uses it.
-func (g ground) otherName() (*apiproxy.Proxy, string) {
+// newServerAlias starts a proxy, which is a second name of the API server with a certificate of another authority. It returns the proxy
+// and the path of an administrator's kubeconfig for it.
+func (ws workspace) newServerAlias() (*apiproxy.Proxy, string) {
 	GinkgoHelper()
-	proxy, err := apiproxy.NewTLS(plane.Kubeconfig("admin"))
+	proxy, err := apiproxy.NewTLS(controlPlane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(proxy.Close)
-	config, err := clientcmd.LoadFromFile(plane.Kubeconfig("admin"))
+	config, err := clientcmd.LoadFromFile(controlPlane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	current := config.Contexts[config.CurrentContext]
 	config.Clusters[current.Cluster].Server = proxy.URL()
@@ -52,12 +52,12 @@ func (g ground) otherName() (*apiproxy.Proxy, string) {
 	config.Clusters[current.Cluster].CertificateAuthorityData = proxy.CACertificate()
 	config.Contexts["other-name"] = current
 	config.CurrentContext = "other-name"
-	path := g.path("other-name.kubeconfig")
+	path := ws.path("other-name.kubeconfig")
 	Expect(clientcmd.WriteToFile(*config, path)).To(Succeed())
 	return proxy, path
 }
 
-func contextOf(kubeconfig string) string {
+func currentContext(kubeconfig string) string {
 	GinkgoHelper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	Expect(err).NotTo(HaveOccurred())
@@ -72,52 +72,52 @@ func systemUID(ctx context.Context) string {
 }
 
 var _ = Describe("The cluster of a folder", func() {
-	var g ground
-	BeforeEach(func() { g = newDoer() })
+	var ws workspace
+	BeforeEach(func() { ws = newWorkspaceWithCLI() })
 
-	It("is recorded in up.yml by the first run", func(ctx SpecContext) {
-		g.plans()
-		Expect(g.recorded()).To(HaveValue(And(HaveField("Server", plane.URL()), HaveField("Context", contextOf(g.as)),
+	It("is recorded in up.yml by the first run of up", func(ctx SpecContext) {
+		ws.planOutput()
+		Expect(ws.recordedCluster()).To(HaveValue(And(HaveField("Server", controlPlane.URL()), HaveField("Context", currentContext(ws.kubeconfig)),
 			HaveField("UID", systemUID(ctx)), HaveField("Authorities", HaveLen(1)))))
 	})
 
-	It("is named with the kubeconfig's context by the plan", func() {
-		Expect(g.plans()).To(MatchRegexp(`API server +` + plane.URL() + ` \(context ` + contextOf(g.as) + `\), v1\.`))
+	It("is shown with the kubeconfig's context in the plan", func() {
+		Expect(ws.planOutput()).To(MatchRegexp(`API server +` + controlPlane.URL() + ` \(context ` + currentContext(ws.kubeconfig) + `\), v1\.`))
 	})
 
-	It("is named with the kubeconfig's context by the questions of up and down", func() {
-		where := "in namespace " + g.namespace + " of the cluster " + regexp.QuoteMeta(plane.URL()+" (context "+contextOf(g.as)+")")
-		Expect(g.up().Out).To(gbytes.Say(`Create or update the director kubernetes ` + where + `\? \[yN\]: `))
-		Expect(g.down().Out).To(gbytes.Say(`Delete the director kubernetes ` + where + `, with its disk\? \[yN\]: `))
+	It("is shown with the kubeconfig's context in the questions of up and down", func() {
+		where := "in namespace " + ws.namespace + " of the cluster " + regexp.QuoteMeta(controlPlane.URL()+" (context "+currentContext(ws.kubeconfig)+")")
+		Expect(ws.up().Out).To(gbytes.Say(`Create or update the director kubernetes ` + where + `\? \[yN\]: `))
+		Expect(ws.down().Out).To(gbytes.Say(`Delete the director kubernetes ` + where + `, including its disk\? \[yN\]: `))
 	})
 
-	It("is completed when an operator may get kube-system, and the one before could not", func(ctx SpecContext) {
-		administrator := g.as
-		g.as = newWorld(ctx).account(ctx, "guest", "")
-		g.plans("--address", "10.246.0.78")
-		Expect(g.recorded().UID).To(BeEmpty())
-		Expect(g.recorded().Authorities).NotTo(BeEmpty())
-		g.as = administrator
-		Expect(g.run("", "up", "--dry-run")).To(gexec.Exit(0))
-		Expect(g.recorded().UID).To(Equal(systemUID(ctx)))
+	It("is completed by the first operator with the right to get kube-system", func(ctx SpecContext) {
+		administrator := ws.kubeconfig
+		ws.kubeconfig = newTestEnv(ctx).createAccount(ctx, "guest", "")
+		ws.planOutput("--address", "10.246.0.78")
+		Expect(ws.recordedCluster().UID).To(BeEmpty())
+		Expect(ws.recordedCluster().Authorities).NotTo(BeEmpty())
+		ws.kubeconfig = administrator
+		Expect(ws.run("", "up", "--dry-run")).To(gexec.Exit(0))
+		Expect(ws.recordedCluster().UID).To(Equal(systemUID(ctx)))
 	})
 
-	It("is the one of cpi.kubeconfig in a folder without a record", func(ctx SpecContext) {
-		g.plans()
-		g.edit("kubernetes/up.yml", `cluster:\n(  .*?\n)+`, "")
-		Expect(g.run("", "up", "--dry-run")).To(gexec.Exit(0))
-		Expect(g.recorded().UID).To(Equal(systemUID(ctx)))
-		g.edit("kubernetes/up.yml", `cluster:\n(  .*?\n)+`, "")
-		_, g.as = g.otherName()
-		session := g.run("", "up", "--dry-run")
+	It("is that of cpi.kubeconfig in a folder without a record", func(ctx SpecContext) {
+		ws.planOutput()
+		ws.replaceInFile("kubernetes/up.yml", `cluster:\n(  .*?\n)+`, "")
+		Expect(ws.run("", "up", "--dry-run")).To(gexec.Exit(0))
+		Expect(ws.recordedCluster().UID).To(Equal(systemUID(ctx)))
+		ws.replaceInFile("kubernetes/up.yml", `cluster:\n(  .*?\n)+`, "")
+		_, ws.kubeconfig = ws.newServerAlias()
+		session := ws.run("", "up", "--dry-run")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say("the servers have different names, and whether both are one cluster is not known without the right to get"))
+		Expect(session.Err).To(gbytes.Say("the URLs of the servers differ, and whether they are the same cluster is unknown without the right to get"))
 	})
 })
 
-var _ = Describe("A kubeconfig that leads to another cluster than the folder's", Ordered, func() {
+var _ = Describe("A kubeconfig for another cluster than the folder's", Ordered, func() {
 	var (
-		g     ground
+		ws    workspace
 		other *embedded.ControlPlane
 		here  string
 		files map[string]string
@@ -128,36 +128,36 @@ var _ = Describe("A kubeconfig that leads to another cluster than the folder's",
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() error { return other.Stop() })
 		Expect(other.Start(ctx)).To(Succeed())
-		g = newDoer()
-		here = g.as
-		Expect(g.up()).To(gexec.Exit(0))
-		Expect(os.Remove(g.path("calls"))).To(Succeed())
-		files = g.files()
-		g.as = other.Kubeconfig("admin")
+		ws = newWorkspaceWithCLI()
+		here = ws.kubeconfig
+		Expect(ws.up()).To(gexec.Exit(0))
+		Expect(os.Remove(ws.path("calls"))).To(Succeed())
+		files = ws.readFiles()
+		ws.kubeconfig = other.Kubeconfig("admin")
 	})
 
 	for _, command := range [][]string{{"up", "-y"}, {"up", "--dry-run"}, {"down", "-y"}, {"down", "-y", "--force"}} {
-		It("is refused by "+strings.Join(command, " ")+" before anything is done there", func(ctx SpecContext) {
-			session := g.run("", append(command, "--bosh", "./create-env")...)
+		It("is rejected by "+strings.Join(command, " ")+" before any change", func(ctx SpecContext) {
+			session := ws.run("", append(command, "--bosh", "./create-env")...)
 			Expect(session).To(gexec.Exit(1))
-			Expect(session.Err).To(gbytes.Say(`^error: the director of kubernetes is in another cluster: kubernetes/up\.yml was written for ` +
-				regexp.QuoteMeta(plane.URL()+" (context "+contextOf(here)+")") + `, and your kubeconfig leads to ` +
-				regexp.QuoteMeta(other.URL()+" (context "+contextOf(g.as)+")") + `; the namespace kube-system has the UID \S+ there, and \S+ here ` +
-				`\(--context and --kubeconfig choose the cluster, --dir chooses another folder\)`))
-			Expect(g.files()).To(Equal(files))
-			Expect(g.path("calls")).NotTo(BeAnExistingFile())
+			Expect(session.Err).To(gbytes.Say(`^error: the director of folder kubernetes is in another cluster: kubernetes/up\.yml was written for ` +
+				regexp.QuoteMeta(controlPlane.URL()+" (context "+currentContext(here)+")") + `, but your kubeconfig selects ` +
+				regexp.QuoteMeta(other.URL()+" (context "+currentContext(ws.kubeconfig)+")") + `; namespace kube-system has the UID \S+ there and \S+ here ` +
+				`\(--context and --kubeconfig select the cluster, --dir selects the folder\)`))
+			Expect(ws.readFiles()).To(Equal(files))
+			Expect(ws.path("calls")).NotTo(BeAnExistingFile())
 			namespaces, err := other.Kubectl(ctx, "get", "namespaces", "-o", "name")
 			Expect(err).NotTo(HaveOccurred())
-			Expect(namespaces).NotTo(ContainSubstring(g.namespace))
+			Expect(namespaces).NotTo(ContainSubstring(ws.namespace))
 		})
 	}
 })
 
-// files are those of the environment's folder.
-func (g ground) files() map[string]string {
+// readFiles returns the content of the files in the environment's folder, by path.
+func (ws workspace) readFiles() map[string]string {
 	GinkgoHelper()
 	found := map[string]string{}
-	Expect(filepath.WalkDir(g.path("kubernetes"), func(path string, entry os.DirEntry, err error) error {
+	Expect(filepath.WalkDir(ws.path("kubernetes"), func(path string, entry os.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
 			content, readErr := os.ReadFile(path)
 			found[path], err = string(content), readErr
@@ -167,94 +167,94 @@ func (g ground) files() map[string]string {
 	return found
 }
 
-var _ = Describe("The manifest of a director that exists", func() {
+var _ = Describe("The manifest of an existing director", func() {
 	var (
-		g        ground
+		ws       workspace
 		manifest string
 	)
 	BeforeEach(func() {
-		g = newDoer()
-		Expect(g.up()).To(gexec.Exit(0))
-		manifest = g.read("manifest.yml")
+		ws = newWorkspaceWithCLI()
+		Expect(ws.up()).To(gexec.Exit(0))
+		manifest = ws.read("manifest.yml")
 	})
 
-	It("stays as it is when another administrator's kubeconfig names the same server differently", func() {
-		_, g.as = g.otherName()
-		session := g.run("y\n", "up", "--bosh", "./create-env")
+	It("is unchanged if another administrator's kubeconfig has another name of the server", func() {
+		_, ws.kubeconfig = ws.newServerAlias()
+		session := ws.run("y\n", "up", "--bosh", "./create-env")
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`kubernetes/cpi\.kubeconfig: keeps the API server ` + plane.URL() + `, which works from here, too\n`))
-		Expect(g.read("manifest.yml")).To(Equal(manifest), "create-env would recreate the director's VM")
+		Expect(session.Out).To(gbytes.Say(`kubernetes/cpi\.kubeconfig: keeps the recorded API server ` + controlPlane.URL() + `, which also works from here\n`))
+		Expect(ws.read("manifest.yml")).To(Equal(manifest), "create-env would recreate the director's VM")
 	})
 
-	It("stays as it is when the first administrator is back", func() {
-		first := g.as
-		_, g.as = g.otherName()
-		Expect(g.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0))
-		g.as = first
-		Expect(g.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0))
-		Expect(g.read("manifest.yml")).To(Equal(manifest))
+	It("is unchanged if the first administrator runs up again", func() {
+		first := ws.kubeconfig
+		_, ws.kubeconfig = ws.newServerAlias()
+		Expect(ws.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0))
+		ws.kubeconfig = first
+		Expect(ws.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0))
+		Expect(ws.read("manifest.yml")).To(Equal(manifest))
 	})
 
-	It("changes when the folder has moved, which the plan says", func() {
-		Expect(os.Rename(g.path("kubernetes"), g.path("moved"))).To(Succeed())
-		session := g.run("", "up", "--dir", "moved", "--dry-run")
+	It("changes if the folder was moved, which the plan shows", func() {
+		Expect(os.Rename(ws.path("kubernetes"), ws.path("moved"))).To(Succeed())
+		session := ws.run("", "up", "--dir", "moved", "--dry-run")
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`cpi\.kubeconfig +the folder was in ` + g.path("kubernetes") + ` before; create-env recreates the director's VM`))
+		Expect(session.Out).To(gbytes.Say(`cpi\.kubeconfig +the folder was moved from ` + ws.path("kubernetes") + `; create-env recreates the director's VM`))
 	})
 })
 
-var _ = Describe("The API server's name in a folder, when it does not work any more,", func() {
-	var g ground
+var _ = Describe("A recorded API server that does not work any more", func() {
+	var ws workspace
 	BeforeEach(func() {
-		g = newDoer()
-		first := g.as
+		ws = newWorkspaceWithCLI()
+		first := ws.kubeconfig
 		var proxy *apiproxy.Proxy
-		proxy, g.as = g.otherName()
-		Expect(g.up()).To(gexec.Exit(0))
+		proxy, ws.kubeconfig = ws.newServerAlias()
+		Expect(ws.up()).To(gexec.Exit(0))
 		proxy.Close()
-		g.as = first
-		Expect(os.Remove(g.path("calls"))).To(Succeed())
+		ws.kubeconfig = first
+		Expect(os.Remove(ws.path("calls"))).To(Succeed())
 	})
 
-	It("stops up, which says how to replace it", func() {
-		before := g.read("kubernetes/cpi.kubeconfig")
-		session := g.run("y\n", "up", "--bosh", "./create-env")
+	It("makes up fail with the flag that replaces it", func() {
+		previous := ws.read("kubernetes/cpi.kubeconfig")
+		session := ws.run("y\n", "up", "--bosh", "./create-env")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say(`^error: the API server https://127\.0\.0\.1:\d+, which kubernetes/cpi\.kubeconfig names, does not work from here: .*` +
-			`with --replace-server that of your kubeconfig, ` + plane.URL() + `, takes its place, and create-env recreates the director's VM`))
-		Expect(g.read("kubernetes/cpi.kubeconfig")).To(Equal(before))
-		Expect(g.path("calls")).NotTo(BeAnExistingFile())
+		Expect(session.Err).To(gbytes.Say(`^error: the API server https://127\.0\.0\.1:\d+, recorded in kubernetes/cpi\.kubeconfig, does not work from here: .*` +
+			`--replace-server replaces it with that of your kubeconfig, ` + controlPlane.URL() + `, and create-env recreates the director's VM`))
+		Expect(ws.read("kubernetes/cpi.kubeconfig")).To(Equal(previous))
+		Expect(ws.path("calls")).NotTo(BeAnExistingFile())
 	})
 
-	It("is replaced with --replace-server, which the plan says", func() {
-		session := g.run("y\n", "up", "--bosh", "./create-env", "--replace-server")
+	It("is replaced with --replace-server, which the plan shows", func() {
+		session := ws.run("y\n", "up", "--bosh", "./create-env", "--replace-server")
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`cpi\.kubeconfig +the API server of your kubeconfig, as --replace-server says; create-env recreates the director's VM`))
-		Expect(g.read("kubernetes/cpi.kubeconfig")).To(ContainSubstring(plane.URL()))
+		Expect(session.Out).To(gbytes.Say(`cpi\.kubeconfig +API server replaced with that of your kubeconfig \(--replace-server\); create-env recreates the director's VM`))
+		Expect(ws.read("kubernetes/cpi.kubeconfig")).To(ContainSubstring(controlPlane.URL()))
 	})
 
-	It("does not keep down from deleting the director", func() {
-		Expect(g.down()).To(gexec.Exit(0))
-		Expect(g.read("calls")).To(ContainSubstring("\ndelete-env\n"))
+	It("does not prevent down from deleting the director", func() {
+		Expect(ws.down()).To(gexec.Exit(0))
+		Expect(ws.read("calls")).To(ContainSubstring("\ndelete-env\n"))
 	})
 })
 
-var _ = DescribeTable("Whether a cluster is the recorded one", func(recorded, now clusters.Identity, why string) {
+var _ = DescribeTable("A cluster is compared with the recorded one", func(recorded, now clusters.Identity, why string) {
 	if why == "" {
 		Expect(recorded.Mismatch(now)).To(BeEmpty())
 	} else {
 		Expect(recorded.Mismatch(now)).To(HavePrefix(why))
 	}
 },
-	Entry("by its UID, whatever its name", clusters.Identity{Server: "https://a", UID: "1", Authorities: []string{"x"}},
+	Entry("by its UID, with any name", clusters.Identity{Server: "https://a", UID: "1", Authorities: []string{"x"}},
 		clusters.Identity{Server: "https://b", UID: "1", Authorities: []string{"y"}}, ""),
-	Entry("by another UID at the same name, as after a laptop's cluster was recreated", clusters.Identity{Server: "https://a", UID: "1"},
-		clusters.Identity{Server: "https://a", UID: "2"}, "the namespace kube-system has the UID 1 there, and 2 here"),
-	Entry("without a UID, by name and authority", clusters.Identity{Server: "https://a", Authorities: []string{"x", "y"}},
+	Entry("by another UID with the same name, as after a cluster was recreated", clusters.Identity{Server: "https://a", UID: "1"},
+		clusters.Identity{Server: "https://a", UID: "2"}, "namespace kube-system has the UID 1 there and 2 here"),
+	Entry("without a UID, by its name and authority", clusters.Identity{Server: "https://a", Authorities: []string{"x", "y"}},
 		clusters.Identity{Server: "https://a", UID: "1", Authorities: []string{"y", "z"}}, ""),
-	Entry("without a UID, at another name behind the same gateway", clusters.Identity{Server: "https://a/c-1", UID: "1", Authorities: []string{"x"}},
-		clusters.Identity{Server: "https://a/c-2", Authorities: []string{"x"}}, "the servers have different names"),
-	Entry("without a UID, by another authority at the same name", clusters.Identity{Server: "https://127.0.0.1:6443", Authorities: []string{"x"}},
-		clusters.Identity{Server: "https://127.0.0.1:6443", Authorities: []string{"y"}}, "the certificate authorities are different"),
-	Entry("without a UID or an authority, by its name alone", clusters.Identity{Server: "https://a"}, clusters.Identity{Server: "https://a", UID: "1"}, ""),
+	Entry("without a UID, by another name behind the same gateway", clusters.Identity{Server: "https://a/c-1", UID: "1", Authorities: []string{"x"}},
+		clusters.Identity{Server: "https://a/c-2", Authorities: []string{"x"}}, "the URLs of the servers differ"),
+	Entry("without a UID, by another authority with the same name", clusters.Identity{Server: "https://127.0.0.1:6443", Authorities: []string{"x"}},
+		clusters.Identity{Server: "https://127.0.0.1:6443", Authorities: []string{"y"}}, "the certificate authorities differ"),
+	Entry("without a UID and an authority, by its name", clusters.Identity{Server: "https://a"}, clusters.Identity{Server: "https://a", UID: "1"}, ""),
 )

@@ -15,162 +15,162 @@ import (
 )
 
 const (
-	podSecurity = "pod-security.kubernetes.io/enforce"
-	allow       = "--allow-privileged-namespace"
+	podSecurityLabel = "pod-security.kubernetes.io/enforce"
+	allowFlag        = "--allow-privileged-namespace"
 )
 
-// enforces sets the label of the namespace; "" removes it.
-func (g ground) enforces(ctx context.Context, level string) {
+// setPodSecurity sets the namespace's label for Pod Security; "" removes it.
+func (ws workspace) setPodSecurity(ctx context.Context, level string) {
 	GinkgoHelper()
-	label := podSecurity + "=" + level
+	label := podSecurityLabel + "=" + level
 	if level == "" {
-		label = podSecurity + "-"
+		label = podSecurityLabel + "-"
 	}
-	_, err := plane.Kubectl(ctx, "label", "--overwrite", "namespace", g.namespace, label)
+	_, err := controlPlane.Kubectl(ctx, "label", "--overwrite", "namespace", ws.namespace, label)
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// enforced is the label of the namespace; "" without one.
-func (g ground) enforced(ctx context.Context) string {
+// podSecurity returns the namespace's label for Pod Security; "" if there is none.
+func (ws workspace) podSecurity(ctx context.Context) string {
 	GinkgoHelper()
-	namespace, err := cluster.CoreV1().Namespaces().Get(ctx, g.namespace, metav1.GetOptions{})
+	namespace, err := cluster.CoreV1().Namespaces().Get(ctx, ws.namespace, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	return namespace.Labels[podSecurity]
+	return namespace.Labels[podSecurityLabel]
 }
 
-var _ = Describe("The label for Pod Security of a namespace that exists", func() {
+var _ = Describe("The label for Pod Security of an existing namespace", func() {
 	var (
-		g ground
-		w world
+		ws  workspace
+		env testEnv
 	)
 	BeforeEach(func(ctx SpecContext) {
-		g, w = newDoer(), newWorld(ctx)
-		g.namespace = w.namespace
+		ws, env = newWorkspaceWithCLI(), newTestEnv(ctx)
+		ws.namespace = env.namespace
 	})
 
 	for _, level := range []string{"restricted", "baseline"} {
-		It("stops up when it is "+level+", also with --yes, and is shown by the plan", func(ctx SpecContext) {
-			g.enforces(ctx, level)
-			session := g.up("--yes")
+		It("makes up fail if it is "+level+", even with --yes, and is shown in the plan", func(ctx SpecContext) {
+			ws.setPodSecurity(ctx, level)
+			session := ws.up("--yes")
 			Expect(session).To(gexec.Exit(1))
-			Expect(session.Out).To(gbytes.Say(`namespace +` + g.namespace + `, with ` + podSecurity + `=` + level + `\n`))
-			Expect(session.Out).To(gbytes.Say(`namespace +refuses VM Pods by its label; nothing is done unless ` + allow + ` is given\n`))
-			Expect(session.Err).To(gbytes.Say(`^error: namespace ` + g.namespace + ` refuses VM Pods, which are privileged: it has the label ` + podSecurity + `=` + level +
-				"; to change that until `kubectl bosh down` restores it, run: kubectl bosh up --dir kubernetes --kubeconfig " + g.as + " --bosh=./create-env " + allow + `\n`))
-			Expect(g.enforced(ctx)).To(Equal(level))
-			_, err := cluster.CoreV1().ServiceAccounts(g.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
-			Expect(err).To(MatchError(ContainSubstring("not found")), "nothing else is made either")
+			Expect(session.Out).To(gbytes.Say(`namespace +` + ws.namespace + ` \(` + podSecurityLabel + `=` + level + `\)\n`))
+			Expect(session.Out).To(gbytes.Say(`namespace +its label refuses VM Pods; up stops without ` + allowFlag + `\n`))
+			Expect(session.Err).To(gbytes.Say(`^error: namespace ` + ws.namespace + ` refuses VM Pods, which are privileged: its label is ` + podSecurityLabel + `=` + level +
+				"; to change the label until `kubectl bosh down` restores it, run: kubectl bosh up --dir kubernetes --kubeconfig " + ws.kubeconfig + " --bosh=./create-env " + allowFlag + `\n`))
+			Expect(ws.podSecurity(ctx)).To(Equal(level))
+			_, err := cluster.CoreV1().ServiceAccounts(ws.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
+			Expect(err).To(MatchError(ContainSubstring("not found")), "nothing else is created either")
 		})
 	}
 
 	It("is changed by the command that up prints, and restored by down", func(ctx SpecContext) {
-		g.enforces(ctx, "restricted")
-		session := g.up("--yes", "--var", "password=secret")
+		ws.setPodSecurity(ctx, "restricted")
+		session := ws.up("--yes", "--var", "password=secret")
 		Expect(session).To(gexec.Exit(1))
 		printed := regexp.MustCompile(`run: kubectl bosh (.*)`).FindStringSubmatch(string(session.Err.Contents()))
 		Expect(printed).NotTo(BeEmpty())
 		command := exec.CommandContext(ctx, "sh", "-c", program+" "+printed[1]+" --yes")
-		command.Dir = g.folder
-		session = start(command)
+		command.Dir = ws.folder
+		session = startCommand(command)
 		Eventually(session).Should(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`namespace +gets ` + podSecurity + `=privileged in place of restricted, as ` + allow + ` says; down restores that\n`))
-		Expect(session.Out).To(gbytes.Say(`Namespace ` + g.namespace + `: ` + podSecurity + `=privileged in place of restricted\n`))
-		Expect(g.enforced(ctx)).To(Equal("privileged"))
+		Expect(session.Out).To(gbytes.Say(`namespace +gets the label ` + podSecurityLabel + `=privileged instead of restricted \(` + allowFlag + `\); down restores it\n`))
+		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `: ` + podSecurityLabel + `=privileged instead of restricted\n`))
+		Expect(ws.podSecurity(ctx)).To(Equal("privileged"))
 
-		Expect(g.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0), "the next run finds it so")
-		session = g.down()
+		Expect(ws.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0), "the next run finds the changed label")
+		session = ws.down()
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`Namespace ` + g.namespace + `: ` + podSecurity + ` is restricted again\n`))
-		Expect(g.enforced(ctx)).To(Equal("restricted"))
-		Expect(g.read("kubernetes/up.yml")).NotTo(ContainSubstring("former_pod_security"))
+		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `: ` + podSecurityLabel + ` restored to restricted\n`))
+		Expect(ws.podSecurity(ctx)).To(Equal("restricted"))
+		Expect(ws.read("kubernetes/up.yml")).NotTo(ContainSubstring("former_pod_security"))
 	})
 
-	It("is not added when there is none, which leaves it to the cluster's default", func(ctx SpecContext) {
-		Expect(g.up()).To(gexec.Exit(0))
-		Expect(g.enforced(ctx)).To(BeEmpty())
+	It("is not added, which leaves the cluster's default", func(ctx SpecContext) {
+		Expect(ws.up()).To(gexec.Exit(0))
+		Expect(ws.podSecurity(ctx)).To(BeEmpty())
 	})
 
-	It("is added on request for a cluster whose default refuses VM Pods, and removed by down", func(ctx SpecContext) {
-		Expect(g.up(allow)).To(gexec.Exit(0))
-		Expect(g.enforced(ctx)).To(Equal("privileged"))
-		Expect(g.down()).To(gexec.Exit(0))
-		Expect(g.enforced(ctx)).To(BeEmpty())
+	It("is added with the flag, and removed by down", func(ctx SpecContext) {
+		Expect(ws.up(allowFlag)).To(gexec.Exit(0))
+		Expect(ws.podSecurity(ctx)).To(Equal("privileged"))
+		Expect(ws.down()).To(gexec.Exit(0))
+		Expect(ws.podSecurity(ctx)).To(BeEmpty())
 	})
 
-	It("stays what somebody else has made of it after up", func(ctx SpecContext) {
-		g.enforces(ctx, "restricted")
-		Expect(g.up(allow)).To(gexec.Exit(0))
-		g.enforces(ctx, "baseline")
-		session := g.down()
+	It("is not restored if it was changed after up", func(ctx SpecContext) {
+		ws.setPodSecurity(ctx, "restricted")
+		Expect(ws.up(allowFlag)).To(gexec.Exit(0))
+		ws.setPodSecurity(ctx, "baseline")
+		session := ws.down()
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(podSecurity + " stays baseline: it was changed after `up`\n"))
-		Expect(g.enforced(ctx)).To(Equal("baseline"))
+		Expect(session.Out).To(gbytes.Say(podSecurityLabel + " stays baseline: it was changed after `up`\n"))
+		Expect(ws.podSecurity(ctx)).To(Equal("baseline"))
 	})
 
-	It("stays for what down --force leaves behind, and is restored once that is gone", func(ctx SpecContext) {
-		g.enforces(ctx, "restricted")
-		Expect(g.up(allow)).To(gexec.Exit(0))
-		w.create(ctx, "old", address, nil)
-		session := g.down("--force")
+	It("is kept for VMs that down --force leaves behind, and restored after they are deleted", func(ctx SpecContext) {
+		ws.setPodSecurity(ctx, "restricted")
+		Expect(ws.up(allowFlag)).To(gexec.Exit(0))
+		env.createVM(ctx, "old", address, nil)
+		session := ws.down("--force")
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`Namespace ` + g.namespace + `: keeps ` + podSecurity + `=privileged for what is left in it`))
-		Expect(g.enforced(ctx)).To(Equal("privileged"))
-		w.must(ctx, "delete_vm", "agent-old")
-		Expect(g.down()).To(gexec.Exit(0))
-		Expect(g.enforced(ctx)).To(Equal("restricted"))
+		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `: keeps ` + podSecurityLabel + `=privileged for the remaining resources`))
+		Expect(ws.podSecurity(ctx)).To(Equal("privileged"))
+		env.mustCall(ctx, "delete_vm", "agent-old")
+		Expect(ws.down()).To(gexec.Exit(0))
+		Expect(ws.podSecurity(ctx)).To(Equal("restricted"))
 	})
 
-	It("is not changed by a dry run, nor by applying rights.yaml by hand", func(ctx SpecContext) {
-		g.enforces(ctx, "restricted")
-		said := g.plans(allow)
-		Expect(said).To(ContainSubstring("  kubectl label --overwrite namespace " + g.namespace + " " + podSecurity + "=privileged --kubeconfig "))
-		_, err := plane.Kubectl(ctx, "apply", "-f", filepath.Join(g.folder, "kubernetes", "rights.yaml"))
+	It("is not changed by a dry run or by applying rights.yaml manually", func(ctx SpecContext) {
+		ws.setPodSecurity(ctx, "restricted")
+		output := ws.planOutput(allowFlag)
+		Expect(output).To(ContainSubstring("  kubectl label --overwrite namespace " + ws.namespace + " " + podSecurityLabel + "=privileged --kubeconfig "))
+		_, err := controlPlane.Kubectl(ctx, "apply", "-f", filepath.Join(ws.folder, "kubernetes", "rights.yaml"))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(g.enforced(ctx)).To(Equal("restricted"))
+		Expect(ws.podSecurity(ctx)).To(Equal("restricted"))
 	})
 
-	It("stops up in a namespace that up has made, too", func(ctx SpecContext) {
-		g = newDoer()
-		Expect(g.up()).To(gexec.Exit(0))
-		Expect(g.enforced(ctx)).To(Equal("privileged"))
-		g.enforces(ctx, "restricted")
-		Expect(g.run("", "up", "--yes", "--bosh", "./create-env")).To(gexec.Exit(1))
-		Expect(g.enforced(ctx)).To(Equal("restricted"))
+	It("makes up fail in a namespace that up has created, too", func(ctx SpecContext) {
+		ws = newWorkspaceWithCLI()
+		Expect(ws.up()).To(gexec.Exit(0))
+		Expect(ws.podSecurity(ctx)).To(Equal("privileged"))
+		ws.setPodSecurity(ctx, "restricted")
+		Expect(ws.run("", "up", "--yes", "--bosh", "./create-env")).To(gexec.Exit(1))
+		Expect(ws.podSecurity(ctx)).To(Equal("restricted"))
 	})
 
 	It("is not changed by a rights.yaml that has the label", func(ctx SpecContext) {
-		g.enforces(ctx, "restricted")
-		g.plans()
-		rights := g.read("kubernetes/rights.yaml")
-		g.write("kubernetes/rights.yaml", strings.Replace(rights, "  name: "+g.namespace+"\n", "  name: "+g.namespace+"\n  labels: {"+podSecurity+": privileged}\n", 1))
-		g.enforces(ctx, "")
-		Expect(g.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0))
-		Expect(g.enforced(ctx)).To(BeEmpty())
+		ws.setPodSecurity(ctx, "restricted")
+		ws.planOutput()
+		rights := ws.read("kubernetes/rights.yaml")
+		ws.write("kubernetes/rights.yaml", strings.Replace(rights, "  name: "+ws.namespace+"\n", "  name: "+ws.namespace+"\n  labels: {"+podSecurityLabel+": privileged}\n", 1))
+		ws.setPodSecurity(ctx, "")
+		Expect(ws.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0))
+		Expect(ws.podSecurity(ctx)).To(BeEmpty())
 	})
 
-	It("is left to an administrator when whoever runs up may not change it", func(ctx SpecContext) {
-		b := newBringer(ctx, &g)
-		g.applies(ctx, g.printed(), b.user)
-		g.enforces(ctx, "restricted")
-		session := g.up(allow)
+	It("is left to an administrator if the operator may not change it in up", func(ctx SpecContext) {
+		b := newUpUser(ctx, &ws)
+		ws.applyRights(ctx, ws.printRights(), b.user)
+		ws.setPodSecurity(ctx, "restricted")
+		session := ws.up(allowFlag)
 		Expect(session).To(gexec.Exit(1))
 		Expect(session.Err).To(gbytes.Say(`cannot patch resource "namespaces".*; an administrator can run: kubectl label --overwrite namespace ` +
-			g.namespace + ` ` + podSecurity + `=privileged\n`))
-		Expect(g.read("kubernetes/up.yml")).NotTo(ContainSubstring("former_pod_security"), "down must not restore what up has not changed")
+			ws.namespace + ` ` + podSecurityLabel + `=privileged\n`))
+		Expect(ws.read("kubernetes/up.yml")).NotTo(ContainSubstring("former_pod_security"), "down must not restore what up has not changed")
 	})
 
-	It("is left to an administrator when whoever runs down may not restore it", func(ctx SpecContext) {
-		administrator := g.as
-		b := newBringer(ctx, &g)
-		g.applies(ctx, g.printed(), b.user)
-		operator := g.as
-		g.enforces(ctx, "restricted")
-		g.as = administrator
-		Expect(g.up(allow)).To(gexec.Exit(0))
-		g.as = operator
-		session := g.down()
+	It("is left to an administrator if the operator may not restore it in down", func(ctx SpecContext) {
+		administrator := ws.kubeconfig
+		b := newUpUser(ctx, &ws)
+		ws.applyRights(ctx, ws.printRights(), b.user)
+		operator := ws.kubeconfig
+		ws.setPodSecurity(ctx, "restricted")
+		ws.kubeconfig = administrator
+		Expect(ws.up(allowFlag)).To(gexec.Exit(0))
+		ws.kubeconfig = operator
+		session := ws.down()
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`keeps ` + podSecurity + `=privileged, which you may not change; an administrator can run: kubectl label --overwrite namespace ` +
-			g.namespace + ` ` + podSecurity + `=restricted\n`))
+		Expect(session.Out).To(gbytes.Say(`keeps ` + podSecurityLabel + `=privileged, which you may not change; an administrator can run: kubectl label --overwrite namespace ` +
+			ws.namespace + ` ` + podSecurityLabel + `=restricted\n`))
 	})
 })

@@ -12,7 +12,7 @@ import (
 )
 
 var _ = Describe("kubectl bosh --version", func() {
-	It("tells the version that scripts/build-kubectl-bosh has published it as", func(ctx context.Context) {
+	It("prints the version that scripts/build-kubectl-bosh sets", func(ctx context.Context) {
 		script, err := os.ReadFile("../../scripts/build-kubectl-bosh")
 		Expect(err).NotTo(HaveOccurred())
 		flags := regexp.MustCompile(`-ldflags "([^"]*)\$version"`).FindStringSubmatch(string(script))
@@ -20,8 +20,8 @@ var _ = Describe("kubectl bosh --version", func() {
 		program := filepath.Join(GinkgoT().TempDir(), "kubectl-bosh")
 		out, err := exec.CommandContext(ctx, "go", "build", "-ldflags", flags[1]+"v1.2.3", "-o", program, ".").CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(out))
-		said, err := exec.CommandContext(ctx, program, "--version").Output()
+		output, err := exec.CommandContext(ctx, program, "--version").Output()
 		Expect(err).NotTo(HaveOccurred())
-		Expect(string(said)).To(Equal("kubectl bosh version v1.2.3\n"))
+		Expect(string(output)).To(Equal("kubectl bosh version v1.2.3\n"))
 	})
 })

@@ -8,29 +8,29 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// CleanupTimeout bounds what is done after a call has failed, when its own time may be over.
+// CleanupTimeout limits the cleanup after a failed call. The deadline of the call itself may have passed by then.
 const CleanupTimeout = time.Minute
 
-// Call is one request on its way. It lives as long as the request, so that it may hold the context.
+// Call is a request that is being served. It contains the context because both have the same lifetime.
 type Call struct {
-	// Ctx ends when the caller's patience does, or the process is told to end.
+	// Ctx ends at the deadline of the method, when the caller has gone, or when the process is terminated.
 	Ctx context.Context
-	// Client is the cluster that the request is about.
+	// Client sends requests to the cluster of this call.
 	*kube.Client
-	// ID returns what tells this call from every other, a repeated one with the same request too. Few calls need it,
-	// and those pay for the random number.
+	// ID returns the ID of this call. A repeated call with the same request has another ID. Few calls need one, so it is generated
+	// on the first use.
 	ID func() string
 	// Director is the UUID of the director that sent the request.
 	Director string
-	// Subject is what the call turns out to be about, for the Event that it leaves; nil for one that leaves none.
+	// Subject is the object of the Event that the call creates; nil for a call that creates none.
 	Subject *Subject
-	// PodOptions say what the Pods that the call makes carry for others.
+	// PodOptions apply to all Pods that the call creates.
 	PodOptions PodOptions
-	// Log gets what the director keeps in the task's CPI log.
+	// Log is shown in the CPI log of the director's task.
 	Log *slog.Logger
 }
 
-// WithTimeout returns the call with no more than this much of its time.
+// WithTimeout returns a copy of the call that ends with the call, or after limit if that is earlier.
 func (c *Call) WithTimeout(limit time.Duration) (*Call, context.CancelFunc) {
 	bounded := *c
 	var cancel context.CancelFunc
@@ -38,7 +38,7 @@ func (c *Call) WithTimeout(limit time.Duration) (*Call, context.CancelFunc) {
 	return &bounded, cancel
 }
 
-// Detached returns the call with this much time of its own, for what has to be done after the call's is over.
+// Detached returns a copy of the call for cleanup: it does not end with the call, but after limit.
 func (c *Call) Detached(limit time.Duration) (*Call, context.CancelFunc) {
 	detached := *c
 	var cancel context.CancelFunc

@@ -10,15 +10,16 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// A DependencyWatch follows something other than the Pods that a call waits for, and fails once they cannot reach the desired
+// A DependencyWatch watches something that a wait for Pods depends on. It returns an *Error once the Pods cannot reach the desired
 // state.
 type DependencyWatch func(ctx context.Context) error
 
-// dependencyWatchDelay is how long a wait goes on before its dependency watches begin. Most waits end sooner, and need
-// no requests for more than their Pods.
+// dependencyWatchDelay is how long a wait runs before its dependency watches start. Most waits end earlier, and then send no
+// requests for anything but their Pods.
 const dependencyWatchDelay = 5 * time.Second
 
-// WaitForPods waits as Pods.Await does, until a sentinel fails; its error is the wait's then.
+// WaitForPods is c.Pods.Wait with dependency watches. When one of them returns an *Error, the wait ends with that error. Other
+// errors of a dependency watch are only logged.
 func (c *Call) WaitForPods(watches []DependencyWatch, selection kube.Selection, since *kube.ObjectList[*corev1.Pod],
 	done func([]*corev1.Pod) (bool, error)) error {
 
@@ -31,25 +32,25 @@ func (c *Call) WaitForPods(watches []DependencyWatch, selection kube.Selection, 
 				return
 			case <-time.After(dependencyWatchDelay):
 			}
-			var failed *Error
+			var failure *Error
 			switch err := watch(ctx); {
-			case errors.As(err, &failed):
+			case errors.As(err, &failure):
 				cancel(err)
 			case err != nil && ctx.Err() == nil:
-				c.Log.Warn("a wait goes on without looking at what it depends on", "error", err)
+				c.Log.Warn("dependency watch failed; still waiting", "error", err)
 			}
 		}()
 	}
 	err := c.Pods.Wait(ctx, selection, since, done)
-	var failed *Error
-	if err != nil && c.Ctx.Err() == nil && errors.As(context.Cause(ctx), &failed) {
-		return failed
+	var failure *Error
+	if err != nil && c.Ctx.Err() == nil && errors.As(context.Cause(ctx), &failure) {
+		return failure
 	}
 	return err
 }
 
-// WaitForPod waits as AwaitUnless does for exactly this Pod, and keeps it up to date: settled sees it as it is, then
-// after each change, and nil once it is gone. A successor of its name is another Pod.
+// WaitForPod is WaitForPods for exactly this Pod, by UID. It updates pod, and calls done with the current state of the Pod, then
+// after each change, and with nil once the Pod is gone.
 func (c *Call) WaitForPod(watches []DependencyWatch, pod *corev1.Pod, done func(now *corev1.Pod) (bool, error)) error {
 	return c.WaitForPods(watches, kube.Selection{Name: pod.Name}, kube.ListOf(pod), func(present []*corev1.Pod) (bool, error) {
 		if len(present) == 0 || present[0].UID != pod.UID {
@@ -60,16 +61,17 @@ func (c *Call) WaitForPod(watches []DependencyWatch, pod *corev1.Pod, done func(
 	})
 }
 
-// ErrResultLost means that an ephemeral container has told nothing of what it was to find. A kubelet ended between making it
-// and starting it, so that the next one takes it for one that was run, or while it was being made; or it was killed.
-var ErrResultLost = errors.New("what it was to find is lost")
+// ErrResultLost reports that an ephemeral container has no result. Either it was killed, or the kubelet stopped while creating it
+// or before starting it: after a restart, the kubelet does not start such a container, because it assumes that the container has
+// run.
+var ErrResultLost = errors.New("its result was lost")
 
-// WatchContainerStart is the sentinel for an ephemeral container: it fails when the container never starts.
+// WatchContainerStart returns a dependency watch that fails if the ephemeral container was created but will never start.
 func (c *Call) WatchContainerStart(pod, container string) DependencyWatch {
 	return func(ctx context.Context) error {
 		return c.Pods.Wait(ctx, kube.Selection{Name: pod}, nil, func(present []*corev1.Pod) (bool, error) {
 			if len(present) > 0 && kube.EphemeralNotStarted(present[0], container) {
-				return false, CloudError.Errorf("container %s of Pod %s was not started: %w", container, pod, ErrResultLost)
+				return false, HelperInterrupted.Errorf("container %s of Pod %s was not started: %w", container, pod, ErrResultLost)
 			}
 			return len(present) == 0, nil
 		})

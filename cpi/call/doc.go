@@ -1,7 +1,5 @@
-// Package call has what the CPI's methods share while they serve one request: the request itself and the
-// cluster that it is about, errors as BOSH knows them, strict decoding, and waits that end when what they
-// depend on fails.
+// Package call contains what the CPI's methods share: the context and the client of a request, errors with BOSH's types, strict
+// decoding, helper Pods, ownership of the objects that a call creates, and waits that fail early when a dependency fails.
 //
-// It knows Pods and nodes, and neither machines, disks nor networks: packages machine, disk and network know
-// those, and import this one.
+// It deals with Pods and nodes in general. The packages vm, disk and network, which import it, deal with VMs, disks and networks.
 package call

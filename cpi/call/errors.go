@@ -3,17 +3,17 @@ package call
 import (
 	"errors"
 	"fmt"
+	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/kube"
 )
 
-// ErrorKind is the type of an error on the wire.
+// ErrorKind is the type of an error in a response.
 type ErrorKind string
 
-// The kinds of errors that the director and the CLI know: lib/cloud/errors.rb of bosh-director, and
-// cloud/errors.go of bosh-cli for the last.
+// Error kinds of the BOSH protocol: lib/cloud/errors.rb of bosh-director, and cloud/errors.go of bosh-cli for StemcellNotFound.
 const (
 	CPIError         ErrorKind = "Bosh::Clouds::CpiError"
 	CloudError       ErrorKind = "Bosh::Clouds::CloudError"
@@ -28,104 +28,96 @@ const (
 	StemcellNotFound ErrorKind = "Bosh::Clouds::StemcellNotFound"
 )
 
-// Error is an error as BOSH knows it. bosh-cpi-go reads the type by a type assertion, so it has to be
-// the outermost error; AsBOSH sees to that.
+// Error is an error with an ErrorKind and a code. bosh-cpi-go reads the kind with a type assertion, so the outermost error of a
+// response must be an *Error: see AsBOSH.
 type Error struct {
 	kind  ErrorKind
+	code  string
 	retry bool
 	err   error
 }
 
 func (e *Error) Error() string { return e.err.Error() }
 
-// Unwrap returns what the error was made of.
+// Unwrap returns the wrapped error.
 func (e *Error) Unwrap() error { return e.err }
 
-// Type is the error's name on the wire.
+// Type returns the kind of the error as it appears in the response.
 func (e *Error) Type() string { return string(e.kind) }
 
-// CanRetry tells the director to send the same create_vm again; it acts on it for VMCreationFailed
-// alone.
+// CanRetry reports whether the director may repeat the call with the same request. The director evaluates this only for
+// VMCreationFailed.
 func (e *Error) CanRetry() bool { return e.retry }
 
-// Errorf returns an error of this kind.
-func (k ErrorKind) Errorf(format string, args ...any) *Error {
-	return &Error{kind: k, err: fmt.Errorf(format, args...)}
-}
-
-// Wrap returns the error as one of this kind, whatever kind it had. retry is what CanRetry returns.
-func (k ErrorKind) Wrap(err error, retry bool) *Error {
-	return &Error{kind: k, retry: retry, err: err}
-}
-
-// Is reports whether the error is of this kind.
+// Is reports whether the error has this kind.
 func (k ErrorKind) Is(err error) bool {
-	var known *Error
-	return errors.As(err, &known) && known.kind == k
+	var typed *Error
+	return errors.As(err, &typed) && typed.kind == k
 }
 
-// Invalid is the answer to a request that can never succeed as it is; nothing was changed.
-func Invalid(format string, args ...any) *Error { return CPIError.Errorf(format, args...) }
+// Code returns the name of the error's Code.
+func (e *Error) Code() string { return e.code }
 
-// NoVM is the answer about a VM that is not there.
-func NoVM(cid string) *Error {
-	return VMNotFound.Errorf("VM %s not found: there is no Pod of that name", cid)
+// WithCode returns the error with its code at the end of its message: "disk d is attached to VM v; detach it first [disk-in-use]".
+// If the message already ends with the code of a program that ran on a node, WithCode keeps that one, because it is closer to the
+// cause.
+func (e *Error) WithCode() *Error {
+	coded := *e
+	if shown := codePattern.FindStringSubmatch(e.Error()); shown != nil {
+		coded.code = shown[1]
+	} else {
+		coded.err = fmt.Errorf("%w [%s]", e.err, e.code)
+	}
+	return &coded
 }
 
-// NoDisk is the answer about a disk that is not there.
+// codePattern matches the code at the end of a message.
+var codePattern = regexp.MustCompile(`\[([a-z]+(?:-[a-z]+)+)\]$`)
+
+// Invalid returns an error with the code InvalidProperty. The message must name the invalid key and the remedy.
+func Invalid(format string, args ...any) *Error { return InvalidProperty.Errorf(format, args...) }
+
+// NoVM returns the error for a VM that does not exist.
+func NoVM(cid string) *Error { return VMMissing.Errorf("VM %s not found: no Pod has this name", cid) }
+
+// NoDisk returns the error for a disk that does not exist.
 func NoDisk(cid string) *Error {
-	return DiskNotFound.Errorf("disk %s not found: there is no PersistentVolumeClaim of that name", cid)
+	return DiskMissing.Errorf("disk %s not found: no PVC has this name", cid)
 }
 
-// inUse is a refusal for the sake of who uses the disk.
-type inUse struct{ error }
-
-func (e inUse) Unwrap() error { return e.error }
-
-// InUse marks the error as a refusal because somebody uses the disk.
-func InUse(err *Error) error { return inUse{err} }
-
-// IsInUse reports whether the error is so marked.
-func IsInUse(err error) bool {
-	var refused inUse
-	return errors.As(err, &refused)
-}
-
-// IsTyped reports whether the error has a kind already.
+// IsTyped reports whether the error is, or wraps, an *Error.
 func IsTyped(err error) bool {
-	var known *Error
-	return errors.As(err, &known)
+	var typed *Error
+	return errors.As(err, &typed)
 }
 
-// AsBOSH makes the error that leaves the CPI: one with a kind stays what it is, any other becomes a
-// CloudError with a hint at what the operator can do.
+// AsBOSH returns err as the *Error of a response. If err wraps an *Error, the result has its kind and code. Otherwise AsBOSH
+// chooses a code by the kind of the failed request to the cluster, and adds a remedy to the message.
 func AsBOSH(err error) *Error {
-	var known *Error
+	var typed *Error
 	switch {
-	case errors.As(err, &known):
-		return known.kind.Wrap(err, known.retry)
+	case errors.As(err, &typed):
+		return &Error{kind: typed.kind, code: typed.code, retry: typed.retry, err: err}
 	case errors.Is(err, kube.ErrUnreachable):
-		return CloudError.Errorf("the Kubernetes API server cannot be reached (check kubernetes.kubeconfig and the network between): %w", err)
+		return APIUnreachable.Errorf("cannot reach the Kubernetes API server (check kubernetes.kubeconfig and the network): %w", err)
 	case errors.Is(err, kube.ErrNotServed):
-		return CloudError.Errorf("what answers does not serve the Kubernetes API "+
-			"(check the server's URL in kubernetes.kubeconfig, and proxies before it): %w", err)
+		return APINotKubernetes.Errorf("the server does not serve the Kubernetes API "+
+			"(check the URL in kubernetes.kubeconfig, and proxies): %w", err)
 	case errors.Is(err, kube.ErrNoCredentials):
-		return CloudError.Errorf("the CPI has no credentials for the cluster (correct the user's entry in kubernetes.kubeconfig, "+
-			"see docs/credentials.md): %w", err)
+		return CredentialsMissing.Errorf("the CPI has no credentials for the cluster (correct the user in kubernetes.kubeconfig): %w", err)
 	case errors.Is(err, kube.ErrUnauthorized):
-		return CloudError.Errorf("the Kubernetes API server does not know the CPI by its credentials (make new ones, "+
-			"see docs/credentials.md; cpi -check tells how long they last): %w", err)
+		return CredentialsRejected.Errorf("the Kubernetes API server rejected the CPI's credentials "+
+			"(renew them; cpi -check shows when they expire): %w", err)
 	case errors.Is(err, kube.ErrWebhook):
-		return CloudError.Errorf("an admission webhook, which the cluster asks before it changes anything, failed "+
-			"(check the webhook that the message names; kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations): %w", err)
+		return WebhookFailed.Errorf("an admission webhook of the cluster failed (check the webhook that the message names): %w", err)
 	case errors.Is(err, kube.ErrRefused):
-		return CloudError.Errorf("the Kubernetes API server refuses the request "+
+		return RequestDenied.Errorf("the Kubernetes API server denied a request "+
 			"(check the CPI's Role, quotas and admission policies of the namespace): %w", err)
 	}
-	return CloudError.Wrap(err, false)
+	return ClusterError.Wrap(err, false)
 }
 
-// messageError says in the operator's words what an error means, and keeps the error.
+// messageError adds a message for operators to an error.
 type messageError struct {
 	error
 	message string
@@ -134,19 +126,19 @@ type messageError struct {
 func (e *messageError) Error() string { return e.message + " (" + e.error.Error() + ")" }
 func (e *messageError) Unwrap() error { return e.error }
 
-// WithMessage returns the error with the operator's words before it.
+// WithMessage wraps err. The message of the result is "MESSAGE (ERR)".
 func WithMessage(err error, message string) error { return &messageError{err, message} }
 
-// ExplainTimeout adds to an error for lack of time what the cluster last reported of the Pod; any
-// other error, and none, it returns as it is.
-func (c *Call) ExplainTimeout(pod *corev1.Pod, err error, message string) error {
+// ExplainTimeout adds the code, the message, and the last reported state of the Pod to a timeout. It returns other errors, and nil,
+// unchanged.
+func (c *Call) ExplainTimeout(code Code, pod *corev1.Pod, err error, message string) error {
 	if !errors.Is(err, kube.ErrTimeout) {
 		return err
 	}
-	return WithMessage(err, message+": "+c.DiagnosePod(pod))
+	return code.Wrap(WithMessage(err, message+": "+c.DiagnosePod(pod)), false)
 }
 
-// DiagnosePod says what the cluster last reported of the Pod, even when the call's time is over.
+// DiagnosePod describes the last reported state of the Pod; see kube.Client.DescribePod. It also works after the deadline of the call.
 func (c *Call) DiagnosePod(pod *corev1.Pod) string {
 	detached, cancel := c.Detached(CleanupTimeout)
 	defer cancel()

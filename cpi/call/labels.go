@@ -9,34 +9,35 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// CheckLabel refuses a label that Kubernetes does not take. where names the hash that it stands in.
-func CheckLabel(where, key, value string) error {
-	if why := validation.IsQualifiedName(key); len(why) > 0 {
-		return Invalid("%s: %q is not a label's name: %s", where, key, why[0])
+// CheckLabel returns an error if the label is not valid in Kubernetes. The message begins with location, the key of the hash that
+// contains the label.
+func CheckLabel(location, key, value string) error {
+	if problems := validation.IsQualifiedName(key); len(problems) > 0 {
+		return Invalid("%s: %q is not a valid label name: %s", location, key, problems[0])
 	}
-	if why := validation.IsValidLabelValue(value); len(why) > 0 {
-		return Invalid("%s.%s: %q is not a label's value: %s", where, key, value, why[0])
+	if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+		return Invalid("%s.%s: %q is not a valid label value: %s", location, key, value, problems[0])
 	}
 	return nil
 }
 
-// CheckLabels refuses labels and annotations that Kubernetes does not take, or that are the CPI's own. where
-// names the hash that they stand in.
-func CheckLabels(where string, labels, annotations map[string]string) error {
+// CheckLabels returns an error if a label or annotation is not valid in Kubernetes, or is reserved for the CPI. The message begins
+// with location, the key under which the configuration has labels and annotations.
+func CheckLabels(location string, labels, annotations map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		if err := CheckLabel(where+".labels", key, labels[key]); err != nil {
+		if err := CheckLabel(location+".labels", key, labels[key]); err != nil {
 			return err
 		}
 		if manifest.IsReservedKey(key) {
-			return Invalid("%s.labels.%s is the CPI's own label", where, key)
+			return Invalid("%s.labels.%s is reserved for the CPI", location, key)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if why := validation.IsQualifiedName(key); len(why) > 0 {
-			return Invalid("%s.annotations: %q is not an annotation's name: %s", where, key, why[0])
+		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
+			return Invalid("%s.annotations: %q is not a valid annotation name: %s", location, key, problems[0])
 		}
 		if manifest.IsReservedKey(key) {
-			return Invalid("%s.annotations.%s is the CPI's own annotation", where, key)
+			return Invalid("%s.annotations.%s is reserved for the CPI", location, key)
 		}
 	}
 	return nil

@@ -10,13 +10,13 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Object is any of the cluster's objects.
+// Object is any Kubernetes object.
 type Object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// PatchMetadata puts the director's metadata on the object of that name, and returns the object.
+// PatchMetadata sets the director's metadata on the object with this name, and returns the patched object.
 func PatchMetadata[T Object, L runtime.Object](
 	ctx context.Context, resource *kube.Resource[T, L], name string, metadata manifest.Metadata) (T, error) {
 

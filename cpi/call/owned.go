@@ -13,35 +13,35 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Two processes may serve the same request: a director repeats a call whose process it has lost, and that process may go
-// on. So all that a call creates and removes again when it fails carries the call that owns it (manifest.AnnotationCall).
-// A repeated call adopts what it finds; the first one then fails without removing it.
+// Two processes may serve the same request: if a director loses the process of a call, it repeats the call, while the first process
+// may still run. Therefore each object that a call deletes again when it fails has an annotation with the call that owns the object
+// (manifest.AnnotationCall). A repeated call adopts the existing objects. If the first call then fails, it does not delete them.
 
-// Verdict is what becomes of an object that exists, where a call would create its own.
+// Verdict is what EnsureOwned does with an existing object.
 type Verdict int
 
 const (
-	// Retry means that the object is gone, or about to be: it is created again.
+	// Retry creates the object again: the existing one was deleted, or is about to be.
 	Retry Verdict = iota
-	// Adopt makes the object this call's own.
+	// Adopt makes this call the owner of the object.
 	Adopt
-	// Share leaves it to the call that owns it: that one does not remove it either.
+	// Share keeps the object without adopting it. The call that owns it does not delete it either.
 	Share
 )
 
-// AdoptIf are the verdicts of a judge that knows two: the object is adopted, or is not kept.
-func AdoptIf[T Object](judge func(existing T) (keep bool, err error)) func(existing T) (Verdict, error) {
+// AdoptIf returns a judge for EnsureOwned that adopts the objects that keep accepts, and never shares one.
+func AdoptIf[T Object](keep func(existing T) (bool, error)) func(existing T) (Verdict, error) {
 	return func(existing T) (Verdict, error) {
-		keep, err := judge(existing)
-		if keep {
+		adopt, err := keep(existing)
+		if adopt {
 			return Adopt, err
 		}
 		return Retry, err
 	}
 }
 
-// EnsureOwned creates the object as this call's own. An object of its name that exists is for judge. created reports that
-// this call created it, even if the answer to that request was lost.
+// EnsureOwned creates the object with this call as its owner. If an object of this name exists, judge decides what to do with it.
+// created reports whether this call has created the object, even if the response to that request was lost.
 func EnsureOwned[T Object, L runtime.Object](
 	c *Call, resource *kube.Resource[T, L], desired T, judge func(existing T) (Verdict, error)) (object T, created bool, err error) {
 
@@ -63,7 +63,7 @@ func EnsureOwned[T Object, L runtime.Object](
 		}
 		kept, err = adoptObject(c, resource, existing)
 		if errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound) {
-			return false, nil // it has changed since: judge it again
+			return false, nil // the object has changed since it was read: judge it again
 		}
 		return true, err
 	})
@@ -78,8 +78,8 @@ func (c *Call) Owns(object Object) bool {
 	return object.GetAnnotations()[manifest.AnnotationCall] == c.ID()
 }
 
-// StartTime returns when the call that owns the object has begun, by the clock of the machine on which it ran; zero for an object
-// that no call owns.
+// StartTime returns when the call that owns the object started, by the clock of the host that ran it. It is zero for an object
+// without an owning call.
 func StartTime(object metav1.Object) time.Time {
 	id, err := uuid.Parse(object.GetAnnotations()[manifest.AnnotationCall])
 	if err != nil || id.Version() != 7 {
@@ -88,7 +88,7 @@ func StartTime(object metav1.Object) time.Time {
 	return time.Unix(id.Time().UnixTime())
 }
 
-// adoptObject makes the object this call's own, unless it has changed since it was read: that is kube.ErrConflict.
+// adoptObject makes this call the owner of the object. It returns kube.ErrConflict if the object has changed since it was read.
 func adoptObject[T Object, L runtime.Object](c *Call, resource *kube.Resource[T, L], object T) (T, error) {
 	patch, err := manifest.Adopt(object, c.ID())
 	if err != nil {
@@ -97,35 +97,37 @@ func adoptObject[T Object, L runtime.Object](c *Call, resource *kube.Resource[T,
 	return resource.Patch(c.Ctx, object.GetName(), patch)
 }
 
-// DeleteIfOwned deletes the object if this call still owns it, and keep does not keep it as it is now; what others report of it
-// meanwhile does not matter. mine is false for an object that stays, and for one that is gone.
+// DeleteIfOwned deletes the object if this call still owns it and keep returns false for its current state. If the object changes
+// in the meantime, for example its status, DeleteIfOwned decides again. deleted is false if the object was kept, and if it was
+// already gone.
 func DeleteIfOwned[T Object, L runtime.Object](
 	c *Call,
 	resource *kube.Resource[T, L],
 	object T,
-	keep func(now T) bool,
+	keep func(current T) bool,
 ) (deleted bool, err error) {
 	for {
-		now, err := resource.Get(c.Ctx, object.GetName())
+		current, err := resource.Get(c.Ctx, object.GetName())
 		switch {
-		case errors.Is(err, kube.ErrNotFound), err == nil && now.GetUID() != object.GetUID():
+		case errors.Is(err, kube.ErrNotFound), err == nil && current.GetUID() != object.GetUID():
 			return false, nil
 		case err != nil:
 			return false, err
-		case !c.Owns(now), keep(now):
+		case !c.Owns(current), keep(current):
 			return false, nil
 		}
-		if err = resource.DeleteUnchanged(c.Ctx, now); !errors.Is(err, kube.ErrConflict) {
+		if err = resource.DeleteUnchanged(c.Ctx, current); !errors.Is(err, kube.ErrConflict) {
 			return err == nil, err
 		}
 	}
 }
 
-// NeverKeep keeps nothing: see DeleteOwn.
+// NeverKeep is a keep function for DeleteIfOwned that returns false.
 func NeverKeep[T Object](T) bool { return false }
 
-// DeletePodIfOwned is DeleteOwn of a Pod, and waits until its node has stopped it. gone reports that no Pod of this UID remains.
-func (c *Call) DeletePodIfOwned(pod *corev1.Pod, keep func(now *corev1.Pod) bool) (gone bool, err error) {
+// DeletePodIfOwned is DeleteIfOwned for a Pod, and waits until the Pod's node has stopped it. gone reports whether this Pod, by
+// UID, no longer exists.
+func (c *Call) DeletePodIfOwned(pod *corev1.Pod, keep func(current *corev1.Pod) bool) (gone bool, err error) {
 	deleted, err := DeleteIfOwned(c, c.Pods, pod, keep)
 	if err != nil {
 		return false, err
@@ -133,16 +135,16 @@ func (c *Call) DeletePodIfOwned(pod *corev1.Pod, keep func(now *corev1.Pod) bool
 	if deleted {
 		return true, c.WaitForDeletion(pod)
 	}
-	now, err := c.Pods.Get(c.Ctx, pod.Name)
+	current, err := c.Pods.Get(c.Ctx, pod.Name)
 	if errors.Is(err, kube.ErrNotFound) {
 		return true, nil
 	}
-	return err == nil && now.UID != pod.UID, err
+	return err == nil && current.UID != pod.UID, err
 }
 
-// EnsureHelperPod is EnsureOwned for a Pod that does something for a VM or a disk.
+// EnsureHelperPod is EnsureOwned for a helper Pod. It applies the PodOptions, and adopts an existing Pod if keep returns true for it.
 func (c *Call) EnsureHelperPod(
-	desired *corev1.Pod, judge func(existing *corev1.Pod) (keep bool, err error)) (pod *corev1.Pod, created bool, err error) {
+	desired *corev1.Pod, keep func(existing *corev1.Pod) (bool, error)) (pod *corev1.Pod, created bool, err error) {
 
-	return EnsureOwned(c, c.Pods, c.PodOptions.ApplyToHelperPod(desired), AdoptIf(judge))
+	return EnsureOwned(c, c.Pods, c.PodOptions.ApplyToHelperPod(desired), AdoptIf(keep))
 }

@@ -11,25 +11,25 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// PodOptions say what the CPI's Pods carry for others in the cluster.
+// PodOptions configures all Pods that the CPI creates, for other components of the cluster.
 type PodOptions struct {
-	// Labels and Annotations are on every Pod, those of machines too.
+	// Labels and Annotations are set on every Pod.
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
-	// HelperLimits bound the Pods that do something for a machine or a disk: a quota of the namespace may ask that
-	// every Pod has limits.
+	// HelperLimits are the resource limits of helper Pods and attachment Pods. A quota of the namespace may require limits of every
+	// Pod.
 	HelperLimits corev1.ResourceList `json:"helper_limits"`
-	// LXCFS is the path at which nodes have lxcfs mounted: machines tell their own sizes in /proc by it, and the node's
-	// without it.
-	LXCFS string `json:"lxcfs"`
+	// LXCFS is the path at which lxcfs is mounted on the nodes. With it, /proc in a VM shows the VM's CPUs and memory instead of the
+	// node's.
+	LXCFS string `json:"lxcfs_path"`
 }
 
-// DefaultPodOptions ask injectors of proxies to stay away. A machine is a whole operating system, whose connections a
-// proxy would redirect before its agent has reached the message bus; and what helps a machine uses the node's network,
-// and is to end when it is done.
+// DefaultPodOptions returns options that exclude the CPI's Pods from the injection of proxies. A VM is a complete operating system:
+// a proxy would redirect its connections before the agent has reached the message bus. A helper Pod uses the node's network, and
+// must end when its program has finished.
 //
-// Helpers stay far below their limits, but for the check of a large filesystem, which keeps maps of all blocks and inodes: e2fsck takes
-// 165 MiB for an ext4 of 15 TiB without files.
+// Helper Pods stay far below the default limits, with one exception: the check of a large filesystem keeps maps of all blocks and
+// inodes in memory. e2fsck needs 165 MiB for an ext4 filesystem of 15 TiB without files.
 func DefaultPodOptions() PodOptions {
 	return PodOptions{
 		// https://istio.io/latest/docs/setup/additional-setup/sidecar-injection/: the label; the annotation before 1.11.
@@ -43,7 +43,7 @@ func DefaultPodOptions() PodOptions {
 	}
 }
 
-// Validate names the first that Kubernetes does not take, or that is the CPI's own.
+// Validate returns an error for the first option that is not valid in Kubernetes, or that is reserved for the CPI.
 func (o PodOptions) Validate() error {
 	for _, name := range slices.Sorted(maps.Keys(o.HelperLimits)) {
 		if amount := o.HelperLimits[name]; amount.Sign() <= 0 {
@@ -51,17 +51,18 @@ func (o PodOptions) Validate() error {
 		}
 	}
 	if o.LXCFS != "" && (!path.IsAbs(o.LXCFS) || path.Clean(o.LXCFS) != o.LXCFS || o.LXCFS == "/") {
-		return Invalid("pods.lxcfs %q has to be the path at which nodes have lxcfs mounted, as /var/lib/lxcfs", o.LXCFS)
+		return Invalid("pods.lxcfs_path %q is not a valid path; set it to the directory where nodes mount lxcfs, like /var/lib/lxcfs", o.LXCFS)
 	}
 	return CheckLabels("pods", o.Labels, o.Annotations)
 }
 
-// MergeMetadata returns the labels and annotations of a Pod with those of the options added. A key that the Pod has, as a label or an
-// annotation, is left to it in both places: injectors read one or the other.
+// MergeMetadata returns the labels and annotations of a Pod, plus those of the options. If the Pod already has a key, as a label or
+// as an annotation, MergeMetadata adds neither a label nor an annotation with this key: some injectors read the label, others the
+// annotation.
 func (o PodOptions) MergeMetadata(labels, annotations map[string]string) (map[string]string, map[string]string) {
-	missing := func(marks map[string]string) map[string]string {
+	missing := func(options map[string]string) map[string]string {
 		remaining := map[string]string{}
-		for key, value := range marks {
+		for key, value := range options {
 			_, label := labels[key]
 			if _, annotation := annotations[key]; !label && !annotation {
 				remaining[key] = value
@@ -69,27 +70,27 @@ func (o PodOptions) MergeMetadata(labels, annotations map[string]string) (map[st
 		}
 		return remaining
 	}
-	markedLabels, markedAnnotations := missing(o.Labels), missing(o.Annotations)
-	maps.Copy(markedLabels, labels)
-	maps.Copy(markedAnnotations, annotations)
-	return markedLabels, markedAnnotations
+	mergedLabels, mergedAnnotations := missing(o.Labels), missing(o.Annotations)
+	maps.Copy(mergedLabels, labels)
+	maps.Copy(mergedAnnotations, annotations)
+	return mergedLabels, mergedAnnotations
 }
 
-// applyLimits bounds the helper's container, which asks for no more than it may have.
-func (o PodOptions) applyLimits(helper *corev1.Container) {
+// applyLimits sets HelperLimits on a container, and reduces requests that exceed them.
+func (o PodOptions) applyLimits(container *corev1.Container) {
 	if len(o.HelperLimits) == 0 {
 		return
 	}
-	helper.Resources.Limits = maps.Clone(o.HelperLimits)
+	container.Resources.Limits = maps.Clone(o.HelperLimits)
 	for name, limit := range o.HelperLimits {
-		if request, ok := helper.Resources.Requests[name]; ok && request.Cmp(limit) > 0 {
-			helper.Resources.Requests[name] = limit
+		if request, ok := container.Resources.Requests[name]; ok && request.Cmp(limit) > 0 {
+			container.Resources.Requests[name] = limit
 		}
 	}
 }
 
-// ApplyToVM gives a machine what the options say of such. One that is made again for each disk is in a sandbox, which has sizes of
-// its own; and what lxcfs has cannot be mounted for a user namespace.
+// ApplyToVM applies the options to a VM. It does not set LXCFS on a recreated VM, which runs in a sandbox with CPUs and memory of
+// its own, nor on a VM in a user namespace, in which the files of lxcfs cannot be mounted.
 func (o PodOptions) ApplyToVM(vm *manifest.VM) {
 	vm.Labels, vm.Annotations = o.MergeMetadata(vm.Labels, vm.Annotations)
 	if !vm.Recreate && (vm.HostUsers == nil || *vm.HostUsers) {
@@ -97,9 +98,9 @@ func (o PodOptions) ApplyToVM(vm *manifest.VM) {
 	}
 }
 
-// ApplyToHelperPod gives a Pod that does something for a machine or a disk what the options say of such.
-func (o PodOptions) ApplyToHelperPod(helper *corev1.Pod) *corev1.Pod {
-	helper.Labels, helper.Annotations = o.MergeMetadata(helper.Labels, helper.Annotations)
-	o.applyLimits(manifest.OwnContainer(helper))
-	return helper
+// ApplyToHelperPod applies the options to a helper Pod or an attachment Pod, and returns the Pod.
+func (o PodOptions) ApplyToHelperPod(pod *corev1.Pod) *corev1.Pod {
+	pod.Labels, pod.Annotations = o.MergeMetadata(pod.Labels, pod.Annotations)
+	o.applyLimits(manifest.OwnContainer(pod))
+	return pod
 }

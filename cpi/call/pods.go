@@ -9,7 +9,7 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// VMSelection selects a machine's Pod and its attachments. A CID that is no name of ours, as one of another cloud's CPI, is
+// VMSelection selects the VM Pod and its attachment Pods. A CID that this CPI cannot have created, for example of another CPI, is
 // VMNotFound.
 func VMSelection(vmCID string) (kube.Selection, error) {
 	if !manifest.ValidName(vmCID) {
@@ -18,7 +18,7 @@ func VMSelection(vmCID string) (kube.Selection, error) {
 	return kube.Selection{Labels: manifest.LabelVM + "=" + vmCID}, nil
 }
 
-// ListVMPods returns a machine's Pod and its attachments, and what they were selected by.
+// ListVMPods returns the VM Pod and its attachment Pods, and the selection that they match.
 func (c *Call) ListVMPods(vmCID string) (kube.ObjectList[*corev1.Pod], kube.Selection, error) {
 	selection, err := VMSelection(vmCID)
 	if err != nil {
@@ -28,35 +28,34 @@ func (c *Call) ListVMPods(vmCID string) (kube.ObjectList[*corev1.Pod], kube.Sele
 	return found, selection, err
 }
 
-// VMPods returns those of the Pods that are machines.
+// VMPods returns the VM Pods among the Pods.
 func VMPods(pods []*corev1.Pod) []*corev1.Pod {
 	return kube.PodsWithLabel(pods, manifest.LabelRole, manifest.RoleVM)
 }
 
-// AttachmentPods returns those of the Pods that attach disks.
+// AttachmentPods returns the attachment Pods among the Pods.
 func AttachmentPods(pods []*corev1.Pod) []*corev1.Pod {
 	return kube.PodsWithLabel(pods, manifest.LabelRole, manifest.RoleAttachment)
 }
 
-// GetPodTemplate returns the PodTemplate of a machine that is made again for each disk. A machine without one is
-// VMNotFound.
+// GetPodTemplate returns the PodTemplate of a recreated VM. If the VM does not exist or has no PodTemplate, the error is VMNotFound.
 func (c *Call) GetPodTemplate(vmCID string) (*corev1.PodTemplate, error) {
 	template, err := c.PodTemplates.Get(c.Ctx, vmCID)
 	if errors.Is(err, kube.ErrNotFound) ||
-		err == nil && (template.DeletionTimestamp != nil || template.Labels[manifest.LabelRole] != manifest.RoleTemplate) {
+		err == nil && (template.DeletionTimestamp != nil || template.Labels[manifest.LabelRole] != manifest.RoleVMTemplate) {
 		return nil, NoVM(vmCID)
 	}
 	return template, err
 }
 
-// WaitForDeletion waits until exactly this Pod is gone, unless its node falls silent.
+// WaitForDeletion waits until exactly this Pod, by UID, is gone. It fails if the Pod's node becomes unreachable.
 func (c *Call) WaitForDeletion(pod *corev1.Pod) error {
 	return c.WaitForPods(c.WatchNode(pod.Spec.NodeName), kube.Selection{Name: pod.Name}, nil, func(present []*corev1.Pod) (bool, error) {
 		return len(present) == 0 || present[0].UID != pod.UID, nil
 	})
 }
 
-// DeletePodAndWait deletes exactly this Pod, and waits until its node has stopped it.
+// DeletePodAndWait deletes exactly this Pod, by UID, and waits until its node has stopped it.
 func (c *Call) DeletePodAndWait(pod *corev1.Pod) error {
 	if err := c.Pods.Delete(c.Ctx, pod); err != nil {
 		return err

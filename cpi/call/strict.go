@@ -11,9 +11,8 @@ import (
 	strictjson "sigs.k8s.io/json"
 )
 
-// DecodeStrict fills into from JSON. A key that is unknown or given twice, and a value of the wrong
-// type, is an error that names the key; what is the source's name in it, for example
-// "cloud_properties".
+// DecodeStrict decodes JSON into the value at into. Unknown and duplicate keys and values of the wrong type are errors that name
+// the key. Messages begin with source, for example "cloud_properties". Empty input is decoded like {}.
 func DecodeStrict(source string, raw []byte, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = []byte("{}")
@@ -22,7 +21,7 @@ func DecodeStrict(source string, raw []byte, into any) error {
 	if err != nil {
 		var mismatch *json.UnmarshalTypeError
 		if errors.As(err, &mismatch) && mismatch.Field != "" {
-			return fmt.Errorf("%s.%s: a %s is not what belongs there (it takes %s)", source, mismatch.Field, mismatch.Value, describe(mismatch.Type))
+			return fmt.Errorf("%s.%s: a %s is not valid; use %s", source, mismatch.Field, mismatch.Value, describeType(mismatch.Type))
 		}
 		return fmt.Errorf("%s: %w", source, err)
 	}
@@ -31,12 +30,13 @@ func DecodeStrict(source string, raw []byte, into any) error {
 	}
 	messages := make([]string, 0, len(unknown))
 	for _, fieldErr := range unknown {
-		messages = append(messages, suggest(fieldErr.Error(), reflect.TypeOf(into)))
+		messages = append(messages, suggestKey(fieldErr.Error(), reflect.TypeOf(into)))
 	}
 	return fmt.Errorf("%s: %s", source, strings.Join(messages, "; "))
 }
 
-func describe(t reflect.Type) string {
+// describeType returns the words for a type in messages.
+func describeType(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
 		return "a hash"
@@ -51,29 +51,30 @@ func describe(t reflect.Type) string {
 	}
 }
 
-// suggest adds the nearest known key to a complaint like `unknown field "memry"`.
-func suggest(complaint string, t reflect.Type) string {
-	parts := strings.Split(complaint, `"`)
-	if len(parts) < 3 || !strings.HasPrefix(complaint, "unknown field") {
-		return complaint
+// suggestKey adds the most similar key of the struct t to a message like `unknown field "memry"`.
+func suggestKey(message string, t reflect.Type) string {
+	parts := strings.Split(message, `"`)
+	if len(parts) < 3 || !strings.HasPrefix(message, "unknown field") {
+		return message
 	}
 	path := strings.Split(parts[1], ".")
 	for _, key := range path[:len(path)-1] {
 		t = fieldType(t, key)
 	}
-	wrong, best := path[len(path)-1], ""
-	for _, key := range keys(t) {
-		if d := distance(wrong, key); d <= len(key)/2 && (best == "" || d < distance(wrong, best)) {
+	unknown, best := path[len(path)-1], ""
+	for _, key := range structKeys(t) {
+		if d := editDistance(unknown, key); d <= len(key)/2 && (best == "" || d < editDistance(unknown, best)) {
 			best = key
 		}
 	}
 	if best == "" {
-		return complaint
+		return message
 	}
-	return fmt.Sprintf("%s (did you mean %q?)", complaint, best)
+	return fmt.Sprintf("%s (did you mean %q?)", message, best)
 }
 
-func keys(t reflect.Type) []string {
+// structKeys returns the JSON keys of a struct, or of the struct that a pointer points to.
+func structKeys(t reflect.Type) []string {
 	var names []string
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -89,6 +90,8 @@ func keys(t reflect.Type) []string {
 	return names
 }
 
+// fieldType returns the type of the struct field with this JSON key; for a key with an index, like list[0], the type of the
+// elements. It returns nil if there is no such field.
 func fieldType(t reflect.Type, key string) reflect.Type {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -109,8 +112,8 @@ func fieldType(t reflect.Type, key string) reflect.Type {
 	return nil
 }
 
-// distance is the number of single-character edits between two keys (Levenshtein).
-func distance(a, b string) int {
+// editDistance returns the Levenshtein distance of two keys.
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -4,31 +4,30 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Subject is what a call is about.
+// Subject is the object of the Event that a call creates.
 type Subject struct {
-	// Object is the machine's Pod, the disk's claim or the snapshot, as it was last; zero as long as it is not known.
+	// Object is the latest VM Pod, PVC or VolumeSnapshot that the call changes; zero until it is known.
 	Object corev1.ObjectReference
-	// Detail names what else the call is about, as the disk that is attached to a machine.
+	// Detail is shown in the Event's message, for example the disk that is attached to a VM.
 	Detail string
 }
 
-// SetSubject says which object the call is about. A later one takes the place of an earlier one, as when a machine's Pod is
-// made again.
+// SetSubject sets the object of the call's Event. It replaces an earlier object, for example when the Pod of a VM is recreated.
 func (c *Call) SetSubject(object corev1.ObjectReference) {
 	if c.Subject != nil {
 		c.Subject.Object = object
 	}
 }
 
-// SetDetail says what else the call is about.
+// SetDetail sets the detail in the message of the call's Event.
 func (c *Call) SetDetail(detail string) {
 	if c.Subject != nil {
 		c.Subject.Detail = detail
 	}
 }
 
-// OwnerOf refers to the first owner of the Pod: of an attachment its machine's Pod, or the PodTemplate that this is made from.
-// Of a Pod without one it is zero.
+// OwnerOf returns a reference to the first owner of the Pod; zero if the Pod has none. The owner of an attachment Pod is the VM
+// Pod, or the PodTemplate of a recreated VM.
 func OwnerOf(pod *corev1.Pod) corev1.ObjectReference {
 	if len(pod.OwnerReferences) == 0 {
 		return corev1.ObjectReference{}

@@ -15,12 +15,11 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// copyDisk makes a successor of the disk, with its data, and proves the copy. The disk itself stays as it
-// is until the director has named the successor, so that it is there whatever becomes of this call's
-// answer; see SettleCopy.
+// copyDisk creates a successor of the disk, and copies and verifies the data. It keeps the old disk until the director uses the CID of
+// the successor, because the response of this call may be lost; see ResolveCopy.
 //
-// Each step finds what an earlier call has done: the disk's PVC names its successor, the successor's PVC shows whether its
-// data is proven, and the Pod between them goes on without the call. A repeated call adopts all of it.
+// Each step continues where an earlier call was interrupted: the PVC of the disk names the successor, the PVC of the successor shows
+// whether the data is verified, and the copy Pod runs independently of the call. A repeated call adopts all of them.
 func (s *Session) copyDisk(pvc *corev1.PersistentVolumeClaim, desired manifest.Disk) error {
 	if err := s.checkCopyable(pvc, desired); err != nil {
 		return err
@@ -39,7 +38,7 @@ func (s *Session) copyDisk(pvc *corev1.PersistentVolumeClaim, desired manifest.D
 	return nil
 }
 
-// beginCopy names the successor on the disk's PVC. A copy to another one is abandoned.
+// beginCopy records the successor on the disk's PVC. It abandons a copy to another successor first.
 func (s *Session) beginCopy(pvc *corev1.PersistentVolumeClaim, successor string) (*corev1.PersistentVolumeClaim, error) {
 	for pvc.Annotations[manifest.AnnotationCopiedTo] != successor {
 		abandoned, err := s.abandonCopy(pvc)
@@ -68,8 +67,8 @@ func (s *Session) beginCopy(pvc *corev1.PersistentVolumeClaim, successor string)
 	return pvc, nil
 }
 
-// rollbackCopy removes what this call has made, or adopted, of a copy that failed. What a repeated call has adopted
-// since stays, and so does a copy that is proven: another call has answered with it.
+// rollbackCopy deletes the objects of a failed copy that this call owns. It keeps objects that a repeated call has adopted, and a
+// verified copy, because another call has returned its CID.
 func (s *Session) rollbackCopy(pvc *corev1.PersistentVolumeClaim, successor string) error {
 	cleanup, cancel := s.cleanupSession()
 	defer cancel()
@@ -79,7 +78,7 @@ func (s *Session) rollbackCopy(pvc *corev1.PersistentVolumeClaim, successor stri
 	for {
 		existing, err := cleanup.GetPVC(successor)
 		switch {
-		case call.DiskNotFound.Is(err): // it was never made, or another call has removed it
+		case call.DiskNotFound.Is(err): // it was never created, or another call has deleted it
 		case err != nil:
 			return err
 		case !cleanup.Owns(existing) || existing.Labels[manifest.LabelCopy] != manifest.CopyIncomplete:
@@ -97,7 +96,8 @@ func (s *Session) rollbackCopy(pvc *corev1.PersistentVolumeClaim, successor stri
 	}
 }
 
-// deleteCopyPodIfOwned ends the Pod of the disk's copy if it is this call's, and reports that there is none any more.
+// deleteCopyPodIfOwned deletes the disk's copy Pod if this call owns it. gone reports whether the Pod no longer exists; it is false
+// for an attachment Pod, which has the same name.
 func (s *Session) deleteCopyPodIfOwned(disk string) (gone bool, err error) {
 	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))
 	if errors.Is(err, kube.ErrNotFound) {
@@ -109,7 +109,7 @@ func (s *Session) deleteCopyPodIfOwned(disk string) (gone bool, err error) {
 	return s.DeletePodIfOwned(pod, call.NeverKeep)
 }
 
-// clearDeletedSuccessor removes the name of a successor that is gone from the disk's PVC.
+// clearDeletedSuccessor removes the record of a successor that is gone from the disk's PVC, unless a VM has the disk by now.
 func (s *Session) clearDeletedSuccessor(disk, successor string) error {
 	for {
 		pvc, err := s.GetPVC(disk)
@@ -128,8 +128,8 @@ func (s *Session) clearDeletedSuccessor(disk, successor string) error {
 	}
 }
 
-// checkCopyable refuses, before anything is changed, a disk that is attached or cannot be read, and a class that does not
-// exist.
+// checkCopyable checks, before anything is changed, that the disk is not attached, that its data can be read, and that the requested
+// StorageClass exists. A copy Pod that copies to the desired successor, or does not run, is not an error.
 func (s *Session) checkCopyable(pvc *corev1.PersistentVolumeClaim, desired manifest.Disk) error {
 	existing, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(pvc.Name))
 	switch {
@@ -143,7 +143,7 @@ func (s *Session) checkCopyable(pvc *corev1.PersistentVolumeClaim, desired manif
 	case IsCopyPod(existing):
 		return CopyingError(existing)
 	case existing.DeletionTimestamp != nil:
-		return call.CloudError.Errorf("disk %s is still being released in VM %s", pvc.Name, existing.Labels[manifest.LabelVM])
+		return call.DiskBusy.Errorf("disk %s is still being detached from VM %s; retry", pvc.Name, existing.Labels[manifest.LabelVM])
 	default:
 		if err := s.checkUnattached(pvc); err != nil {
 			return err
@@ -166,15 +166,15 @@ func (s *Session) checkCopyable(pvc *corev1.PersistentVolumeClaim, desired manif
 	return err
 }
 
-// ensureSuccessor creates the successor's PVC, or adopts it. It has the disk's own class when no other is asked for.
+// ensureSuccessor creates or adopts the PVC of the successor. By default, it has the StorageClass of the disk.
 func (s *Session) ensureSuccessor(pvc *corev1.PersistentVolumeClaim, desired manifest.Disk) (*corev1.PersistentVolumeClaim, error) {
 	desired.Namespace = s.Namespace
-	desired.Snapshot = "" // its content is the disk's
+	desired.Snapshot = "" // the content comes from the disk
 	desired.StorageClass = cmp.Or(desired.StorageClass, pvc.Spec.StorageClassName)
 	adoptIf := func(existing *corev1.PersistentVolumeClaim) (bool, error) {
 		switch {
 		case existing.Annotations[manifest.AnnotationCopyOf] != pvc.Name:
-			return false, call.CloudError.Errorf("PVC %s exists, and is not a copy of disk %s", desired.Name, pvc.Name)
+			return false, call.PVCExists.Errorf("PVC %s exists and is not a copy of disk %s; delete it", desired.Name, pvc.Name)
 		case existing.DeletionTimestamp != nil:
 			return false, s.PVCs.WaitDeleted(s.Ctx, existing)
 		}
@@ -184,16 +184,17 @@ func (s *Session) ensureSuccessor(pvc *corev1.PersistentVolumeClaim, desired man
 	return successor, err
 }
 
-// checkReadable refuses a disk that has a volume, and data in it, that cannot be had now: it is no empty disk.
+// checkReadable returns an error if the PVC had a volume but is no longer bound to it. Such a disk must not be copied as a blank one.
 func checkReadable(pvc *corev1.PersistentVolumeClaim) error {
 	if kube.Bound(pvc) || kube.Binding(pvc) || kube.NeverBound(pvc) {
 		return nil
 	}
-	return call.CloudError.Errorf("disk %s cannot be read, nothing was copied: its claim is %s although it has the volume %s. "+
-		"Bring that volume back (kubectl describe pvc %s)", pvc.Name, pvc.Status.Phase, pvc.Spec.VolumeName, pvc.Name)
+	return call.DiskVolumeLost.Errorf("cannot copy disk %s: its PVC is %s although it had volume %s; "+
+		"restore the volume (see `kubectl describe pvc %s`)", pvc.Name, pvc.Status.Phase, pvc.Spec.VolumeName, pvc.Name)
 }
 
-// copyData copies the data and marks the successor as proven, unless it is. A disk that never had a volume has no data.
+// copyData copies the data and marks the successor as verified, if it is incomplete. A disk that never had a volume has no data to
+// copy.
 func (s *Session) copyData(pvc, successor *corev1.PersistentVolumeClaim) error {
 	if successor.Labels[manifest.LabelCopy] != manifest.CopyIncomplete {
 		return s.deleteCopyPod(pvc.Name)
@@ -214,14 +215,14 @@ func (s *Session) copyData(pvc, successor *corev1.PersistentVolumeClaim) error {
 	return s.releaseFromCopy(pvc.Name, successor, pod)
 }
 
-// runCopyPod runs the Pod that copies the data, as the owner of the disk, until it has succeeded.
+// runCopyPod makes a copy Pod the owner of the disk, and waits until it has succeeded.
 func (s *Session) runCopyPod(pvc, successor *corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
-	vmPod, own, err := s.findVMForCopy(pvc)
+	vmPod, sameInstance, err := s.findVMForCopy(pvc)
 	if err != nil {
 		return nil, err
 	}
 	desired := manifest.Copy{Old: pvc, New: successor, VM: vmPod, Director: s.Director}
-	if own {
+	if sameInstance {
 		desired.Node = vmPod.Spec.NodeName
 	}
 	pod, err := s.ensureCopyPod(desired.Pod())
@@ -242,15 +243,16 @@ func (s *Session) runCopyPod(pvc, successor *corev1.PersistentVolumeClaim) (*cor
 	return pod, s.waitForCopy(pod)
 }
 
-// checkCopyAllowed refuses a disk that has become a VM's, or is copied to another successor, since the copy was begun.
+// checkCopyAllowed returns an error if, since the copy has begun, a VM has become the owner of the disk, or another call has begun
+// to copy it to another successor.
 func (s *Session) checkCopyAllowed(pvc *corev1.PersistentVolumeClaim, successor string) error {
-	if to := pvc.Annotations[manifest.AnnotationCopiedTo]; to != "" && to != successor {
-		return call.InUse(call.CloudError.Errorf("disk %s is being copied to disk %s by another update_disk", pvc.Name, to))
+	if other := pvc.Annotations[manifest.AnnotationCopiedTo]; other != "" && other != successor {
+		return call.DiskInUse.Errorf("disk %s is being copied to disk %s by another update_disk", pvc.Name, other)
 	}
 	return s.CheckFreeFor(pvc, "")
 }
 
-// markVerified marks the successor as proven, if it is the one that was filled.
+// markVerified marks exactly this successor, by UID, as verified.
 func (s *Session) markVerified(pvc, successor *corev1.PersistentVolumeClaim) error {
 	_, err := s.advanceCopy(successor, manifest.CopyIncomplete, manifest.CopyVerified)
 	if !errors.Is(err, kube.ErrConflict) && !call.DiskNotFound.Is(err) {
@@ -259,14 +261,15 @@ func (s *Session) markVerified(pvc, successor *corev1.PersistentVolumeClaim) err
 	current, err := s.PVCs.Get(s.Ctx, successor.Name)
 	switch {
 	case err == nil && current.UID == successor.UID && current.Labels[manifest.LabelCopy] != manifest.CopyIncomplete:
-		return nil // by this request, the answer to which was lost, or by a repeated call
+		return nil // marked by this request, if its response was lost, or by a repeated call
 	case err != nil && !errors.Is(err, kube.ErrNotFound):
 		return err
 	}
 	return s.supersededCopyError(pvc.Name)
 }
 
-// releaseFromCopy makes the disk free. That its copy was its owner until then shows that nobody has written to it meanwhile.
+// releaseFromCopy removes the copy Pod from the owner record of the disk. If the Pod owned the disk until now, nothing else has
+// written to the disk during the copy.
 func (s *Session) releaseFromCopy(disk string, successor *corev1.PersistentVolumeClaim, pod *corev1.Pod) error {
 	patch, err := manifest.ReleaseDisk(manifest.DiskOwner{Pod: pod.UID})
 	if err != nil {
@@ -276,7 +279,8 @@ func (s *Session) releaseFromCopy(disk string, successor *corev1.PersistentVolum
 	if !errors.Is(err, kube.ErrConflict) && !errors.Is(err, kube.ErrNotFound) {
 		return err
 	}
-	// The answer to this request was lost, or a repeated call has released the disk; unless another call has abandoned the copy.
+	// Either the response to an earlier attempt was lost, or a repeated call has released the disk, or another call has abandoned
+	// the copy. Only in the last case is the successor gone.
 	current, err := s.GetPVC(successor.Name)
 	if call.DiskNotFound.Is(err) || err == nil && current.UID != successor.UID {
 		return s.supersededCopyError(disk)
@@ -285,14 +289,15 @@ func (s *Session) releaseFromCopy(disk string, successor *corev1.PersistentVolum
 }
 
 func (s *Session) supersededCopyError(disk string) error {
-	return call.CloudError.Errorf("the copy of disk %s was ended by someone else", disk)
+	return call.HelperDeleted.Errorf("cannot copy disk %s: its copy Pod was deleted by someone else; retry", disk)
 }
 
-// findVMForCopy returns a VM whose image has what the copy needs: the one of the disk's own instance, or
-// else any other. own tells that it is the former: what is copied has to be where that one can reach it.
-func (s *Session) findVMForCopy(pvc *corev1.PersistentVolumeClaim) (vmPod *corev1.Pod, own bool, err error) {
+// findVMForCopy returns a running VM that provides the image of the copy Pod: the VM of the disk's instance, or else any other VM.
+// sameInstance reports whether it is the former. The copy Pod then runs on that VM's node, because the VM must be able to use the
+// volume of the successor.
+func (s *Session) findVMForCopy(pvc *corev1.PersistentVolumeClaim) (vmPod *corev1.Pod, sameInstance bool, err error) {
 	selection := kube.Selection{Labels: manifest.DirectorSelector(s.Director) + "," + manifest.LabelRole + "=" + manifest.RoleVM}
-	instance := pvc.Annotations[manifest.AnnotationInstanceID] // as set_disk_metadata has it
+	instance := pvc.Annotations[manifest.AnnotationInstanceID] // set by set_disk_metadata
 	found, ok, err := s.Pods.Find(s.Ctx, selection, func(pod *corev1.Pod) bool {
 		if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
 			return false
@@ -306,12 +311,14 @@ func (s *Session) findVMForCopy(pvc *corev1.PersistentVolumeClaim) (vmPod *corev
 	case ok:
 		return found, instance != "", nil
 	case vmPod == nil:
-		return nil, false, call.NotSupported.Errorf("disk %s has to be copied, and no VM runs from whose image that could be done", pvc.Name)
+		return nil, false, call.DiskCopyUnsupported.Errorf("cannot copy disk %s: no running VM provides an image for the helper Pod",
+			pvc.Name)
 	}
 	return vmPod, false, nil
 }
 
-// ensureCopyPod creates the Pod, or adopts the one that an earlier call has made. One that failed is replaced.
+// ensureCopyPod creates the copy Pod, or adopts that of an earlier call. It replaces one that has failed, or that belongs to
+// another successor.
 func (s *Session) ensureCopyPod(desired *corev1.Pod) (*corev1.Pod, error) {
 	pod, _, err := s.EnsureHelperPod(desired, func(existing *corev1.Pod) (bool, error) {
 		switch {
@@ -335,10 +342,10 @@ func copyFailed(pod *corev1.Pod) bool {
 	return finished && !succeeded
 }
 
-// waitForCopy waits until the copy has ended well. It has to start as soon as an attachment would.
+// waitForCopy waits until the copy Pod has succeeded. The Pod must start within StartTimeout.
 func (s *Session) waitForCopy(pod *corev1.Pod) error {
 	disk := pod.Labels[manifest.LabelDisk]
-	wait := func(ctx context.Context, enough func(*corev1.Pod) bool) error {
+	wait := func(ctx context.Context, done func(*corev1.Pod) bool) error {
 		return s.Pods.Wait(ctx, kube.Selection{Name: pod.Name}, kube.ListOf(pod), func(present []*corev1.Pod) (bool, error) {
 			if len(present) == 0 || present[0].UID != pod.UID || present[0].DeletionTimestamp != nil {
 				return false, s.supersededCopyError(disk)
@@ -348,28 +355,30 @@ func (s *Session) waitForCopy(pod *corev1.Pod) error {
 			if finished && !succeeded {
 				return false, copyFailedError(pod)
 			}
-			return finished || enough(pod), nil
+			return finished || done(pod), nil
 		})
 	}
 	starting, cancel := context.WithTimeout(s.Ctx, s.StartTimeout)
 	defer cancel()
 	if err := wait(starting, func(pod *corev1.Pod) bool { return kube.HasRun(manifest.OwnContainerStatus(pod)) }); err != nil {
-		return s.ExplainTimeout(pod, err, "the copy of disk "+disk+" did not start")
+		return s.ExplainTimeout(call.DiskCopyTimeout, pod, err, "timed out starting the copy of disk "+disk)
 	}
 	err := wait(s.Ctx, func(*corev1.Pod) bool { return false })
-	return s.ExplainTimeout(pod, err, "disk "+disk+" was not copied in time (timeouts.update_disk)")
+	return s.ExplainTimeout(call.DiskCopyTimeout, pod, err,
+		"timed out copying disk "+disk+"; raise timeouts.update_disk, or rerun update_disk to continue")
 }
 
+// copyFailedError returns the error for a failed copy Pod, with the reason that its program, its container or its node has reported.
 func copyFailedError(pod *corev1.Pod) error {
-	kind, reason := call.CloudError, cmp.Or(pod.Status.Message, pod.Status.Reason)
+	code, reason := call.DiskCopyFailed, cmp.Or(pod.Status.Message, pod.Status.Reason)
 	if terminated := manifest.OwnContainerStatus(pod).State.Terminated; terminated != nil {
 		reason = cmp.Or(
 			strings.TrimSpace(terminated.Message),
-			fmt.Sprintf("it ended with status %d (%s)", terminated.ExitCode, terminated.Reason),
+			fmt.Sprintf("exit status %d (%s)", terminated.ExitCode, terminated.Reason),
 		)
 		if terminated.ExitCode == manifest.ExitNoSpace {
-			kind = call.NoDiskSpace
+			code = call.DiskCopyFull
 		}
 	}
-	return kind.Errorf("the copy failed, and disk %s is as it was: %s", pod.Labels[manifest.LabelDisk], reason)
+	return code.Errorf("cannot copy disk %s, which is unchanged: %s", pod.Labels[manifest.LabelDisk], reason)
 }

@@ -10,9 +10,10 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// ResolveCopy makes a disk the one that is used: from here on the director knows of it alone. The copy
-// that a call has begun of it is given up, or, when it is a copy itself, the disk that it was made of is
-// deleted. Nearly all disks are neither. It returns the disk as it is then.
+// ResolveCopy is called for a disk that the director uses, before a call changes or attaches it. If update_disk has begun to copy
+// the disk, ResolveCopy abandons the copy, because the disk's data is about to change. If the disk is itself a verified copy,
+// ResolveCopy accepts it and deletes the original, because the director uses the CID of the copy from now on. Nearly all disks are
+// neither. It returns the current PVC of the disk.
 func (s *Session) ResolveCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	pvc, err := s.acceptCopy(pvc)
 	if err != nil {
@@ -21,39 +22,41 @@ func (s *Session) ResolveCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persis
 	return s.abandonCopy(pvc)
 }
 
-// CheckNoPendingCopy refuses a disk that update_disk has begun to copy, or has made, since a call has settled that.
+// CheckNoPendingCopy returns an error if the disk is being copied or is a copy. After ResolveCopy, this means that an update_disk
+// has started in the meantime.
 func CheckNoPendingCopy(pvc *corev1.PersistentVolumeClaim) error {
 	if pvc.Annotations[manifest.AnnotationCopiedTo] == "" && pvc.Labels[manifest.LabelCopy] == "" {
 		return nil
 	}
-	return call.InUse(call.CloudError.Errorf("update_disk has begun to copy disk %s meanwhile: repeat that call, or this one", pvc.Name))
+	return call.DiskInUse.Errorf("disk %s is being copied by an update_disk that started at the same time; retry", pvc.Name)
 }
 
-// acceptCopy accepts a proven copy, and deletes the disk that it was made of. From the acceptance on no call abandons it.
+// acceptCopy accepts a verified copy, deletes the original, and makes the copy an ordinary disk. No call abandons an accepted copy. An
+// incomplete copy is an error.
 func (s *Session) acceptCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	former := pvc.Annotations[manifest.AnnotationCopyOf]
+	originalCID := pvc.Annotations[manifest.AnnotationCopyOf]
 	switch pvc.Labels[manifest.LabelCopy] {
 	case "":
 		return pvc, nil
 	case manifest.CopyIncomplete:
-		return pvc, call.CloudError.Errorf("disk %s is an incomplete copy of disk %s: repeat update_disk", pvc.Name, former)
+		return pvc, call.DiskCopyIncomplete.Errorf("disk %s is an incomplete copy of disk %s; rerun update_disk", pvc.Name, originalCID)
 	case manifest.CopyVerified:
 		accepted, err := s.advanceCopy(pvc, manifest.CopyVerified, manifest.CopyAccepted)
 		if errors.Is(err, kube.ErrConflict) {
 			if pvc, err = s.GetPVC(pvc.Name); err != nil {
 				return pvc, err
 			}
-			return s.acceptCopy(pvc) // another call has accepted it, or abandoned it
+			return s.acceptCopy(pvc) // another call has accepted or abandoned the copy
 		}
 		if err != nil {
 			return pvc, err
 		}
 		pvc = accepted
 	}
-	if err := s.deleteOriginal(former, pvc.Name); err != nil {
+	if err := s.deleteOriginal(originalCID, pvc.Name); err != nil {
 		return pvc, err
 	}
-	if err := s.deleteCopyPod(former); err != nil { // its Pod would keep the PVC
+	if err := s.deleteCopyPod(originalCID); err != nil { // the PVC of the original would exist as long as the copy Pod uses it
 		return pvc, err
 	}
 	patch, err := manifest.FinishCopy()
@@ -61,14 +64,14 @@ func (s *Session) acceptCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persist
 		return pvc, err
 	}
 	finished, err := s.PVCs.PatchJSON(s.Ctx, pvc.Name, patch)
-	if errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound) { // another call has finished it, or deleted the disk
+	if errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound) { // another call has finished the copy, or deleted the disk
 		return s.GetPVC(pvc.Name)
 	}
 	return finished, err
 }
 
-// advanceCopy records how far the copy is, if that has not changed since it was read: kube.ErrConflict. One that is gone is
-// DiskNotFound.
+// advanceCopy changes the state of the copy (manifest.LabelCopy). It returns kube.ErrConflict if the state is not from any more, and
+// DiskNotFound if the copy is gone.
 func (s *Session) advanceCopy(pvc *corev1.PersistentVolumeClaim, from, to string) (*corev1.PersistentVolumeClaim, error) {
 	patch, err := manifest.AdvanceCopy(pvc, from, to)
 	if err != nil {
@@ -81,27 +84,29 @@ func (s *Session) advanceCopy(pvc *corev1.PersistentVolumeClaim, from, to string
 	return advanced, err
 }
 
-// deleteOriginal deletes the disk that the successor was copied from, exactly as it was when it was found free.
-func (s *Session) deleteOriginal(former, successor string) error {
+// deleteOriginal deletes the disk that the successor replaces, if it is free and has not changed since it was found free. It does
+// nothing if the disk records another successor.
+func (s *Session) deleteOriginal(originalCID, successor string) error {
 	for {
-		old, err := s.GetPVC(former)
-		if call.DiskNotFound.Is(err) || err == nil && old.Annotations[manifest.AnnotationCopiedTo] != successor {
+		original, err := s.GetPVC(originalCID)
+		if call.DiskNotFound.Is(err) || err == nil && original.Annotations[manifest.AnnotationCopiedTo] != successor {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := s.checkUnattached(old); err != nil {
+		if err := s.checkUnattached(original); err != nil {
 			return err
 		}
-		if err := s.PVCs.DeleteUnchanged(s.Ctx, old); !errors.Is(err, kube.ErrConflict) {
+		if err := s.PVCs.DeleteUnchanged(s.Ctx, original); !errors.Is(err, kube.ErrConflict) {
 			return err
 		}
 	}
 }
 
-// abandonCopy removes a copy of the disk, which is about to be used: its data will change. A copy that runs is left to
-// end, and one that has taken the disk's place is not taken back. What others change meanwhile is judged again.
+// abandonCopy deletes the incomplete or verified copy of a disk that is about to be used, because the disk's data will change. It
+// returns an error if the copy Pod is running, or if the copy has replaced the disk. After a conflict with another call, it decides
+// again.
 func (s *Session) abandonCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	for {
 		successor := pvc.Annotations[manifest.AnnotationCopiedTo]
@@ -118,7 +123,7 @@ func (s *Session) abandonCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persis
 	}
 }
 
-// tryAbandonCopy is one try of abandonCopy: kube.ErrConflict if something has changed since it was judged.
+// tryAbandonCopy is one attempt of abandonCopy. It returns kube.ErrConflict if the disk or the copy has changed since it was read.
 func (s *Session) tryAbandonCopy(pvc *corev1.PersistentVolumeClaim, successor string) (*corev1.PersistentVolumeClaim, error) {
 	if err := s.checkUnattached(pvc); err != nil {
 		return pvc, err
@@ -126,39 +131,40 @@ func (s *Session) tryAbandonCopy(pvc *corev1.PersistentVolumeClaim, successor st
 	if err := s.deleteCopyPod(pvc.Name); err != nil {
 		return pvc, err
 	}
-	copied, err := s.GetPVC(successor)
+	copyPVC, err := s.GetPVC(successor)
 	switch {
 	case call.DiskNotFound.Is(err):
 	case err != nil:
 		return pvc, err
-	case copied.Annotations[manifest.AnnotationCopyOf] != pvc.Name: // another's
+	case copyPVC.Annotations[manifest.AnnotationCopyOf] != pvc.Name: // it is not a copy of this disk: keep it
 	default:
-		if err := s.deleteCopyPVC(pvc.Name, copied); err != nil {
+		if err := s.deleteCopyPVC(pvc.Name, copyPVC); err != nil {
 			return pvc, err
 		}
 	}
 	return s.clearCopyRecord(pvc)
 }
 
-// deleteCopyPVC deletes a copy that the director has not named. One that is proven becomes unproven first, so that no call
-// accepts it any more.
-func (s *Session) deleteCopyPVC(disk string, copied *corev1.PersistentVolumeClaim) (err error) {
-	switch copied.Labels[manifest.LabelCopy] {
+// deleteCopyPVC deletes a copy that the director does not use. It marks a verified copy as incomplete first, so that no other call
+// can accept it.
+func (s *Session) deleteCopyPVC(disk string, copyPVC *corev1.PersistentVolumeClaim) (err error) {
+	switch copyPVC.Labels[manifest.LabelCopy] {
 	case manifest.CopyIncomplete:
 	case manifest.CopyVerified:
-		if copied, err = s.advanceCopy(copied, manifest.CopyVerified, manifest.CopyIncomplete); err != nil {
+		if copyPVC, err = s.advanceCopy(copyPVC, manifest.CopyVerified, manifest.CopyIncomplete); err != nil {
 			if call.DiskNotFound.Is(err) {
 				return nil
 			}
 			return err
 		}
 	default:
-		return call.CloudError.Errorf("disk %s has taken the place of disk %s", copied.Name, disk)
+		return call.DiskReplaced.Errorf("disk %s has replaced disk %s", copyPVC.Name, disk)
 	}
-	return s.PVCs.DeleteUnchanged(s.Ctx, copied)
+	return s.PVCs.DeleteUnchanged(s.Ctx, copyPVC)
 }
 
-// clearCopyRecord removes the record of a copy from the disk, if nothing has changed since it was read.
+// clearCopyRecord removes the record of a copy from the disk's PVC. It returns kube.ErrConflict if the PVC has changed since it was
+// read.
 func (s *Session) clearCopyRecord(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	patch, err := manifest.AbandonCopy(pvc)
 	if err != nil {
@@ -167,8 +173,8 @@ func (s *Session) clearCopyRecord(pvc *corev1.PersistentVolumeClaim) (*corev1.Pe
 	return s.PVCs.Patch(s.Ctx, pvc.Name, patch)
 }
 
-// deleteCopyPod removes the Pod of the disk's copy, and waits until its node has let go of both disks. A copy that has begun to
-// run meanwhile is refused.
+// deleteCopyPod deletes the disk's copy Pod, and waits until its node has released both volumes. It returns an error if the Pod is
+// running.
 func (s *Session) deleteCopyPod(disk string) error {
 	for {
 		pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))

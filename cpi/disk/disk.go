@@ -1,7 +1,7 @@
-// Package disk serves the methods about persistent disks: a disk is a PersistentVolumeClaim.
+// Package disk implements the CPI methods about persistent disks and snapshots. A disk is a PersistentVolumeClaim.
 //
-// It knows neither machines nor networks. What it has to know of who uses a disk it reads from the disk's
-// attachment, a Pod whose name says which disk it is for, and from the claim itself; see owner.go.
+// The package does not import package vm. The PVC records which VM has the disk (see owner.go), and the name of the attachment Pod is
+// derived from that of the disk.
 package disk
 
 import (
@@ -21,20 +21,22 @@ import (
 // Session serves one request about disks.
 type Session struct {
 	*call.Call
-	// StartTimeout bounds how long the Pod that copies a disk may take to start, as long as an attachment may.
+	// StartTimeout limits how long a copy Pod may take to start. It is the same as for an attachment Pod.
 	StartTimeout time.Duration
 }
 
-// cleanupSession is the session with time of its own, as call.Call.Detached.
+// cleanupSession returns a copy of the session for cleanup: it does not end with the call, but after call.CleanupTimeout.
 func (s *Session) cleanupSession() (*Session, context.CancelFunc) {
 	detached, cancel := s.Call.Detached(call.CleanupTimeout)
 	return &Session{Call: detached, StartTimeout: s.StartTimeout}, cancel
 }
 
-// Create makes a claim and does not wait for its volume: a class that binds at the first consumer
-// binds when the disk is attached. Its size is in MiB. The VM that the disk is for does not matter:
-// a class that binds at once takes no wish for a zone from a claim. (Provisioners read the scheduler's annotation
-// volume.kubernetes.io/selected-node then, too, but it is the scheduler's to set, and not all of them do.)
+// Create creates a disk and returns its CID. It does not wait for a volume, because a StorageClass with volumeBindingMode
+// WaitForFirstConsumer provisions the volume only when the disk is first attached.
+//
+// Create ignores the CID of the VM for which the disk is intended: a PVC cannot request a zone from a StorageClass with
+// volumeBindingMode Immediate. (Some provisioners would read the annotation volume.kubernetes.io/selected-node, but only the
+// scheduler may set it.)
 func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (cid string, err error) {
 	if err := checkSize(sizeMiB); err != nil {
 		return "", err
@@ -45,7 +47,7 @@ func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (
 	}
 	disk := desired.buildDisk(manifest.DiskName(uuid.NewString()), s.Director, sizeMiB)
 	disk.Namespace = s.Namespace
-	// The name is new, so one that exists is this call's own, made by a request whose answer was lost.
+	// The name is new: if the PVC exists, an earlier attempt of this request has created it, and the response was lost.
 	pvc, err := s.PVCs.Create(s.Ctx, disk.PVC())
 	switch {
 	case err == nil:
@@ -56,7 +58,7 @@ func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (
 	return disk.Name, nil
 }
 
-// GetPVC returns a disk that is there and stays; any other is DiskNotFound.
+// GetPVC returns the PVC of the disk. If there is no such disk, or its PVC is being deleted, the error is DiskNotFound.
 func (s *Session) GetPVC(cid string) (*corev1.PersistentVolumeClaim, error) {
 	pvc, err := s.PVCs.Get(s.Ctx, cid)
 	if errors.Is(err, kube.ErrNotFound) {
@@ -68,13 +70,13 @@ func (s *Session) GetPVC(cid string) (*corev1.PersistentVolumeClaim, error) {
 	return pvc, err
 }
 
-// isDisk tells what create_disk has made from the cluster's other claims.
+// isDisk reports whether the PVC is a persistent disk of BOSH.
 func isDisk(pvc *corev1.PersistentVolumeClaim) bool {
 	return pvc.Labels[manifest.LabelRole] == manifest.RoleDisk
 }
 
-// Has reports whether there is such a disk. A disk whose PVC somebody deletes while a VM has it exists as long as that VM
-// uses it: the director would otherwise offer to forget it.
+// Has reports whether the disk exists. If someone deletes the PVC while a VM has the disk, the disk exists until the VM has
+// released it: otherwise `bosh cloud-check` would offer to delete the director's reference to the disk.
 func (s *Session) Has(cid string) (bool, error) {
 	pvc, err := s.PVCs.Get(s.Ctx, cid)
 	if errors.Is(err, kube.ErrNotFound) {
@@ -86,8 +88,8 @@ func (s *Session) Has(cid string) (bool, error) {
 	return isDisk(pvc) && (pvc.DeletionTimestamp == nil || pvc.Labels[manifest.LabelVM] != ""), nil
 }
 
-// Delete removes a disk that no VM uses, and waits until its claim is gone. The claim is deleted only as it was when
-// that was found out: attach_disk changes it. So does the deletion itself, whose answer may have been lost.
+// Delete deletes a disk that no VM has, and waits until its PVC is gone. It deletes the PVC only if the PVC has not changed since
+// the check, because attach_disk changes it. After a conflict, Delete checks again.
 func (s *Session) Delete(cid string) error {
 	for deletionSent := false; ; deletionSent = true {
 		pvc, err := s.PVCs.Get(s.Ctx, cid)
@@ -103,7 +105,7 @@ func (s *Session) Delete(cid string) error {
 		if err := s.checkUnattached(pvc); err != nil {
 			return err
 		}
-		if pvc, err = s.ResolveCopy(pvc); err != nil {
+		if pvc, err = s.resolveForDeletion(pvc); err != nil {
 			return err
 		}
 		err = s.PVCs.DeleteUnchanged(s.Ctx, pvc)
@@ -116,7 +118,29 @@ func (s *Session) Delete(cid string) error {
 	}
 }
 
-// SetMetadata puts the director's metadata on the disk's claim. One that is being deleted is no disk any more.
+// resolveForDeletion is ResolveCopy for delete_disk. ResolveCopy rejects every incomplete copy; resolveForDeletion permits the
+// deletion of one that no update_disk can complete, because its original does not exist, or does not record it as its successor.
+func (s *Session) resolveForDeletion(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	resolved, err := s.ResolveCopy(pvc)
+	if !call.DiskCopyIncomplete.Is(err) {
+		return resolved, err
+	}
+	originalCID := pvc.Annotations[manifest.AnnotationCopyOf]
+	original, getErr := s.GetPVC(originalCID)
+	switch {
+	case pvc.DeletionTimestamp != nil: // another call has abandoned the copy
+		return pvc, nil
+	case call.DiskNotFound.Is(getErr):
+		return pvc, s.deleteCopyPod(originalCID) // the PVC would exist as long as the copy Pod uses it
+	case getErr != nil:
+		return pvc, getErr
+	case original.Annotations[manifest.AnnotationCopiedTo] != pvc.Name:
+		return pvc, nil
+	}
+	return pvc, err
+}
+
+// SetMetadata sets the director's metadata on the disk's PVC. If the PVC is being deleted, the error is DiskNotFound.
 func (s *Session) SetMetadata(cid string, metadata map[string]any) error {
 	described, err := manifest.BuildMetadata(metadata)
 	if err != nil {

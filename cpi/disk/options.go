@@ -6,16 +6,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Options are what the operator says of disks.
+// Options are the settings for disks in the CPI's configuration.
 type Options struct {
-	// AttachmentPriorityClass names the PriorityClass of attachments; their machines' when empty.
+	// AttachmentPriorityClass is the name of the PriorityClass of attachment Pods. By default, they have that of their VM Pod.
 	AttachmentPriorityClass string `json:"attachment_priority_class"`
 }
 
-// Validate names the option that is wrong.
+// Validate returns an error that names the invalid option.
 func (o Options) Validate() error {
 	if name := o.AttachmentPriorityClass; name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return fmt.Errorf("disk.attachment_priority_class %q is no name of a PriorityClass", name)
+		return fmt.Errorf("disk.attachment_priority_class %q is not a valid PriorityClass name", name)
 	}
 	return nil
 }

@@ -12,16 +12,17 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// A disk has one owner at most: the VM that its PVC records, or the Pod that copies it. Every change of that record is a
-// compare-and-swap: it carries the resourceVersion of the PVC on which it was decided, or tests the record that it
-// replaces. After a conflict, which is also the answer to a request that was repeated because its first answer was lost,
-// the PVC is read and the change is decided again. docs/development/architecture.md has the states and their changes.
+// A disk has at most one owner: a VM or a copy Pod. The PVC has the owner record (manifest.DiskOwner). Every change of the record
+// is a compare-and-swap: the patch either contains the resourceVersion of the PVC for which the change was decided, or tests the
+// values that it replaces. After a conflict, the PVC is read and the change is decided again. A request that the client repeats
+// after a lost response also gets a conflict. docs/development/architecture.md describes the states and transitions.
 //
-// A Pod that opens the volume is created with a scheduling gate, becomes the owner, and then starts. So a request that
-// was delayed, whatever has happened meanwhile, starts nothing that writes to the disk.
+// A Pod that opens the volume is created with a scheduling gate, becomes the owner, and only then starts. Therefore a delayed
+// request to create such a Pod cannot start a Pod that writes to a disk of another owner.
 
-// AssignAndStart makes the Pod, which attaches the disk to the VM, the owner of the disk, and lets it start. permit decides whether
-// the disk, as it is now, can become the VM's. A Pod that already is the owner only starts.
+// AssignAndStart makes the attachment Pod the owner of the disk, for the VM, and removes its scheduling gate. validate decides
+// whether the VM can become the owner of the disk in its current state. If the Pod already is the owner, AssignAndStart only
+// removes the gate.
 func (s *Session) AssignAndStart(pvc *corev1.PersistentVolumeClaim, vmCID string, pod *corev1.Pod,
 	validate func(*corev1.PersistentVolumeClaim) error) (*corev1.PersistentVolumeClaim, *corev1.Pod, error) {
 
@@ -41,10 +42,11 @@ func (s *Session) AssignAndStart(pvc *corev1.PersistentVolumeClaim, vmCID string
 }
 
 func deletedDuringAttachError(cid, vmCID string) error {
-	return call.DiskNotFound.Errorf("disk %s was deleted while it was being attached to VM %s", cid, vmCID)
+	return call.DiskMissing.Errorf("cannot attach disk %s to VM %s: the disk was deleted at the same time", cid, vmCID)
 }
 
-// assignOwner records the owner with what patch returns, unless it is recorded, and decides again as long as others change the PVC.
+// assignOwner records owner as the owner of the disk, with the patch that the function patch returns. It does nothing if owner is
+// already recorded. After a conflict it reads the PVC, and calls validate and patch again.
 func (s *Session) assignOwner(
 	pvc *corev1.PersistentVolumeClaim,
 	owner manifest.DiskOwner,
@@ -78,7 +80,7 @@ func (s *Session) assignOwner(
 	}
 }
 
-// startPod removes the gate of a Pod that owns its disk.
+// startPod removes the scheduling gate of a Pod that owns its disk.
 func (s *Session) startPod(pod *corev1.Pod) (*corev1.Pod, error) {
 	if !manifest.IsGated(pod) || pod.DeletionTimestamp != nil {
 		return pod, nil
@@ -89,7 +91,7 @@ func (s *Session) startPod(pod *corev1.Pod) (*corev1.Pod, error) {
 	}
 	started, err := s.Pods.Patch(s.Ctx, pod.Name, patch)
 	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
-		return pod, call.CloudError.Errorf("Pod %s was deleted before it started", pod.Name)
+		return pod, call.HelperDeleted.Errorf("Pod %s was deleted before it started; retry", pod.Name)
 	}
 	if err != nil {
 		return pod, err
@@ -97,7 +99,8 @@ func (s *Session) startPod(pod *corev1.Pod) (*corev1.Pod, error) {
 	return started, nil
 }
 
-// MarkFormatted records that the disk has its filesystem, as it was attached. The attachment Pod has to own it still.
+// MarkFormatted records that the disk has a filesystem, because the attachment Pod with this UID has attached it. It fails if that Pod
+// no longer owns the disk.
 func (s *Session) MarkFormatted(pvc *corev1.PersistentVolumeClaim, vmCID string, pod types.UID) error {
 	if manifest.IsDirectory(pvc) || manifest.IsFormatted(pvc) {
 		return nil
@@ -111,12 +114,12 @@ func (s *Session) MarkFormatted(pvc *corev1.PersistentVolumeClaim, vmCID string,
 	case errors.Is(err, kube.ErrNotFound), err == nil && marked.DeletionTimestamp != nil:
 		return deletedDuringAttachError(pvc.Name, vmCID)
 	case errors.Is(err, kube.ErrConflict):
-		return call.CloudError.Errorf("disk %s was detached while it was being attached", pvc.Name)
+		return call.DiskBusy.Errorf("cannot attach disk %s: it was detached at the same time; retry", pvc.Name)
 	}
 	return err
 }
 
-// Release makes the disk free if this is its owner still, and returns the owner that it has then: none, or the next one.
+// Release removes the owner record if owner still owns the disk. It returns the owner of the disk after that: none, or another one.
 func (s *Session) Release(cid string, owner manifest.DiskOwner) (manifest.DiskOwner, error) {
 	none := manifest.DiskOwner{}
 	patch, err := manifest.ReleaseDisk(owner)
@@ -139,12 +142,12 @@ func (s *Session) Release(cid string, owner manifest.DiskOwner) (manifest.DiskOw
 	}
 	current, ok := manifest.DiskOwnerOf(pvc)
 	if !ok {
-		return current, s.damagedRecordError(pvc)
+		return current, s.invalidRecordError(pvc)
 	}
 	return current, nil
 }
 
-// ReleaseAll makes all disks free that a VM has, once it is gone, and reports whether there were any.
+// ReleaseAll releases all disks of a VM that is gone, and reports whether there were any.
 func (s *Session) ReleaseAll(vmCID string) (released bool, err error) {
 	disks, err := s.ListOwnedBy(vmCID)
 	if err != nil {
@@ -159,7 +162,7 @@ func (s *Session) ReleaseAll(vmCID string) (released bool, err error) {
 	return len(disks) > 0, nil
 }
 
-// ListOwnedBy returns the disks that the VM has.
+// ListOwnedBy returns the PVCs of the disks that the VM owns.
 func (s *Session) ListOwnedBy(vmCID string) ([]*corev1.PersistentVolumeClaim, error) {
 	found, err := s.PVCs.List(s.Ctx, kube.Selection{
 		Labels: manifest.LabelVM + "=" + vmCID + "," + manifest.LabelRole + "=" + manifest.RoleDisk,
@@ -170,14 +173,17 @@ func (s *Session) ListOwnedBy(vmCID string) ([]*corev1.PersistentVolumeClaim, er
 	return found.Items, nil
 }
 
-// OwningVM returns the VM that has the disk, whatever has become of its attachment; "" if there is none. A VM whose Pod has
-// ended has no disks, and one that is recreated for each disk has those among its own volumes. A record that is damaged, or
-// names a VM that does not exist, is an error: nobody knows who writes to the disk.
+// OwningVM returns the CID of the VM that has the disk, or "". It does not depend on the attachment Pod, which someone may have
+// deleted.
+//
+// If the Pod of a VM has finished, the VM has no disks. A recreated VM has the disks that are volumes of its Pod or PodTemplate. If
+// the owner record is invalid, or names a VM that does not exist, OwningVM returns an error, because it is unknown what may write
+// to the disk.
 func (s *Session) OwningVM(pvc *corev1.PersistentVolumeClaim) (string, error) {
 	owner, ok := manifest.DiskOwnerOf(pvc)
 	switch {
 	case !ok:
-		return "", s.damagedRecordError(pvc)
+		return "", s.invalidRecordError(pvc)
 	case owner.VM == "":
 		return "", nil
 	}
@@ -194,8 +200,8 @@ func (s *Session) OwningVM(pvc *corev1.PersistentVolumeClaim) (string, error) {
 	template, err := s.GetPodTemplate(vmCID)
 	switch {
 	case call.VMNotFound.Is(err):
-		return "", call.CloudError.Errorf("disk %s is recorded as attached to VM %s, which does not exist: nothing was changed. "+
-			"Delete the VM with `bosh delete-vm %s`, or release the disk with %s", pvc.Name, vmCID, vmCID, s.repairCommand())
+		return "", call.DiskOwnerMissing.Errorf("disk %s is recorded as attached to VM %s, which does not exist; "+
+			"delete the VM with `bosh delete-vm %s`, or release the disk with %s", pvc.Name, vmCID, vmCID, s.repairCommand())
 	case err != nil:
 		return "", err
 	case slices.Contains(manifest.DiskCIDs(template.Template.Spec), pvc.Name):
@@ -204,23 +210,24 @@ func (s *Session) OwningVM(pvc *corev1.PersistentVolumeClaim) (string, error) {
 	return "", nil
 }
 
-// damagedRecordError is the error about a record that nobody can act on.
-func (s *Session) damagedRecordError(pvc *corev1.PersistentVolumeClaim) error {
-	return call.CloudError.Errorf("the owner record of disk %s is damaged: label %s is %q, annotation %s is %q. "+
-		"Nothing was changed. Repair it with %s", pvc.Name, manifest.LabelVM, pvc.Labels[manifest.LabelVM],
+// invalidRecordError returns the error for a PVC with an invalid owner record.
+func (s *Session) invalidRecordError(pvc *corev1.PersistentVolumeClaim) error {
+	return call.DiskOwnerInvalid.Errorf("the owner record of disk %s is invalid: label %s is %q, annotation %s is %q; "+
+		"repair it with %s", pvc.Name, manifest.LabelVM, pvc.Labels[manifest.LabelVM],
 		manifest.AnnotationOwner, pvc.Annotations[manifest.AnnotationOwner], s.repairCommand())
 }
 
-// repairCommand is the command that repairs owner records.
+// repairCommand returns the command that repairs owner records, for messages.
 func (s *Session) repairCommand() string {
 	return "`kubectl bosh collect --director " + s.Director + " --confirm`"
 }
 
-// CheckFreeFor refuses a disk that another VM than this one has, or that has a damaged record. "" stands for no VM.
+// CheckFreeFor returns an error if a VM other than this one has the disk, or if the owner record is invalid. With vmCID "", no VM
+// may have the disk.
 func (s *Session) CheckFreeFor(pvc *corev1.PersistentVolumeClaim, vmCID string) error {
 	owner, ok := manifest.DiskOwnerOf(pvc)
 	if !ok {
-		return s.damagedRecordError(pvc)
+		return s.invalidRecordError(pvc)
 	}
 	if owner.VM == vmCID {
 		return nil
@@ -232,7 +239,7 @@ func (s *Session) CheckFreeFor(pvc *corev1.PersistentVolumeClaim, vmCID string) 
 	return attachedToError(pvc.Name, owningVM)
 }
 
-// checkUnattached refuses a disk that a VM has, or that a copy reads.
+// checkUnattached returns an error if a VM has the disk, or if a copy Pod is reading it.
 func (s *Session) checkUnattached(pvc *corev1.PersistentVolumeClaim) error {
 	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(pvc.Name))
 	switch {
@@ -256,8 +263,8 @@ func (s *Session) checkUnattached(pvc *corev1.PersistentVolumeClaim) error {
 	return AttachedError(pod)
 }
 
-// DeleteSuperseded deletes a Pod that waits to become the owner of its disk, if it is not. The call that created it has ended,
-// or will find the Pod gone. ended is false for any other Pod, which stays.
+// DeleteSuperseded deletes a Pod that still has its scheduling gate and does not own its disk, and reports whether it has deleted
+// the Pod. The call that created the Pod has ended, or will find the Pod gone and fail. All other Pods stay.
 func (s *Session) DeleteSuperseded(pod *corev1.Pod) (deleted bool, err error) {
 	if !manifest.IsGated(pod) || pod.DeletionTimestamp != nil {
 		return false, nil
@@ -276,8 +283,9 @@ func (s *Session) DeleteSuperseded(pod *corev1.Pod) (deleted bool, err error) {
 	return err == nil, err
 }
 
-// InspectAttachment tells what others have done to the attachment of a disk that this VM has: it is lost, or it is leaving,
-// which it does once the disk is free. nil stands for a Pod that is not there.
+// InspectAttachment reports whether someone else has deleted the attachment Pod of a disk that the VM has: it is lost, or it is
+// terminating until the disk is free. A Pod that does not exist is nil. For a VM that is not active, and for a recreated VM, both
+// results are false.
 func InspectAttachment(vmPod, attachment *corev1.Pod) (lost, terminating bool) {
 	if vmPod == nil || !kube.IsActive(vmPod) || manifest.IsRecreated(vmPod) {
 		return false, false
@@ -285,27 +293,26 @@ func InspectAttachment(vmPod, attachment *corev1.Pod) (lost, terminating bool) {
 	return attachment == nil, attachment != nil && attachment.DeletionTimestamp != nil
 }
 
-// AttachedError refuses a disk that this attachment Pod attaches.
+// AttachedError returns the error for a disk that this attachment Pod attaches.
 func AttachedError(attachment *corev1.Pod) error {
 	return attachedToError(attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM])
 }
 
 func attachedToError(disk, vmCID string) error {
-	return call.InUse(call.CloudError.Errorf("disk %s is attached to VM %s: detach it first", disk, vmCID))
+	return call.DiskInUse.Errorf("disk %s is attached to VM %s; detach it first", disk, vmCID)
 }
 
-// IsCopyPod tells the Pod that copies a disk from its attachment, which has the same name.
+// IsCopyPod reports whether the Pod is a copy Pod. The attachment Pod of the disk would have the same name.
 func IsCopyPod(pod *corev1.Pod) bool { return pod.Labels[manifest.LabelRole] == manifest.RoleCopy }
 
-// copyRunning reports that the copy reads the disk; one that has not started can be ended at any time.
+// copyRunning reports whether the copy Pod is reading the disk. A copy Pod that has not started can be deleted at any time.
 func copyRunning(pod *corev1.Pod) bool {
 	finished, _ := manifest.Outcome(pod)
 	return kube.HasRun(manifest.OwnContainerStatus(pod)) && !finished
 }
 
-// CopyingError refuses a disk that is being copied.
+// CopyingError returns the error for a disk that this Pod copies.
 func CopyingError(pod *corev1.Pod) error {
-	return call.InUse(call.CloudError.Errorf(
-		"disk %s is being copied to disk %s by update_disk: repeat that call, or wait until Pod %s has ended",
-		pod.Labels[manifest.LabelDisk], pod.Annotations[manifest.AnnotationCopiedTo], pod.Name))
+	return call.DiskInUse.Errorf("disk %s is being copied to disk %s by update_disk; rerun update_disk, or wait until Pod %s has finished",
+		pod.Labels[manifest.LabelDisk], pod.Annotations[manifest.AnnotationCopiedTo], pod.Name)
 }

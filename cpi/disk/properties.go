@@ -12,28 +12,30 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Properties are a disk's cloud_properties.
+// Properties are the cloud_properties of a disk.
 type Properties struct {
-	// StorageClass is the claim's class; the cluster's default one when empty.
+	// StorageClass is the StorageClass of the PVC; if empty, the cluster's default.
 	StorageClass string `json:"storage_class"`
-	// VolumeMode is Filesystem (the disk is an image file on the volume) or Block (it is the volume).
+	// VolumeMode is Filesystem (the disk is an image file on the volume, or a directory with Attach bind) or Block (the disk is the
+	// volume).
 	VolumeMode corev1.PersistentVolumeMode `json:"volume_mode"`
-	// AccessModes are the claim's; ReadWriteOnce by default.
+	// AccessModes are the access modes of the PVC; by default ReadWriteOnce.
 	AccessModes []corev1.PersistentVolumeAccessMode `json:"access_modes"`
-	// Attach is device, or bind for a disk that appears as a directory: see manifest.AnnotationAttach.
+	// Attach is device, or bind for a disk that appears in the VM as a directory: see manifest.AnnotationAttach.
 	Attach string `json:"attach"`
-	// Filesystem is what a blank disk gets: ext4 (the default) or xfs.
+	// Filesystem is the filesystem that is created on a blank disk: ext4 (the default) or xfs.
 	Filesystem string `json:"filesystem"`
-	// Reserve has the image file take all of its room from the volume at once: see manifest.AnnotationReserve.
-	Reserve     bool              `json:"reserve"`
+	// Preallocate allocates the full size of the image file when the disk is attached: see manifest.AnnotationPreallocate.
+	Preallocate bool              `json:"preallocate"`
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
-	// Snapshot is the CID of a snapshot that the disk starts with the content of.
+	// Snapshot is the CID of the snapshot with the initial content of the disk; if empty, the disk is blank.
 	Snapshot string `json:"snapshot"`
-	// SnapshotClass is the VolumeSnapshotClass of the disk's own snapshots; the cluster's default one when empty.
+	// SnapshotClass is the VolumeSnapshotClass for snapshots of the disk; if empty, the cluster's default.
 	SnapshotClass string `json:"snapshot_class"`
 }
 
+// parseProperties decodes and validates cloud_properties, and sets defaults.
 func parseProperties(raw json.RawMessage) (Properties, error) {
 	properties := Properties{
 		VolumeMode:  corev1.PersistentVolumeFilesystem,
@@ -44,53 +46,55 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 		return properties, call.Invalid("%w", err)
 	}
 	if properties.VolumeMode != corev1.PersistentVolumeFilesystem && properties.VolumeMode != corev1.PersistentVolumeBlock {
-		return properties, call.Invalid("cloud_properties.volume_mode %q is neither Filesystem nor Block", properties.VolumeMode)
+		return properties, call.Invalid("cloud_properties.volume_mode %q is not valid; use Filesystem or Block", properties.VolumeMode)
 	}
 	if err := properties.checkAttach(); err != nil {
 		return properties, err
 	}
 	if properties.Attach == attachDevice && !slices.Contains([]string{"ext4", "xfs"}, properties.Filesystem) {
-		return properties, call.Invalid("cloud_properties.filesystem %q is neither ext4 nor xfs", properties.Filesystem)
+		return properties, call.Invalid("cloud_properties.filesystem %q is not valid; use ext4 or xfs", properties.Filesystem)
 	}
-	if properties.Reserve && (properties.VolumeMode == corev1.PersistentVolumeBlock || properties.Attach != attachDevice) {
-		return properties, call.Invalid("cloud_properties.reserve has a meaning for a disk that is an image file alone: " +
-			"leave it out with volume_mode: Block and with attach: bind")
+	if properties.Preallocate && (properties.VolumeMode == corev1.PersistentVolumeBlock || properties.Attach != attachDevice) {
+		return properties, call.Invalid("cloud_properties.preallocate applies only to disks that are image files; " +
+			"remove it, or use volume_mode: Filesystem and attach: device")
 	}
 	for _, mode := range properties.AccessModes {
 		known := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteMany, corev1.ReadWriteOncePod}
 		if !slices.Contains(known, mode) {
-			return properties, call.Invalid("cloud_properties.access_modes: %q is none of ReadWriteOnce, ReadWriteMany, ReadWriteOncePod", mode)
+			return properties, call.Invalid("cloud_properties.access_modes: %q is not valid; "+
+				"use ReadWriteOnce, ReadWriteMany or ReadWriteOncePod", mode)
 		}
 	}
 	return properties, call.CheckLabels("cloud_properties", properties.Labels, properties.Annotations)
 }
 
-// attachDevice is the default of attach.
+// attachDevice is the default of cloud_properties.attach; the alternative is manifest.AttachBind.
 const attachDevice = "device"
 
-// checkAttach refuses what has no meaning for a disk that appears as a directory; one that is a device
-// has a filesystem.
+// checkAttach validates attach, and rejects properties that do not apply to a disk that appears as a directory. For a disk that is
+// a device it sets the default of filesystem.
 func (p *Properties) checkAttach() error {
 	switch {
 	case p.Attach == attachDevice:
 		p.Filesystem = cmp.Or(p.Filesystem, "ext4")
 		return nil
 	case p.Attach != manifest.AttachBind:
-		return call.Invalid("cloud_properties.attach %q is neither device nor bind", p.Attach)
+		return call.Invalid("cloud_properties.attach %q is not valid; use device or bind", p.Attach)
 	case p.VolumeMode == corev1.PersistentVolumeBlock:
-		return call.Invalid("cloud_properties.volume_mode Block cannot be attached as a directory: " +
-			"leave out attach: bind, or use volume_mode Filesystem")
+		return call.Invalid("cloud_properties.volume_mode Block and attach: bind exclude each other; " +
+			"remove attach: bind, or use volume_mode: Filesystem")
 	case p.Filesystem != "":
-		return call.Invalid("cloud_properties.filesystem %s has no meaning with attach: bind, where the volume's own filesystem is used: "+
-			"leave out one of them", p.Filesystem)
+		return call.Invalid("cloud_properties.filesystem %s and attach: bind exclude each other, "+
+			"because a bind mount uses the volume's own filesystem; remove one", p.Filesystem)
 	}
 	return nil
 }
 
+// buildDisk returns the disk that the properties request.
 func (p Properties) buildDisk(name, director string, sizeMiB int64) manifest.Disk {
 	disk := manifest.Disk{
 		Name: name, Director: director, SizeMiB: sizeMiB,
-		Mode: p.VolumeMode, AccessModes: p.AccessModes, Filesystem: p.Filesystem, Reserve: p.Reserve,
+		Mode: p.VolumeMode, AccessModes: p.AccessModes, Filesystem: p.Filesystem, Preallocate: p.Preallocate,
 		Bind:   p.Attach == manifest.AttachBind,
 		Labels: p.Labels, Annotations: p.Annotations, Snapshot: p.Snapshot, SnapshotClass: p.SnapshotClass,
 	}
@@ -102,16 +106,16 @@ func (p Properties) buildDisk(name, director string, sizeMiB int64) manifest.Dis
 
 func checkSize(sizeMiB int64) error {
 	if sizeMiB <= 0 {
-		return call.Invalid("disk size %d must be greater than 0 (MiB)", sizeMiB)
+		return call.InvalidRequest.Errorf("disk size %d MiB is not valid; it must be greater than 0", sizeMiB)
 	}
 	return nil
 }
 
-// SizeOf returns the size of a disk in MiB as BOSH asked for it.
+// SizeOf returns the size of a disk in MiB as BOSH requested it.
 func SizeOf(pvc *corev1.PersistentVolumeClaim) (int64, error) {
 	size, err := strconv.ParseInt(pvc.Annotations[manifest.AnnotationSize], 10, 64)
 	if err != nil {
-		return 0, call.CloudError.Errorf("claim %s is no disk of this CPI: its annotation %s is %q",
+		return 0, call.DiskNotManaged.Errorf("PVC %s was not created by this CPI: its annotation %s is %q",
 			pvc.Name, manifest.AnnotationSize, pvc.Annotations[manifest.AnnotationSize])
 	}
 	return size, nil

@@ -9,8 +9,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// WatchProvisioning is the sentinel for the volume of a disk that gets one at its first use: it fails when the
-// provisioner does, again and again. A disk that has its volume needs none.
+// WatchProvisioning returns a dependency watch for a disk that gets its volume at its first use: it fails if the provisioner fails
+// repeatedly. For a disk that has its volume, there is no watch.
 func (s *Session) WatchProvisioning(pvc *corev1.PersistentVolumeClaim) []call.DependencyWatch {
 	if kube.Bound(pvc) {
 		return nil
@@ -19,7 +19,7 @@ func (s *Session) WatchProvisioning(pvc *corev1.PersistentVolumeClaim) []call.De
 		var provisioning kube.VolumeProvisioning
 		return s.Events.Wait(ctx, kube.EventsAbout(pvc), nil, func(events []*corev1.Event) (bool, error) {
 			if failure := provisioning.Failure(events); failure != "" {
-				return false, call.CloudError.Errorf("disk %s cannot be attached: it gets no volume: %s", pvc.Name, failure)
+				return false, call.DiskNotProvisioned.Errorf("cannot attach disk %s: its volume cannot be provisioned: %s", pvc.Name, failure)
 			}
 			return false, nil
 		})

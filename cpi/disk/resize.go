@@ -12,9 +12,9 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Resize grows a detached disk to this many MiB: it expands the claim, and the next attachment
-// grows the image file and the filesystem. What cannot grow in place is NotSupported, before anything
-// is changed; the director then copies the disk.
+// Resize expands the PVC of a detached disk to sizeMiB. The next attachment expands the image file and the filesystem. If the disk
+// cannot be resized in place, the error is NotSupported, and nothing was changed: the director then creates another disk and copies
+// the data.
 func (s *Session) Resize(cid string, sizeMiB int64) error {
 	if err := checkSize(sizeMiB); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 	return s.growInPlace(pvc, sizeMiB)
 }
 
-// growInPlace refuses what cannot be done in place, and expands the claim.
+// growInPlace expands the PVC, after it has checked that this is possible in place.
 func (s *Session) growInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) error {
 	currentMiB, err := SizeOf(pvc)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Session) growInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) 
 	case sizeMiB < currentMiB:
 		return shrinkError(pvc, currentMiB, sizeMiB)
 	case !kube.Bound(pvc):
-		return call.NotSupported.Errorf("disk %s has no volume yet and cannot be resized before it was attached once", pvc.Name)
+		return call.DiskResizeUnsupported.Errorf("cannot resize disk %s: it has no volume until it is first attached", pvc.Name)
 	}
 	if sizeMiB > currentMiB {
 		if err := s.checkExpandable(pvc); err != nil {
@@ -52,12 +52,12 @@ func (s *Session) growInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) 
 }
 
 func shrinkError(pvc *corev1.PersistentVolumeClaim, currentMiB, sizeMiB int64) error {
-	return call.NotSupported.Errorf("disk %s has %d MiB and cannot shrink to %d MiB in place", pvc.Name, currentMiB, sizeMiB)
+	return call.DiskResizeUnsupported.Errorf("cannot shrink disk %s from %d MiB to %d MiB in place", pvc.Name, currentMiB, sizeMiB)
 }
 
-// expandPVC is the converge step of growth: it asks for the room, waits for it, and only then notes the
-// size, so that a disk whose volume could not be expanded stays what it was. Repeated after a crash, each
-// step finds what was done; of a disk that has the size already nothing is changed.
+// expandPVC requests the storage, waits for it, and only then records the disk's size: if the volume cannot be expanded, the disk
+// keeps its size. A repeated call continues where an earlier one was interrupted. If the disk already has the size, expandPVC
+// changes nothing.
 func (s *Session) expandPVC(pvc *corev1.PersistentVolumeClaim, currentMiB, sizeMiB int64) error {
 	desired := *resource.NewQuantity(manifest.PVCSizeMiB(sizeMiB, manifest.VolumeMode(pvc), manifest.IsDirectory(pvc))<<20, resource.BinarySI)
 	if sizeMiB > currentMiB {
@@ -74,7 +74,7 @@ func (s *Session) expandPVC(pvc *corev1.PersistentVolumeClaim, currentMiB, sizeM
 	return s.recordSize(pvc, sizeMiB)
 }
 
-// recordSize notes the size, unless another call has noted a larger one meanwhile.
+// recordSize records the size on the PVC. It returns an error if another call has recorded a larger size in the meantime.
 func (s *Session) recordSize(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) error {
 	for {
 		currentMiB, err := SizeOf(pvc)
@@ -97,9 +97,9 @@ func (s *Session) recordSize(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) e
 	}
 }
 
-// requestStorage makes the claim ask for this much, unless a VM has got the disk since the call has looked. A larger request,
-// which an expansion that failed or whose call was killed has left, is taken back only where Kubernetes allows it: to more
-// than the volume has.
+// requestStorage sets the PVC's storage request to desired. After a conflict it checks again that no VM has the disk. A larger
+// request may exist from an expansion that failed, or that was interrupted. requestStorage reduces it only if desired is greater
+// than the capacity of the volume, because Kubernetes accepts no other reduction.
 func (s *Session) requestStorage(pvc *corev1.PersistentVolumeClaim, desired resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
 	for {
 		requested, capacity := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
@@ -123,14 +123,14 @@ func (s *Session) requestStorage(pvc *corev1.PersistentVolumeClaim, desired reso
 	}
 }
 
-// checkExpandable refuses a claim whose class cannot expand it.
+// checkExpandable returns an error if the StorageClass of the PVC does not allow expansion.
 func (s *Session) checkExpandable(pvc *corev1.PersistentVolumeClaim) error {
 	name := ""
 	if pvc.Spec.StorageClassName != nil {
 		name = *pvc.Spec.StorageClassName
 	}
 	if name == "" {
-		return call.NotSupported.Errorf("disk %s has no StorageClass that could expand it", pvc.Name)
+		return call.DiskResizeUnsupported.Errorf("cannot expand disk %s: its PVC has no StorageClass", pvc.Name)
 	}
 	storageClasses, err := s.StorageClasses()
 	if err != nil {
@@ -138,22 +138,22 @@ func (s *Session) checkExpandable(pvc *corev1.PersistentVolumeClaim) error {
 	}
 	storageClass, err := storageClasses.Get(s.Ctx, name)
 	if errors.Is(err, kube.ErrNotFound) {
-		return call.NotSupported.Errorf("disk %s cannot be expanded: its StorageClass %s is gone", pvc.Name, name)
+		return call.DiskResizeUnsupported.Errorf("cannot expand disk %s: StorageClass %s not found", pvc.Name, name)
 	}
 	if err != nil {
 		return err
 	}
 	if storageClass.AllowVolumeExpansion == nil || !*storageClass.AllowVolumeExpansion {
-		return call.NotSupported.Errorf("StorageClass %s of disk %s does not allow volume expansion (allowVolumeExpansion)", name, pvc.Name)
+		return call.DiskResizeUnsupported.Errorf("cannot expand disk %s: StorageClass %s does not set allowVolumeExpansion", pvc.Name, name)
 	}
 	return nil
 }
 
-// waitForExpansion waits until the volume has this size, or until all that is left is the node's part, which
-// the kubelet does when the disk is attached next. The status may still be about an earlier request: most
-// resizers tell of which size it is. It returns the claim as it is then.
+// waitForExpansion waits until the volume has the desired size, or until only the expansion on the node remains, which the kubelet
+// does when the disk is attached next. The reported status may still refer to an earlier request; most resizers report the size of
+// that request in allocatedResources. It returns the current PVC.
 func (s *Session) waitForExpansion(pvc *corev1.PersistentVolumeClaim, desired resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
-	last := "nothing was reported"
+	last := "no status was reported"
 	selection := kube.Selection{Name: pvc.Name}
 	err := s.PVCs.Wait(s.Ctx, selection, kube.ListOf(pvc), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
 		if len(present) == 0 {
@@ -164,7 +164,7 @@ func (s *Session) waitForExpansion(pvc *corev1.PersistentVolumeClaim, desired re
 		if capacity := status.Capacity[corev1.ResourceStorage]; capacity.Cmp(desired) >= 0 {
 			return true, nil
 		}
-		order := 0 // of the size that the status is about to the one wanted
+		order := 0 // compares the size to which the status refers with the desired one
 		if allocated, reported := status.AllocatedResources[corev1.ResourceStorage]; reported {
 			order = allocated.Cmp(desired)
 		}
@@ -178,12 +178,13 @@ func (s *Session) waitForExpansion(pvc *corev1.PersistentVolumeClaim, desired re
 		case phase == corev1.PersistentVolumeClaimNodeResizePending && order >= 0:
 			return true, nil
 		case phase == corev1.PersistentVolumeClaimControllerResizeInfeasible && order == 0:
-			return false, call.CloudError.Errorf("the volume of disk %s cannot be expanded to %s: %s", pvc.Name, desired.String(), last)
+			return false, call.DiskResizeFailed.Errorf("cannot expand the volume of disk %s to %s: %s", pvc.Name, desired.String(), last)
 		}
 		return false, nil
 	})
 	if errors.Is(err, kube.ErrTimeout) {
-		err = call.WithMessage(err, "the volume of disk "+pvc.Name+" was not expanded to "+desired.String()+": "+last)
+		message := "timed out expanding the volume of disk " + pvc.Name + " to " + desired.String() + ": " + last
+		err = call.DiskResizeTimeout.Wrap(call.WithMessage(err, message), false)
 	}
 	return pvc, err
 }

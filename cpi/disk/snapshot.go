@@ -12,9 +12,9 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Snapshot takes a VolumeSnapshot of the disk's volume and waits until it can be used. What the
-// machine has written to the disk is flushed first; the snapshot is then as after a power cut at that
-// moment, which the filesystem's journal mends when a disk made from it is mounted.
+// Snapshot creates a VolumeSnapshot of the disk's volume, and waits until it is ready to use. Before that, it makes the VM's node
+// write cached data to its disks. The snapshot is crash-consistent: it contains the disk as after a power failure at that moment,
+// and the filesystem replays its journal when a disk with the content of the snapshot is mounted.
 func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) {
 	pvc, err := s.GetPVC(cid)
 	if err != nil {
@@ -38,13 +38,13 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	desired := manifest.VolumeSnapshot(manifest.SnapshotName(uuid.NewString()), s.Director, pvc, described)
 	s.SetDetail("snapshot " + desired.Name)
 	snapshot, err := snapshots.Create(s.Ctx, desired)
-	if errors.Is(err, kube.ErrExists) { // this call's own: the name is new
+	if errors.Is(err, kube.ErrExists) { // created by an earlier attempt of this request, because the name is new
 		snapshot, err = snapshots.Get(s.Ctx, desired.Name)
 	}
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
-		return "", call.NotImplemented.Errorf("the cluster has no VolumeSnapshots (snapshot.storage.k8s.io/v1): "+
-			"install a CSI driver with snapshots and the snapshot controller, or disable the director's snapshots: %w", err)
+		return "", call.SnapshotUnsupported.Errorf("the cluster does not serve VolumeSnapshots (snapshot.storage.k8s.io/v1); "+
+			"install the snapshot controller and a CSI driver that takes snapshots, or disable the director's snapshots: %w", err)
 	case err != nil:
 		return "", err
 	}
@@ -56,8 +56,8 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	return snapshot.Name, nil
 }
 
-// finishSnapshot waits until the snapshot can be used. From then on it is the director's: one that a call which was cut
-// short has left is told from it by its label.
+// finishSnapshot waits until the snapshot is ready to use, and then removes its label manifest.LabelIncomplete. Snapshots of
+// interrupted calls keep that label, and garbage collection deletes them.
 func (s *Session) finishSnapshot(snapshots *snapshotResource, snapshot *extension.VolumeSnapshot) error {
 	if err := s.waitForSnapshot(snapshots, snapshot); err != nil {
 		return err
@@ -70,35 +70,36 @@ func (s *Session) finishSnapshot(snapshots *snapshotResource, snapshot *extensio
 	return err
 }
 
-// checkSnapshottable refuses a disk whose volume takes no snapshots. What the storage cannot do is NotImplemented, the one
-// answer after which the director goes on: see its take_snapshot, which passes over that kind alone.
+// checkSnapshottable returns an error if no snapshot of the disk's volume can be taken. If the storage does not support snapshots,
+// the error is NotImplemented: the only kind that the director ignores when it takes a snapshot (take_snapshot in bosh-director).
 func (s *Session) checkSnapshottable(pvc *corev1.PersistentVolumeClaim) error {
 	if !kube.Bound(pvc) {
-		return call.CloudError.Errorf("disk %s has no volume yet: it gets one when it is first attached, and can be snapshot then", pvc.Name)
+		return call.DiskWithoutVolume.Errorf("cannot take a snapshot of disk %s: it has no volume until it is first attached", pvc.Name)
 	}
 	volume, err := s.PVs.Get(s.Ctx, pvc.Spec.VolumeName)
 	if err != nil {
 		return err
 	}
 	if volume.Spec.CSI == nil {
-		return call.NotImplemented.Errorf("disk %s has a volume that no CSI driver has made (%s), and snapshots are for those alone: "+
-			"give the disk another storage_class", pvc.Name, volume.Name)
+		return call.SnapshotUnsupported.Errorf("cannot take a snapshot of disk %s: volume %s was not provisioned by a CSI driver; "+
+			"use another storage_class", pvc.Name, volume.Name)
 	}
 	return nil
 }
 
-// snapshotResource are the API's for VolumeSnapshots.
+// snapshotResource is the API client for VolumeSnapshots.
 type snapshotResource = kube.Resource[*extension.VolumeSnapshot, *extension.List[extension.VolumeSnapshot]]
 
+// waitForSnapshot waits until the snapshot is ready to use, and updates it.
 func (s *Session) waitForSnapshot(snapshots *snapshotResource, snapshot *extension.VolumeSnapshot) error {
-	last := "the snapshot controller has not reported anything: is it running?"
+	last := "the snapshot controller has not reported a status; check that it is running"
 	err := snapshots.Wait(
 		s.Ctx,
 		kube.Selection{Name: snapshot.Name},
 		kube.ListOf(snapshot),
 		func(present []*extension.VolumeSnapshot) (bool, error) {
 			if len(present) == 0 {
-				return false, call.CloudError.Errorf("snapshot %s was deleted while it was being taken", snapshot.Name)
+				return false, call.SnapshotDeleted.Errorf("snapshot %s was deleted before it was complete; retry", snapshot.Name)
 			}
 			*snapshot = *present[0]
 			status := snapshot.Status
@@ -108,21 +109,22 @@ func (s *Session) waitForSnapshot(snapshots *snapshotResource, snapshot *extensi
 			if status.Error != nil && status.Error.Message != nil {
 				last = *status.Error.Message
 				if kube.IsPermanentSnapshotError(last) {
-					return false, call.NotImplemented.Errorf("snapshot of disk %s: %s. Name a VolumeSnapshotClass of the volume's driver "+
-						"with the disk's cloud_property snapshot_class, or make one the default", snapshot.Labels[manifest.LabelDisk], last)
+					return false, call.SnapshotUnsupported.Errorf("cannot take a snapshot of disk %s: %s; "+
+						"set cloud_properties.snapshot_class to a VolumeSnapshotClass of the volume's driver, or make one the default",
+						snapshot.Labels[manifest.LabelDisk], last)
 				}
 			}
 			return status.ReadyToUse != nil && *status.ReadyToUse, nil
 		},
 	)
 	if errors.Is(err, kube.ErrTimeout) {
-		return call.WithMessage(err, "snapshot "+snapshot.Name+" did not become ready: "+last)
+		return call.SnapshotTimeout.Wrap(call.WithMessage(err, "timed out waiting for snapshot "+snapshot.Name+": "+last), false)
 	}
 	return err
 }
 
-// flush makes the node write out what a machine has written to its disk. A disk that is not attached
-// has nothing to flush, nor has one that a copy reads.
+// flush runs the flush Pod, which makes the node of an attached disk write cached data to its disks. It does nothing for a disk
+// that is not attached, or that a copy Pod reads.
 func (s *Session) flush(disk string) error {
 	attachment, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))
 	if errors.Is(err, kube.ErrNotFound) {
@@ -134,10 +136,10 @@ func (s *Session) flush(disk string) error {
 	if !kube.Ready(attachment) || attachment.DeletionTimestamp != nil || IsCopyPod(attachment) {
 		return nil
 	}
-	return s.RunHelperPod(manifest.FlushPod(attachment, s.Director), "disk "+disk+" could not be flushed")
+	return s.RunHelperPod(call.DiskFlushFailed, manifest.FlushPod(attachment, s.Director), "cannot flush disk "+disk)
 }
 
-// DeleteSnapshot removes a snapshot; one that is not there is what was asked for.
+// DeleteSnapshot deletes a snapshot, and waits until it is gone. It succeeds if the snapshot does not exist.
 func (s *Session) DeleteSnapshot(cid string) error {
 	snapshots, err := s.VolumeSnapshots()
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Update gives a detached disk this size and these cloud_properties, and returns its CID: the same
-// when the claim can be changed in place, the one of a new disk with the data when it cannot. The same
-// call again returns the same, however far the first one came.
+// Update changes the size and the cloud_properties of a detached disk, and returns the CID to use from now on. If the PVC can be
+// changed in place, the CID stays the same. Otherwise Update copies the data to a new disk and returns its CID. A repeated call
+// returns the same CID, wherever the first one was interrupted.
 func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) (string, error) {
 	if err := checkSize(sizeMiB); err != nil {
 		return "", err
@@ -49,14 +49,14 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 	return successor, s.copyDisk(pvc, desired.buildDisk(successor, s.Director, sizeMiB))
 }
 
-// successorName is the CID of the disk that a claim is copied to: the same for the same request.
+// successorName returns the CID of the disk to which this request copies the disk. It is the same for the same request.
 func successorName(cid string, sizeMiB int64, desired Properties) (string, error) {
 	request, err := json.Marshal([]any{cid, sizeMiB, desired.StorageClass, desired.VolumeMode, desired.AccessModes, desired.Filesystem})
 	return manifest.DiskName(uuid.NewSHA1(uuid.Nil, request).String()), err
 }
 
-// checkReplaced reports that an earlier call with this request has replaced the disk, or else that it is not
-// there.
+// checkReplaced returns nil if an earlier call with the same request has replaced the disk by the successor. Otherwise it returns
+// notFound.
 func (s *Session) checkReplaced(cid, successor string, notFound error) error {
 	replacement, err := s.GetPVC(successor)
 	switch {
@@ -70,8 +70,8 @@ func (s *Session) checkReplaced(cid, successor string, notFound error) error {
 	return nil
 }
 
-// canUpdateInPlace reports whether the claim can become what is asked for. A claim keeps the class that it
-// has when none is asked for.
+// canUpdateInPlace reports whether the PVC can be changed to the requested size and properties. Without a requested StorageClass,
+// the PVC keeps its own.
 func (s *Session) canUpdateInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64, desired Properties) (bool, error) {
 	currentMiB, err := SizeOf(pvc)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Session) canUpdateInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB in
 		return false, nil
 	case sizeMiB == currentMiB:
 		return true, nil
-	case !kube.Bound(pvc): // nothing is there yet that could be expanded
+	case !kube.Bound(pvc): // there is no volume to expand
 		return false, nil
 	}
 	err = s.checkExpandable(pvc)
@@ -98,11 +98,12 @@ func (s *Session) canUpdateInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB in
 	return err == nil, err
 }
 
-func sameAccessModes(some, others []corev1.PersistentVolumeAccessMode) bool {
-	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(some))), slices.Compact(slices.Sorted(slices.Values(others))))
+// sameAccessModes compares access modes without regard to order and duplicates.
+func sameAccessModes(a, b []corev1.PersistentVolumeAccessMode) bool {
+	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
 }
 
-// updateInPlace sets labels and annotations, and expands the claim.
+// updateInPlace sets labels and annotations, and expands the PVC.
 func (s *Session) updateInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64, desired Properties) error {
 	if err := s.checkUnattached(pvc); err != nil {
 		return err

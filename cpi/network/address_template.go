@@ -7,17 +7,16 @@ import (
 	"strings"
 )
 
-// RenderAddressTemplate is the value of an annotation with these addresses in the place of its actions.
+// RenderAddressTemplate returns the value of an annotation, with its template actions replaced by these addresses.
 //
-// The syntax is that of Go's text/template, which would do more. But it calls methods by name, so that
-// the linker has to keep every exported method of every type for it: a fifth of the program, and 2 MiB
-// of the memory of every call.
+// The actions are a subset of Go's text/template. The package itself is not used, because it calls methods by name: the linker then keeps
+// all exported methods of all types, which is a fifth of the program, and 2 MiB of memory in each call.
 func RenderAddressTemplate(value string, addresses []string) (string, error) {
 	var text strings.Builder
 	for {
-		before, rest, more := strings.Cut(value, "{{")
-		text.WriteString(before)
-		if !more {
+		literal, rest, hasAction := strings.Cut(value, "{{")
+		text.WriteString(literal)
+		if !hasAction {
 			return text.String(), nil
 		}
 		action, rest, closed := strings.Cut(rest, "}}")
@@ -43,15 +42,15 @@ func renderAction(action string, addresses []string) (string, error) {
 	case name == "join":
 		separator, err := strconv.Unquote(argument)
 		if err != nil {
-			return "", fmt.Errorf("%q is no separator in quotes", argument)
+			return "", fmt.Errorf("%q is not a quoted separator", argument)
 		}
 		return strings.Join(addresses, separator), nil
 	case name == "index":
-		n, err := strconv.Atoi(argument)
-		if err != nil || n < 0 || n >= len(addresses) {
-			return "", fmt.Errorf("there is no address %q, they are counted from 0 to %d", argument, len(addresses)-1)
+		index, err := strconv.Atoi(argument)
+		if err != nil || index < 0 || index >= len(addresses) {
+			return "", fmt.Errorf("%q is not a valid index; use 0 to %d", argument, len(addresses)-1)
 		}
-		return addresses[n], nil
+		return addresses[index], nil
 	}
-	return "", fmt.Errorf(`not known; there are {{json .IPs}}, {{join .IPs ","}} and {{index .IPs 0}}`)
+	return "", fmt.Errorf(`unknown function; use {{json .IPs}}, {{join .IPs ","}} or {{index .IPs 0}}`)
 }

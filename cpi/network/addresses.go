@@ -12,8 +12,9 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 )
 
-// Annotate returns the Pod's annotations with those that ask for the networks' addresses.
-func (ns Networks) Annotate(options Options, own map[string]string) (map[string]string, error) {
+// Annotate returns the annotations of the VM Pod: those in its cloud_properties, and those that request the addresses and attachments of
+// the networks.
+func (ns Networks) Annotate(options Options, properties map[string]string) (map[string]string, error) {
 	requested, err := options.Annotations(ns.StaticAddresses())
 	if err != nil {
 		return nil, err
@@ -22,35 +23,35 @@ func (ns Networks) Annotate(options Options, own map[string]string) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	if _, both := own[annotationNICs]; both && len(nics) > 0 {
-		return nil, call.Invalid("cloud_properties.annotations.%s and a network's network_attachment exclude each other: "+
-			"give every attachment as a network", annotationNICs)
+	if _, set := properties[annotationNICs]; set && len(nics) > 0 {
+		return nil, call.Invalid("cloud_properties.annotations.%s and network_attachment of a network exclude each other; "+
+			"define each attachment as a network", annotationNICs)
 	}
 	annotations := map[string]string{}
-	for _, each := range []map[string]string{own, requested, nics} {
-		maps.Copy(annotations, each)
+	for _, source := range []map[string]string{properties, requested, nics} {
+		maps.Copy(annotations, source)
 	}
 	return annotations, nil
 }
 
-// ErrAddressMismatch means that the Pod is up without an address that BOSH chose.
-var ErrAddressMismatch = errors.New("the machine does not have the address that BOSH chose")
+// ErrAddressMismatch means that the Pod has started without an address that BOSH assigned.
+var ErrAddressMismatch = errors.New("the VM does not have the address that BOSH assigned")
 
-// StaticAddresses returns the static addresses of the Pod's own interface, IPv4 first. Only the type decides: the director sends
-// dynamic networks with an address that a former VM had.
+// StaticAddresses returns the static addresses of the Pod's primary interface, IPv4 first. It ignores the addresses of dynamic networks,
+// which the director sends after a former VM had them.
 func (ns Networks) StaticAddresses() []string {
-	var found []netip.Addr
+	var addresses []netip.Addr
 	for _, network := range ns {
-		if network.manual() && !network.isNIC() {
+		if network.isManual() && !network.isNIC() {
 			if address, err := netip.ParseAddr(network.IP); err == nil {
-				found = append(found, address)
+				addresses = append(addresses, address)
 			}
 		}
 	}
-	return sortAddresses(found)
+	return sortAddresses(addresses)
 }
 
-// sortAddresses returns the addresses as text, IPv4 first.
+// sortAddresses returns the addresses as strings, IPv4 first.
 func sortAddresses(addresses []netip.Addr) []string {
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	texts := make([]string, 0, len(addresses))
@@ -60,7 +61,7 @@ func sortAddresses(addresses []netip.Addr) []string {
 	return texts
 }
 
-// Verify compares the addresses that BOSH chose with those that the Pod has.
+// Verify checks that the Pod has the addresses that BOSH assigned.
 func (ns Networks) Verify(pod *corev1.Pod) error {
 	var actual []string
 	for _, ip := range pod.Status.PodIPs {
@@ -72,7 +73,7 @@ func (ns Networks) Verify(pod *corev1.Pod) error {
 	}
 	for _, name := range ns.Names() {
 		network := ns[name]
-		if !network.manual() {
+		if !network.isManual() {
 			continue
 		}
 		if network.isNIC() {
@@ -86,56 +87,56 @@ func (ns Networks) Verify(pod *corev1.Pod) error {
 			return err
 		}
 		if !slices.Contains(actual, desired.String()) {
-			return call.VMCreationFailed.Errorf("%w: network %s wants the address %s, but the Pod got %s: "+
-				"the cluster's network plugin does not honor the annotations of network.address_annotations, "+
-				"or its IP pools do not hold that address", ErrAddressMismatch, name, network.IP, got)
+			return call.AddressNotAssigned.Errorf("%w: network %s requested address %s, but the Pod has %s; "+
+				"check that the network plugin honors network.address_annotations and that its IP pools contain the address",
+				ErrAddressMismatch, name, network.IP, got)
 		}
 	}
 	return nil
 }
 
-// DescribeStaticAddresses names the networks whose addresses BOSH chose.
+// DescribeStaticAddresses returns the addresses that BOSH assigned, with the names of their networks.
 func (ns Networks) DescribeStaticAddresses() string {
 	var requested []string
 	for _, name := range ns.Names() {
-		if network := ns[name]; network.manual() {
+		if network := ns[name]; network.isManual() {
 			requested = append(requested, network.IP+" (network "+name+")")
 		}
 	}
 	return strings.Join(requested, ", ")
 }
 
-// KeepsDynamicAddress reports whether the address that a dynamic network gave the Pod can be asked for again. It cannot where the Pod
-// has another network of its own than the cluster's: the annotations are for that one's plugin, which would not have
-// the address.
+// KeepsDynamicAddress reports whether later requests for the Pod's address, which a dynamic network has assigned, are enabled and can
+// succeed. They cannot if the Pod has another default network than the cluster: the configured annotations are for the plugin of the
+// cluster's network, which does not have the address.
 func (o Options) KeepsDynamicAddress(networks Networks, pod *corev1.Pod) bool {
-	_, other := pod.Annotations[annotationDefaultNetwork]
-	asks := slices.ContainsFunc(o.AddressAnnotations, func(a AddressAnnotation) bool { return a.Name == annotationDefaultNetwork })
-	return o.KeepDynamicAddresses && networks.HasDynamicAddress() && (!other || asks)
+	_, otherNetwork := pod.Annotations[annotationDefaultNetwork]
+	configured := slices.ContainsFunc(o.AddressAnnotations, func(a AddressAnnotation) bool { return a.Name == annotationDefaultNetwork })
+	return o.KeepDynamicAddresses && networks.HasDynamicAddress() && (!otherNetwork || configured)
 }
 
-// HasDynamicAddress reports whether the Pod's own address is one that the cluster chose.
+// HasDynamicAddress reports whether the address of the Pod's primary interface is dynamic.
 func (ns Networks) HasDynamicAddress() bool {
-	some := false
+	dynamic := false
 	for _, network := range ns {
 		if network.isNIC() {
 			continue
 		}
-		if network.manual() {
+		if network.isManual() {
 			return false
 		}
-		some = some || network.Type == Dynamic
+		dynamic = dynamic || network.Type == Dynamic
 	}
-	return some
+	return dynamic
 }
 
-// PodAddresses are the Pod's own addresses, IPv4 first.
+// PodAddresses returns the addresses of the Pod's primary interface, IPv4 first.
 func PodAddresses(pod *corev1.Pod) []string {
-	var found []netip.Addr
+	var addresses []netip.Addr
 	for _, ip := range pod.Status.PodIPs {
 		if address, err := netip.ParseAddr(ip.IP); err == nil {
-			found = append(found, address)
+			addresses = append(addresses, address)
 		}
 	}
-	return sortAddresses(found)
+	return sortAddresses(addresses)
 }

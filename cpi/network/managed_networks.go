@@ -15,39 +15,40 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Session serves the methods about networks that BOSH manages.
+// Session serves the methods about managed networks.
 type Session struct{ *call.Call }
 
-// Values of a subnet's cloud_property calico.
+// Values of the cloud property calico of a subnet.
 const (
 	calicoPool        = "ip_pool"
 	calicoReservation = "ip_reservation"
 )
 
-// Subnet is what create_network gets: one subnet of a network that BOSH manages.
+// Subnet is the argument of create_network: a subnet of a managed network.
 type Subnet struct {
 	Type    string `json:"type"`
-	Range   string `json:"range"` // absent when the operator gave netmask_bits in its place
+	Range   string `json:"range"` // missing if the operator has set netmask_bits instead
 	Gateway string `json:"gateway"`
 
 	CloudProperties json.RawMessage `json:"cloud_properties"`
 }
 
-// subnetProperties are read leniently: the director merges those of the subnet's AZs into them.
+// subnetProperties are the cloud_properties of a subnet. Unknown keys are ignored, because the director merges the cloud_properties of the
+// subnet's AZs into them.
 type subnetProperties struct {
 	Calico string                  `json:"calico"`
 	IPPool manifest.IPPoolSettings `json:"ip_pool"`
 }
 
-// subnetAddresses is the second part of create_network's answer.
+// subnetAddresses is the second element of create_network's result.
 type subnetAddresses struct {
 	Range    string   `json:"range"`
 	Gateway  string   `json:"gateway"`
 	Reserved []string `json:"reserved"`
 }
 
-// Create keeps the subnet's range for BOSH. It returns the network's CID, its addresses, and the
-// cloud_properties that the VMs on it get.
+// Create creates an IPPool or IPReservation that makes the subnet's range a reserved range. It returns the network's CID, its addresses,
+// and the cloud_properties for VMs in the network.
 func (s *Session) Create(subnet Subnet) ([]any, error) {
 	properties, network, err := subnet.parse()
 	if err != nil {
@@ -60,19 +61,19 @@ func (s *Session) Create(subnet Subnet) ([]any, error) {
 		cid, err = s.createReservation(network)
 	}
 	if errors.Is(err, kube.ErrNotServed) {
-		return nil, call.NotSupported.Errorf("the cluster has no Calico that keeps its objects in Kubernetes: %w", err)
+		return nil, call.ManagedNetworkUnsupported.Errorf("cannot create a network: the cluster does not serve Calico's resources: %w", err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	answer := subnetAddresses{Range: network.String(), Gateway: subnet.Gateway, Reserved: []string{}}
-	if answer.Gateway == "" {
-		answer.Gateway = network.Addr().Next().String()
+	addresses := subnetAddresses{Range: network.String(), Gateway: subnet.Gateway, Reserved: []string{}}
+	if addresses.Gateway == "" {
+		addresses.Gateway = network.Addr().Next().String()
 	}
-	return []any{cid, answer, subnet.CloudProperties}, nil
+	return []any{cid, addresses, subnet.CloudProperties}, nil
 }
 
-// parse checks the request before anything is sent.
+// parse validates the subnet, and returns its cloud_properties and range. It sends no requests to the cluster.
 func (s Subnet) parse() (subnetProperties, netip.Prefix, error) {
 	var properties subnetProperties
 	var none netip.Prefix
@@ -82,31 +83,32 @@ func (s Subnet) parse() (subnetProperties, netip.Prefix, error) {
 		}
 	}
 	if s.Type != "" && s.Type != Manual {
-		return properties, none, call.NotSupported.Errorf("create_network makes manual networks, not %s ones", s.Type)
+		return properties, none, call.ManagedNetworkUnsupported.Errorf("cannot create a network of type %s; use type: manual", s.Type)
 	}
 	switch properties.Calico {
 	case calicoPool, calicoReservation:
 	case "":
-		return properties, none, call.NotSupported.Errorf("networks are the cluster's: remove `managed: true` from the network, or say with " +
-			"the subnet's cloud_property calico (ip_pool or ip_reservation) how Calico is to keep its range")
+		return properties, none, call.ManagedNetworkUnsupported.Errorf("cannot create a network: the subnet's cloud_properties.calico is " +
+			"missing; set it to ip_pool or ip_reservation, or remove `managed: true` from the network")
 	default:
-		return properties, none, call.Invalid("cloud_properties.calico %q is neither ip_pool nor ip_reservation", properties.Calico)
+		return properties, none, call.Invalid("cloud_properties.calico %q is not valid; use ip_pool or ip_reservation", properties.Calico)
 	}
 	if s.Range == "" {
-		return properties, none, call.NotSupported.Errorf("the subnet needs a range: Calico chooses none by its size")
+		return properties, none, call.ManagedNetworkUnsupported.Errorf("cannot create a network: the subnet has no range, and Calico does " +
+			"not choose one by netmask_bits; set range")
 	}
 	network, err := netip.ParsePrefix(s.Range)
 	if err != nil || network != network.Masked() {
-		return properties, none, call.Invalid("range %q is not a network like 10.0.0.0/16", s.Range)
+		return properties, none, call.Invalid("range %q is not a CIDR range like 10.0.0.0/16", s.Range)
 	}
 	if gateway, err := netip.ParseAddr(s.Gateway); s.Gateway != "" && (err != nil || !network.Contains(gateway)) {
-		return properties, none, call.Invalid("gateway %q is not an address of the range %s", s.Gateway, s.Range)
+		return properties, none, call.Invalid("gateway %q is not an address in range %s", s.Gateway, s.Range)
 	}
 	return properties, network, nil
 }
 
-// createPool makes a pool that no node matches: Calico gives addresses of it only to Pods that ask.
-// Two pools must never share addresses, which Calico checks only in its own API server.
+// createPool creates an IPPool with a node selector that no node matches: Calico assigns its addresses on request only. It rejects a range
+// that overlaps another pool, because only Calico's own API server does that.
 func (s *Session) createPool(network netip.Prefix, settings manifest.IPPoolSettings) (string, error) {
 	pools, err := s.IPPools()
 	if err != nil {
@@ -120,8 +122,8 @@ func (s *Session) createPool(network netip.Prefix, settings manifest.IPPoolSetti
 	for _, pool := range existing.Items {
 		other, err := netip.ParsePrefix(pool.Spec.CIDR)
 		if err == nil && other.Overlaps(network) && pool.Name != desired.Name {
-			return "", call.Invalid("range %s overlaps %s of Calico's IPPool %s: "+
-				"choose another range, or reserve it there with calico: ip_reservation",
+			return "", call.Invalid("range %s overlaps range %s of Calico's IPPool %s; "+
+				"choose another range, or reserve it in that pool with calico: ip_reservation",
 				network, pool.Spec.CIDR, pool.Name)
 		}
 	}
@@ -131,7 +133,7 @@ func (s *Session) createPool(network netip.Prefix, settings manifest.IPPoolSetti
 	return desired.Name, err
 }
 
-// createReservation keeps the range, which is part of a pool, from automatic assignment.
+// createReservation creates an IPReservation for the range, which is part of a pool: Calico assigns its addresses on request only.
 func (s *Session) createReservation(network netip.Prefix) (string, error) {
 	reservations, err := s.IPReservations()
 	if err != nil {
@@ -144,18 +146,19 @@ func (s *Session) createReservation(network netip.Prefix) (string, error) {
 	return desired.Name, err
 }
 
-// checkExisting tells what an earlier try of the same director left from anybody else's.
+// checkExisting rejects an existing object that is not from an earlier attempt of the same call: it belongs to another director, or has
+// other properties.
 func (s *Session) checkExisting(existing metav1.Object, spec, desiredSpec any) error {
 	if !manifest.BelongsTo(existing, s.Director) {
-		return call.Invalid("%s is there already, and is not this director's: another network has this range", existing.GetName())
+		return call.Invalid("%s exists and does not belong to this director; choose another range", existing.GetName())
 	}
 	if !reflect.DeepEqual(spec, desiredSpec) {
-		return call.Invalid("%s is there already, with other properties: delete that network first", existing.GetName())
+		return call.Invalid("%s exists with other properties; delete that network first", existing.GetName())
 	}
 	return nil
 }
 
-// Delete gives the range back. A network that create_network did not make, or not for this director, is
+// Delete deletes the IPPool or IPReservation of the network. If create_network has not created it for this director, Delete returns
 // NetworkNotFound.
 func (s *Session) Delete(cid string) error {
 	switch {
@@ -176,10 +179,10 @@ func (s *Session) Delete(cid string) error {
 }
 
 func notFoundError(cid string) *call.Error {
-	return call.NetworkNotFound.Errorf("network %s not found: there is no IPPool or IPReservation of that name that create_network made", cid)
+	return call.NetworkMissing.Errorf("network %s not found: no IPPool or IPReservation of that name was created by create_network", cid)
 }
 
-// deleteOwned deletes only what create_network made.
+// deleteOwned deletes the object if it belongs to this director.
 func deleteOwned[T call.Object, L runtime.Object](s *Session, resource *kube.Resource[T, L], cid string) error {
 	found, err := resource.Get(s.Ctx, cid)
 	switch {

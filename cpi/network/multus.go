@@ -15,36 +15,36 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 )
 
-// Annotations of the Network Plumbing Working Group's specification, which Multus follows: networks
-// beside the Pod's own are asked for by the one, and reported by the other.
 const (
-	// annotationDefaultNetwork gives a Pod another network of its own than the cluster's: Multus, not the specification.
+	// annotationDefaultNetwork gives the primary interface of a Pod another network than the cluster's. It is specific to Multus.
 	annotationDefaultNetwork = "v1.multus-cni.io/default-network"
 
+	// annotationNICs requests additional networks, and annotationStatus reports the networks of a Pod. Both are part of the specification
+	// of the Network Plumbing Working Group, which Multus implements.
 	annotationNICs   = "k8s.v1.cni.cncf.io/networks"
 	annotationStatus = "k8s.v1.cni.cncf.io/network-status"
 )
 
-// nicRequest is one element of annotationNICs.
+// nicRequest is an element of annotationNICs.
 type nicRequest struct {
 	Name      string   `json:"name"`
 	Namespace string   `json:"namespace,omitempty"`
 	IPs       []string `json:"ips,omitempty"`
 }
 
-// networkStatus is one element of annotationStatus.
+// networkStatus is an element of annotationStatus.
 type networkStatus struct {
 	Name string   `json:"name"` // namespace/name
 	IPs  []string `json:"ips"`
 }
 
-// isNIC reports whether the network is an interface beside the Pod's own.
+// isNIC reports whether the network is an additional interface of the Pod.
 func (n Network) isNIC() bool { return n.CloudProperties.NetworkAttachment != "" }
 
-// splitAttachment splits the reference; the namespace is empty when it is the Pod's.
+// splitAttachment returns the namespace and name of the NetworkAttachmentDefinition. The namespace is "" for that of the Pod.
 func (n Network) splitAttachment() (namespace, name string) {
-	namespace, name, found := strings.Cut(n.CloudProperties.NetworkAttachment, "/")
-	if !found {
+	namespace, name, qualified := strings.Cut(n.CloudProperties.NetworkAttachment, "/")
+	if !qualified {
 		return "", namespace
 	}
 	return namespace, name
@@ -55,19 +55,19 @@ func (n Network) validateNIC(network string) error {
 		return nil
 	}
 	if n.Type == VIP {
-		return call.NotSupported.Errorf("networks.%s: a vip network cannot be a network_attachment", network)
+		return call.NetworkUnsupported.Errorf("networks.%s: a vip network cannot have a network_attachment; remove one of them", network)
 	}
 	namespace, name := n.splitAttachment()
 	qualified := strings.Contains(n.CloudProperties.NetworkAttachment, "/")
 	if len(validation.IsDNS1123Subdomain(name)) > 0 || qualified && len(validation.IsDNS1123Label(namespace)) > 0 {
-		return call.Invalid("networks.%s.cloud_properties.network_attachment %q is neither a NetworkAttachmentDefinition's name "+
-			"nor namespace/name", network, n.CloudProperties.NetworkAttachment)
+		return call.Invalid("networks.%s.cloud_properties.network_attachment %q is not valid; use the name of "+
+			"a NetworkAttachmentDefinition, or namespace/name", network, n.CloudProperties.NetworkAttachment)
 	}
 	return nil
 }
 
-// nicAnnotations returns the annotation that asks for the networks with a network_attachment, in the
-// order of their names: so the interfaces of equal machines are equal.
+// nicAnnotations returns the annotation that requests the networks with a network_attachment. They are in the order of their names, so that
+// VMs with the same networks have the same interfaces.
 func (ns Networks) nicAnnotations() (map[string]string, error) {
 	var requests []nicRequest
 	for _, name := range ns.Names() {
@@ -77,7 +77,7 @@ func (ns Networks) nicAnnotations() (map[string]string, error) {
 		}
 		var request nicRequest
 		request.Namespace, request.Name = network.splitAttachment()
-		if network.manual() {
+		if network.isManual() {
 			request.IPs = []string{network.withPrefixLength()}
 		}
 		requests = append(requests, request)
@@ -89,11 +89,11 @@ func (ns Networks) nicAnnotations() (map[string]string, error) {
 	return map[string]string{annotationNICs: string(raw)}, err
 }
 
-// AttachmentsOf returns the NetworkAttachmentDefinitions that the Pod asks for, as namespace/name.
+// AttachmentsOf returns the NetworkAttachmentDefinitions that the Pod requests in JSON format, as namespace/name.
 func AttachmentsOf(pod *corev1.Pod) []string {
 	var requests []nicRequest
 	if json.Unmarshal([]byte(pod.Annotations[annotationNICs]), &requests) != nil {
-		return nil // the operator's own, in the other form that Multus knows
+		return nil // set by the operator in the comma-separated format of Multus
 	}
 	attachments := make([]string, 0, len(requests))
 	for _, request := range requests {
@@ -102,8 +102,7 @@ func AttachmentsOf(pod *corev1.Pod) []string {
 	return attachments
 }
 
-// withPrefixLength is the address as address managers want it that do not know its network, with the
-// prefix length of the network's netmask.
+// withPrefixLength returns the address with the prefix length of the netmask, which IPAM plugins that do not know the network require.
 func (n Network) withPrefixLength() string {
 	address, err := netip.ParseAddr(n.IP)
 	mask, maskErr := netip.ParseAddr(n.Netmask)
@@ -117,27 +116,28 @@ func (n Network) withPrefixLength() string {
 	return address.String() + "/" + strconv.Itoa(ones)
 }
 
-// verifyNIC compares the address that BOSH chose with those that Multus reports of the attachment.
+// verifyNIC checks that Multus reports the address that BOSH assigned for the network's attachment.
 func (n Network) verifyNIC(network string, pod *corev1.Pod) error {
 	desired, err := netip.ParseAddr(n.IP)
 	if err != nil {
 		return err
 	}
-	reported, ok := pod.Annotations[annotationStatus]
+	report, ok := pod.Annotations[annotationStatus]
 	if !ok {
-		return call.VMCreationFailed.Errorf("%w: network %s wants the attachment %s, but the Pod has no annotation %s: "+
-			"the cluster has no Multus, or it attaches nothing in this namespace",
+		return call.AddressNotAssigned.Errorf("%w: network %s requires network_attachment %s, but the Pod has no annotation %s; "+
+			"check that Multus is installed and serves this namespace",
 			ErrAddressMismatch, network, n.CloudProperties.NetworkAttachment, annotationStatus)
 	}
 	var statuses []networkStatus
-	if err := json.Unmarshal([]byte(reported), &statuses); err != nil {
-		return call.VMCreationFailed.Errorf("network %s: the Pod's annotation %s is not as Multus writes it: %w", network, annotationStatus, err)
+	if err := json.Unmarshal([]byte(report), &statuses); err != nil {
+		return call.InvalidMultusStatus.Errorf("network %s: annotation %s of the Pod is not a valid Multus status: %w",
+			network, annotationStatus, err)
 	}
 	namespace, name := n.splitAttachment()
-	full := cmp.Or(namespace, pod.Namespace) + "/" + name
+	qualifiedName := cmp.Or(namespace, pod.Namespace) + "/" + name
 	var actual []string
 	for _, status := range statuses {
-		if status.Name == full || namespace == "" && status.Name == name {
+		if status.Name == qualifiedName || namespace == "" && status.Name == name {
 			actual = append(actual, status.IPs...)
 		}
 	}
@@ -145,7 +145,7 @@ func (n Network) verifyNIC(network string, pod *corev1.Pod) error {
 		return nil
 	}
 	got := cmp.Or(strings.Join(actual, ", "), "no address")
-	return call.VMCreationFailed.Errorf("%w: network %s wants the address %s of the attachment %s, but the Pod got %s: "+
-		"the attachment's plugin has to declare the capability ips, and its address manager to take addresses from it",
-		ErrAddressMismatch, network, n.IP, full, got)
+	return call.AddressNotAssigned.Errorf("%w: network %s requested address %s from NetworkAttachmentDefinition %s, but the Pod has %s; "+
+		"its plugin has to declare the capability ips, and its IPAM plugin has to honor it",
+		ErrAddressMismatch, network, n.IP, qualifiedName, got)
 }

@@ -1,8 +1,8 @@
-// Package network reads the networks of a VM as the director sends them: which addresses its Pod asks the
-// cluster's network plugin for, whether it got them, and what its agent is told. It also keeps the ranges of
-// networks that BOSH manages.
+// Package network handles the networks of a VM: it validates them, requests their addresses from the cluster's network plugin with
+// annotations of the VM Pod, verifies the addresses of the Pod, and builds the networks in the agent settings. It also implements the CPI
+// methods about managed networks.
 //
-// It knows neither machines nor disks.
+// It is independent of the packages about VMs and disks.
 package network
 
 import (
@@ -16,21 +16,21 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 )
 
-// Types of networks; one without a type is Manual.
+// Types of networks. A network without a type is Manual.
 const (
 	Manual  = "manual"
 	Dynamic = "dynamic"
 	VIP     = "vip"
 )
 
-// Networks are a VM's networks by name, as create_vm gets them.
+// Networks are the networks of a VM by name: the argument networks of create_vm.
 type Networks map[string]Network
 
-// Network is one of them. It keeps all that the director sent, to answer it unchanged.
+// Network is a network of a VM. It keeps the JSON that the director has sent, because create_vm returns it unchanged.
 type Network struct {
 	Type    string          `json:"type"`
 	IP      string          `json:"ip"`
-	Prefix  json.RawMessage `json:"prefix"` // a string from the director, also on networks without one
+	Prefix  json.RawMessage `json:"prefix"` // a string; the director sends it also for networks without a prefix
 	Netmask string          `json:"netmask"`
 	Gateway string          `json:"gateway"`
 	DNS     []string        `json:"dns"`
@@ -41,19 +41,19 @@ type Network struct {
 	raw json.RawMessage
 }
 
-// Properties are a network's cloud_properties. They are read leniently, since directors send
-// them with keys for others; a vip network's strictly, see Sent.
+// Properties are the cloud_properties of a network. Unknown keys are ignored, because directors add keys that are not for the CPI. For a
+// vip network, package vm decodes Raw and rejects unknown keys.
 type Properties struct {
-	// NetworkAttachment names a NetworkAttachmentDefinition of Multus: name, or namespace/name.
+	// NetworkAttachment refers to a NetworkAttachmentDefinition of Multus: name, or namespace/name.
 	NetworkAttachment string `json:"network_attachment"`
 
 	raw json.RawMessage
 }
 
-// Raw returns the properties as they came, for types of networks with further ones.
+// Raw returns the JSON of the properties, for types of networks with more properties.
 func (p Properties) Raw() json.RawMessage { return p.raw }
 
-// UnmarshalJSON keeps the original beside the fields.
+// UnmarshalJSON decodes the fields, and keeps the JSON.
 func (p *Properties) UnmarshalJSON(raw []byte) error {
 	type fields Properties
 	if err := json.Unmarshal(raw, (*fields)(p)); err != nil {
@@ -63,7 +63,7 @@ func (p *Properties) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// UnmarshalJSON keeps the original beside the fields.
+// UnmarshalJSON decodes the fields, and keeps the JSON.
 func (n *Network) UnmarshalJSON(raw []byte) error {
 	type fields Network
 	if err := json.Unmarshal(raw, (*fields)(n)); err != nil {
@@ -73,17 +73,17 @@ func (n *Network) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// MarshalJSON returns what was sent.
+// MarshalJSON returns the JSON that was decoded.
 func (n Network) MarshalJSON() ([]byte, error) { return n.raw, nil }
 
-func (n Network) manual() bool { return n.Type == Manual || n.Type == "" }
+func (n Network) isManual() bool { return n.Type == Manual || n.Type == "" }
 
-// Names returns the networks' names in a fixed order.
+// Names returns the names of the networks, sorted.
 func (ns Networks) Names() []string { return slices.Sorted(maps.Keys(ns)) }
 
-// Validate names the network and field that are wrong.
+// Validate checks the networks. Its errors name the invalid network and field.
 func (ns Networks) Validate() error {
-	families := map[bool]string{}
+	nameByFamily := map[bool]string{} // true is IPv4
 	for _, name := range ns.Names() {
 		network := ns[name]
 		if err := network.validateNIC(name); err != nil {
@@ -94,7 +94,7 @@ func (ns Networks) Validate() error {
 		case Manual, "":
 			address, err := netip.ParseAddr(network.IP)
 			if err != nil {
-				return call.Invalid("networks.%s.ip %q is not an IP address; a manual network needs one", name, network.IP)
+				return call.Invalid("networks.%s.ip %q is not an IP address, which a manual network requires", name, network.IP)
 			}
 			if err := network.validatePrefix(name); err != nil {
 				return err
@@ -102,32 +102,31 @@ func (ns Networks) Validate() error {
 			if network.isNIC() {
 				continue
 			}
-			if other, taken := families[address.Is4()]; taken {
-				return call.NotSupported.Errorf("networks %s and %s both ask for an address of the same IP family: "+
-					"a Pod has one IPv4 and one IPv6 address, and others by the cloud_property network_attachment",
-					min(other, name), max(other, name))
+			if other, exists := nameByFamily[address.Is4()]; exists {
+				return call.NetworkUnsupported.Errorf("networks %s and %s both request an address of the same IP family, and a Pod has one "+
+					"of each; set cloud_properties.network_attachment on one of them", min(other, name), max(other, name))
 			}
-			families[address.Is4()] = name
+			nameByFamily[address.Is4()] = name
 		default:
-			return call.Invalid("networks.%s.type %q is none of manual, dynamic, vip", name, network.Type)
+			return call.Invalid("networks.%s.type %q is not valid; use manual, dynamic or vip", name, network.Type)
 		}
 	}
 	return nil
 }
 
-// validatePrefix refuses a delegated range: the director sends the prefix of a single address on any
-// network.
+// validatePrefix rejects a range that is delegated to the VM. The director sends a prefix for each network, usually that of a single
+// address.
 func (n Network) validatePrefix(name string) error {
 	switch prefix := strings.Trim(string(n.Prefix), `"`); prefix {
 	case "", "null", "32", "128":
 		return nil
 	default:
-		return call.NotSupported.Errorf("networks.%s.prefix %s delegates a range to the machine: a Pod has single addresses, "+
-			"so remove the prefix from the network's subnets", name, prefix)
+		return call.NetworkUnsupported.Errorf("networks.%s.prefix %s delegates a range to the VM, but a Pod has single addresses; "+
+			"remove prefix from the network's subnets", name, prefix)
 	}
 }
 
-// ForAgent returns the networks as the agent wants them.
+// ForAgent returns the networks for the agent settings.
 func (ns Networks) ForAgent() map[string]agentsettings.Network {
 	networks := make(map[string]agentsettings.Network, len(ns))
 	for name, network := range ns {

@@ -8,25 +8,23 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Options say how a static address is asked of the cluster's network plugin.
+// Options configure how addresses are requested from the cluster's network plugin.
 type Options struct {
-	// AddressAnnotations are put on the Pod of a VM with a manual network.
+	// AddressAnnotations are the annotations of a Pod that request the addresses of manual networks.
 	AddressAnnotations []AddressAnnotation `json:"address_annotations"`
-	// KeepDynamicAddresses asks for a dynamic network's address again when the Pod's sandbox has to be
-	// made anew, by the same annotations.
+	// KeepDynamicAddresses adds the same annotations with the address that a dynamic network has assigned, so that the Pod keeps it when
+	// its sandbox is recreated.
 	KeepDynamicAddresses bool `json:"keep_dynamic_addresses"`
 }
 
-// AddressAnnotation is one annotation by which a network plugin takes addresses.
+// AddressAnnotation is an annotation with which a network plugin accepts requested addresses.
 type AddressAnnotation struct {
-	// Name is the annotation's name.
 	Name string `json:"name"`
-	// Value is the annotation's value, with {{json .IPs}}, {{join .IPs ","}} and {{index .IPs 0}} for the
-	// addresses.
+	// Value is a template with the actions {{json .IPs}}, {{join .IPs ","}} and {{index .IPs 0}} for the addresses.
 	Value string `json:"value"`
 }
 
-// DefaultOptions suit Calico and the project's CNI shim; each ignores the other's annotation.
+// DefaultOptions returns the options for Calico and for the CNI shim of this project. Each ignores the annotation of the other.
 func DefaultOptions() Options {
 	return Options{
 		AddressAnnotations: []AddressAnnotation{
@@ -37,13 +35,13 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate tries every annotation, and names the one that is wrong.
+// Validate checks the annotations with an example address. Its errors name the invalid annotation.
 func (o Options) Validate() error {
 	_, err := o.Annotations([]string{"192.0.2.1"})
 	return err
 }
 
-// Annotations returns the Pod annotations that ask for these addresses.
+// Annotations returns the annotations that request these addresses.
 func (o Options) Annotations(addresses []string) (map[string]string, error) {
 	if len(addresses) == 0 {
 		return nil, nil
@@ -51,10 +49,10 @@ func (o Options) Annotations(addresses []string) (map[string]string, error) {
 	annotations := make(map[string]string, len(o.AddressAnnotations))
 	for i, annotation := range o.AddressAnnotations {
 		if len(validation.IsQualifiedName(annotation.Name)) > 0 {
-			return nil, fmt.Errorf("network.address_annotations[%d].name %q is not an annotation's name", i, annotation.Name)
+			return nil, fmt.Errorf("network.address_annotations[%d].name %q is not a valid annotation name", i, annotation.Name)
 		}
 		if annotation.Value == "" {
-			return nil, fmt.Errorf("network.address_annotations[%d].value is missing: it is where the addresses are to stand", i)
+			return nil, fmt.Errorf("network.address_annotations[%d].value is missing; set it to a template of the addresses", i)
 		}
 		value, err := RenderAddressTemplate(annotation.Value, addresses)
 		if err != nil {

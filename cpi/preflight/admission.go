@@ -12,8 +12,8 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// admissionChecks are the checks of what calls make: each asks the API server to make one, with all that admits, changes and
-// refuses objects there, and to store nothing.
+// admissionChecks returns a check for each kind of object that calls create: a dry run, in which all admission control of the API
+// server takes part, and which stores nothing.
 func admissionChecks() []Check {
 	podCheck := func(build func(sampleObjects, *corev1.Pod) *corev1.Pod) func(context.Context, *clusterState) finding {
 		return func(ctx context.Context, s *clusterState) finding {
@@ -58,7 +58,7 @@ func admissionChecks() []Check {
 	}
 }
 
-// withoutNode is the machine before it has a node.
+// withoutNode returns the VM Pod before it is scheduled.
 func withoutNode(vmPod *corev1.Pod) *corev1.Pod {
 	pod := vmPod.DeepCopy()
 	pod.UID, pod.Spec.NodeName, pod.Status = "", "", corev1.PodStatus{}
@@ -71,7 +71,7 @@ func dryRunCheck(try func(context.Context, sampleObjects, *corev1.Pod) error) fu
 	}
 }
 
-// dryRunCreate tries to make an object, which may have an image.
+// dryRunCreate creates an object in a dry run. try returns the object's image, or "" if it has none.
 func (s *clusterState) dryRunCreate(ctx context.Context, try func(sampleObjects, *corev1.Pod) (string, error)) finding {
 	samples := s.newSamples(ctx)
 	vmPod, err := samples.buildVMPod()
@@ -128,31 +128,31 @@ func inspectSnapshot(ctx context.Context, s *clusterState) finding {
 	}
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
-		return warn("the cluster has no VolumeSnapshots",
-			"none, or for snapshots install a CSI driver that takes them, and the snapshot controller: "+
-				"without, snapshot_disk answers NotImplemented, and the director goes on")
+		return warn("the cluster does not serve VolumeSnapshots",
+			"for snapshots, install a CSI driver that supports them, and the snapshot controller; "+
+				"without them, snapshot_disk returns NotImplemented, and the director continues")
 	case err != nil:
 		return s.refusalFinding(err)
 	}
 	return pass("would be admitted")
 }
 
-// refusalFinding says what to do about an object that the API server does not take.
+// refusalFinding returns the finding for an object that the API server has rejected.
 func (s *clusterState) refusalFinding(err error) finding {
 	message := err.Error()
 	for _, hint := range []struct{ words, advice string }{
 		{"violates PodSecurity", "kubectl label namespace " + s.client.Namespace + " pod-security.kubernetes.io/enforce=privileged --overwrite"},
-		{"exceeded quota", "raise the ResourceQuota that the message names, or take another namespace"},
-		{"no PriorityClass with name", "make that PriorityClass (manifests/priority-class.yaml), or correct disk.attachment_priority_class"},
+		{"exceeded quota", "raise the ResourceQuota in the message, or use another namespace"},
+		{"no PriorityClass with name", "create the PriorityClass (manifests/priority-class.yaml), or correct disk.attachment_priority_class"},
 		{noDefaultStorageClass, adviceDefaultStorageClass},
-		{"ValidatingAdmissionPolicy", "have the policy that the message names admit what the CPI makes, see docs/trust.md; " +
-			"where it is about images, give a stemcell's image with -image"},
-		{"maximum", "raise the LimitRange of the namespace, or lower pods.helper_limits"},
-		{"minimum", "lower the LimitRange's minimum in the namespace, or raise pods.helper_limits"},
-		{"cannot create resource", "give the right: " + strings.ReplaceAll(applyCommand(callRightsFile), "NAMESPACE", s.client.Namespace)},
-		{"does not support dry run", "ask who runs that webhook whether it refuses such an object: it cannot be tried"},
-		{"not found", "make the namespace: kubectl create namespace " + s.client.Namespace},
-		{"denied the request", "have the admission webhook that the message names admit what the CPI makes, or except the namespace"},
+		{"ValidatingAdmissionPolicy", "change the policy in the message so that it admits the objects of the CPI, see docs/trust.md; " +
+			"if it restricts images, set -image to the image of a stemcell"},
+		{"maximum", "raise the maximum of the namespace's LimitRange, or lower pods.helper_limits"},
+		{"minimum", "lower the minimum of the namespace's LimitRange, or raise pods.helper_limits"},
+		{"cannot create resource", "grant the right: " + strings.ReplaceAll(applyCommand(callRightsFile), "NAMESPACE", s.client.Namespace)},
+		{"does not support dry run", "ask the operator of the webhook whether it admits such objects; it does not support dry runs"},
+		{"not found", "create the namespace: kubectl create namespace " + s.client.Namespace},
+		{"denied the request", "change the admission webhook in the message so that it admits the objects of the CPI, or exempt the namespace"},
 	} {
 		if strings.Contains(message, hint.words) {
 			if strings.Contains(hint.words, "dry run") {
@@ -163,9 +163,9 @@ func (s *clusterState) refusalFinding(err error) finding {
 	}
 	switch {
 	case errors.Is(err, kube.ErrWebhook):
-		return fail(message, "bring the admission webhook that the message names back, or remove its configuration: it fails for every call")
+		return fail(message, "repair the admission webhook in the message, or delete its configuration; every call fails")
 	case errors.Is(err, kube.ErrRefused):
-		return fail(message, "have what the message names admit it: admission policies, webhooks and quotas of the namespace")
+		return fail(message, "correct the cause in the message: an admission policy, a webhook or a quota of the namespace")
 	}
 	return errorFinding(err, callRightsFile)
 }

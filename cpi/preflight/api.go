@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// oldestMinor and newest are the minor versions of Kubernetes 1 that the CPI is made for.
+	// oldestMinor and newestMinor are the oldest and newest supported minor versions of Kubernetes 1.
 	oldestMinor, newestMinor = 33, 36
-	// expiryWarningPeriod is when credentials that end are told of.
+	// expiryWarningPeriod is how long before their expiration the check warns about credentials.
 	expiryWarningPeriod = 30 * 24 * time.Hour
-	// maxClockSkew is how far clocks may be apart.
+	// maxClockSkew is the accepted difference between the clocks of the API server and this host.
 	maxClockSkew = 10 * time.Second
 )
 
@@ -28,7 +28,7 @@ func inspectAPI(ctx context.Context, s *clusterState) finding {
 		return fail(err.Error(), "correct the user's entry in kubernetes.kubeconfig, see docs/credentials.md")
 	case err != nil:
 		return fail(call.AsBOSH(err).Error(),
-			"check the server's URL in kubernetes.kubeconfig, its certificate authority, and the network between; see "+checkCredentials)
+			"check the server's URL and certificate authority in kubernetes.kubeconfig, and the network; see "+checkCredentials)
 	}
 	return pass(server.URL + " answers, namespace " + s.client.Namespace)
 }
@@ -39,28 +39,26 @@ func inspectVersion(ctx context.Context, s *clusterState) finding {
 	case err != nil:
 		return errorFinding(err, callRightsFile)
 	case server.Minor == 0:
-		return undetermined(server.Version+" is a version of an unknown form", "")
+		return undetermined("cannot parse version "+server.Version, "")
 	case server.Minor < oldestMinor:
-		return fail(server.Version, fmt.Sprintf("upgrade the cluster: the CPI is made for Kubernetes 1.%d to 1.%d", oldestMinor, newestMinor))
+		return fail(server.Version, fmt.Sprintf("upgrade the cluster; the CPI supports Kubernetes 1.%d to 1.%d", oldestMinor, newestMinor))
 	case server.Minor > newestMinor:
-		return warn(
-			server.Version,
-			fmt.Sprintf("the CPI is made for Kubernetes 1.%d to 1.%d: look for a newer release of it", oldestMinor, newestMinor),
-		)
+		return warn(server.Version,
+			fmt.Sprintf("the CPI supports Kubernetes 1.%d to 1.%d; check for a newer release of the CPI", oldestMinor, newestMinor))
 	}
 	return pass(server.Version)
 }
 
-// inspectCredentials asks something that only those who are known may ask, too.
+// inspectCredentials checks the expiration of the credentials, and sends a request that requires authentication.
 func inspectCredentials(ctx context.Context, s *clusterState) finding {
 	credentials, err := s.client.Credentials()
 	if err != nil {
 		return fail(err.Error(), "correct the user's entry in kubernetes.kubeconfig")
 	}
-	const renew = "make new credentials and put them into kubernetes.kubeconfig, see docs/install.md"
+	const renew = "create new credentials and put them into kubernetes.kubeconfig, see docs/install.md"
 	remaining := time.Until(credentials.ExpiresAt)
 	if credentials.Expired(time.Now()) {
-		return fail(fmt.Sprintf("the %s ended on %s", credentials.Kind, credentials.ExpiresAt.UTC().Format(time.RFC3339)), renew)
+		return fail(fmt.Sprintf("the %s expired on %s", credentials.Kind, credentials.ExpiresAt.UTC().Format(time.RFC3339)), renew)
 	}
 	reviewer, err := s.client.Reviewer()
 	if err == nil {
@@ -68,18 +66,14 @@ func inspectCredentials(ctx context.Context, s *clusterState) finding {
 	}
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
-		return fail("the API server does not accept the "+credentials.Kind, renew)
+		return fail("the API server rejected the "+credentials.Kind, renew)
 	case err != nil:
 		return errorFinding(err, callRightsFile)
 	case credentials.ExpiresAt.IsZero():
 		return pass(credentials.Kind)
 	}
-	message := fmt.Sprintf(
-		"the %s ends in %d days, on %s",
-		credentials.Kind,
-		int(remaining/(24*time.Hour)),
-		credentials.ExpiresAt.UTC().Format(time.RFC3339),
-	)
+	message := fmt.Sprintf("the %s expires in %d days, on %s",
+		credentials.Kind, int(remaining/(24*time.Hour)), credentials.ExpiresAt.UTC().Format(time.RFC3339))
 	if remaining < expiryWarningPeriod && !credentials.AutoRenewed {
 		return warn(message, "before that, "+renew)
 	}
@@ -91,15 +85,15 @@ func inspectClock(ctx context.Context, s *clusterState) finding {
 	if err != nil {
 		return errorFinding(err, callRightsFile)
 	}
-	message := "the API server's clock is this machine's"
+	message := "the clocks of the API server and this host agree"
 	switch {
 	case server.ClockSkew > 0:
-		message = fmt.Sprintf("the API server's clock is %s ahead of this machine's", server.ClockSkew)
+		message = fmt.Sprintf("the API server's clock is %s ahead of this host's", server.ClockSkew)
 	case server.ClockSkew < 0:
-		message = fmt.Sprintf("the API server's clock is %s behind this machine's", -server.ClockSkew)
+		message = fmt.Sprintf("the API server's clock is %s behind this host's", -server.ClockSkew)
 	}
 	if server.ClockSkew.Abs() > maxClockSkew {
-		return fail(message, "set both by time servers: certificates, tokens and the ages of left-overs depend on it")
+		return fail(message, "synchronize both with time servers; certificates, tokens and garbage collection depend on the time")
 	}
 	return pass(message)
 }

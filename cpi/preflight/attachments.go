@@ -8,7 +8,7 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// inspectAttachments looks at the disks that machines use, of whatever director.
+// inspectAttachments checks the attachment Pods of disks in use, of all directors.
 func inspectAttachments(ctx context.Context, s *clusterState) finding {
 	pvcs, err := s.pvcs(ctx)
 	if err != nil {
@@ -33,14 +33,14 @@ func inspectAttachments(ctx context.Context, s *clusterState) finding {
 	}
 	var messages []string
 	if len(lost) > 0 {
-		messages = append(messages, "taken away from used disks: "+strings.Join(lost, ", "))
+		messages = append(messages, "disks in use without an attachment Pod: "+strings.Join(lost, ", "))
 	}
 	if len(terminating) > 0 {
-		messages = append(messages, "told to end while their disks are used: "+strings.Join(terminating, ", "))
+		messages = append(messages, "disks in use with an attachment Pod that is being deleted: "+strings.Join(terminating, ", "))
 	}
 	if len(messages) > 0 {
-		return fail(strings.Join(messages, "; "), "see what deletes or evicts attachments (docs/disks.md); "+
-			"cpi -collect -confirm makes those again that were taken away, and so does the VM's next call")
+		return fail(strings.Join(messages, "; "), "find out what deletes or evicts attachment Pods (docs/disks.md); "+
+			"cpi -collect -confirm recreates deleted ones, as does the next call for the VM")
 	}
-	return pass("every disk that a VM uses has its attachment")
+	return pass("all disks in use have their attachment Pods")
 }

@@ -2,34 +2,34 @@ package preflight
 
 import "context"
 
-// Kind says what it means for a check to fail.
+// Kind is the consequence of a failed check.
 type Kind string
 
 // Kinds of checks.
 const (
 	Required Kind = "required" // calls of the CPI fail
-	Advised  Kind = "advised"  // something is left out, or goes wrong later
+	Advised  Kind = "advised"  // an optional feature does not work, or a problem is to be expected later
 )
 
-// Verdict is what has come of a check.
+// Verdict is the result of a check.
 type Verdict string
 
 // Verdicts.
 const (
 	OK      Verdict = "ok"
-	Warns   Verdict = "warns"   // it holds, and there is something to know
-	Fails   Verdict = "fails"   // it does not hold
-	Unknown Verdict = "unknown" // it could not be looked at
+	Warns   Verdict = "warns"   // passed, with advice
+	Fails   Verdict = "fails"   // failed
+	Unknown Verdict = "unknown" // the check could not run
 )
 
-// Check is one thing to look at.
+// Check is one question about the cluster.
 type Check struct {
 	Name    string
 	Kind    Kind
 	inspect func(context.Context, *clusterState) finding
 }
 
-// finding is what a check has found, and what the operator can do about it.
+// finding is what a check has found, and the remedy.
 type finding struct {
 	verdict        Verdict
 	detail, advice string
@@ -41,12 +41,12 @@ func fail(detail, advice string) finding         { return finding{Fails, detail,
 func undetermined(detail, advice string) finding { return finding{Unknown, detail, advice} }
 
 const (
-	// checkAPI is looked at before all others: without it there is nothing to look at, but for checkCredentials.
+	// checkAPI runs first. If it fails, only checkCredentials runs as well.
 	checkAPI         = "api"
 	checkCredentials = "credentials"
 )
 
-// Checks are all of them, in the order in which they are reported.
+// Checks returns all checks, in the order of the report.
 func Checks() []Check {
 	checks := []Check{
 		{checkAPI, Required, inspectAPI},

@@ -13,18 +13,18 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// How many objects of a kind are looked at, at the most. Those that the CPI has made are looked at all.
+// Limits of the number of objects of one kind that are read. There is no limit for objects of the CPI.
 const (
 	maxObjects = 1000
 	maxPods    = 5000
 	noLimit    = math.MaxInt
 )
 
-// clusterState is what the checks look at. What several of them need is asked for once.
+// clusterState is the configuration and the state of the cluster. It requests what several checks need only once.
 type clusterState struct {
 	config         cpi.Config
 	client         *kube.Client
-	requestedImage string // that was asked for, or ""
+	requestedImage string // the image of the option -image, or ""
 
 	server func(context.Context) (kube.ServerInfo, error)
 	nodes  func(context.Context) ([]*corev1.Node, error)
@@ -36,56 +36,56 @@ type clusterState struct {
 
 func newClusterState(config cpi.Config, client *kube.Client, image string) *clusterState {
 	s := &clusterState{config: config, client: client, requestedImage: image}
-	ours := kube.Selection{Labels: manifest.LabelManagedBy + "=" + manifest.ManagedBy}
+	ownObjects := kube.Selection{Labels: manifest.LabelManagedBy + "=" + manifest.ManagedBy}
 	s.server = memoize(client.GetServerInfo)
 	s.nodes = memoize(func(ctx context.Context) ([]*corev1.Node, error) {
 		return listUpTo(ctx, client.Nodes.Find, kube.Selection{}, maxObjects)
 	})
 	s.pods = memoize(func(ctx context.Context) ([]*corev1.Pod, error) {
-		return listUpTo(ctx, client.Pods.Find, ours, noLimit)
+		return listUpTo(ctx, client.Pods.Find, ownObjects, noLimit)
 	})
 	s.pvcs = memoize(func(ctx context.Context) ([]*corev1.PersistentVolumeClaim, error) {
-		return listUpTo(ctx, client.PVCs.Find, ours, noLimit)
+		return listUpTo(ctx, client.PVCs.Find, ownObjects, noLimit)
 	})
 	s.defaultStorageClass = memoize(s.findDefaultStorageClass)
 	return s
 }
 
-// memoize returns what ask returned when it was called first, with whatever context.
+// memoize returns a function that calls get once, with the context of the first call, and always returns that result.
 func memoize[T any](get func(context.Context) (T, error)) func(context.Context) (T, error) {
 	var mutex sync.Mutex
 	var done bool
-	var answer T
+	var result T
 	var failure error
 	return func(ctx context.Context) (T, error) {
 		mutex.Lock()
 		defer mutex.Unlock()
 		if !done {
-			answer, failure = get(ctx)
+			result, failure = get(ctx)
 			done = true
 		}
-		return answer, failure
+		return result, failure
 	}
 }
 
-// listUpTo returns the first of the selected objects, so many at the most.
+// listUpTo returns the selected objects, but not more than limit.
 func listUpTo[T any](
-	ctx context.Context, find func(context.Context, kube.Selection, func(T) bool) (T, bool, error), selection kube.Selection, most int,
+	ctx context.Context, find func(context.Context, kube.Selection, func(T) bool) (T, bool, error), selection kube.Selection, limit int,
 ) ([]T, error) {
 
 	var found []T
-	_, _, err := find(ctx, selection, func(each T) bool {
-		found = append(found, each)
-		return len(found) == most
+	_, _, err := find(ctx, selection, func(item T) bool {
+		found = append(found, item)
+		return len(found) == limit
 	})
 	return found, err
 }
 
 // findPod returns the Pod of this name, or nil.
 func findPod(pods []*corev1.Pod, name string) *corev1.Pod {
-	for _, each := range pods {
-		if each.Name == name {
-			return each
+	for _, pod := range pods {
+		if pod.Name == name {
+			return pod
 		}
 	}
 	return nil

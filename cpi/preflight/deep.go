@@ -19,16 +19,17 @@ import (
 )
 
 const (
-	// deepTimeout is how long all probes may take together.
+	// deepTimeout limits all probes together.
 	deepTimeout = 50 * time.Second
-	// maxNodes is how many nodes are probed, at the most.
+	// maxNodes is the maximum number of nodes that are probed.
 	maxNodes = 5
-	// deepDirector stands in the place of a director's UUID in what probes make, so that -collect finds it.
+	// deepDirector replaces the director's UUID in the labels of probe Pods, so that `cpi -collect -director preflight` finds orphaned
+	// ones.
 	deepDirector = "preflight"
 )
 
-// RunDeep runs a Pod like a machine on each node, of some, and returns what those have found. It leaves nothing behind. image is a
-// stemcell's; one of the cluster's own machines' when empty.
+// RunDeep runs a Pod like a VM Pod on up to maxNodes nodes, evaluates what these report, and deletes them. image is the image of a
+// stemcell; by default that of an existing VM.
 func RunDeep(ctx context.Context, config cpi.Config, image string) ([]Result, error) {
 	client, err := kube.New(config.Kubernetes, retryTimeout)
 	if err != nil {
@@ -37,15 +38,15 @@ func RunDeep(ctx context.Context, config cpi.Config, image string) ([]Result, er
 	return RunDeepWithClient(ctx, config, client, image), nil
 }
 
-// RunDeepWithClient is RunDeep for the cluster and the namespace of the client, whatever cluster the configuration names.
+// RunDeepWithClient is like RunDeep, but uses the client's cluster and namespace instead of those of the configuration.
 func RunDeepWithClient(ctx context.Context, config cpi.Config, client *kube.Client, image string) []Result {
 	ctx, cancel := context.WithTimeout(ctx, deepTimeout)
 	defer cancel()
 	s := newClusterState(config, client, image)
-	probes, why := s.probeNodes(ctx)
+	probes, failure := s.probeNodes(ctx)
 	results := make([]Result, 0, len(DeepChecks()))
 	for _, check := range DeepChecks() {
-		found := why
+		found := failure
 		if found.verdict == "" {
 			found = check.evaluate(probes)
 		}
@@ -54,19 +55,19 @@ func RunDeepWithClient(ctx context.Context, config cpi.Config, client *kube.Clie
 	return results
 }
 
-// nodeProbe is what a Pod on a node has told.
+// nodeProbe is the result of a Pod on a node.
 type nodeProbe struct {
 	node    string
 	facts   map[string]string
-	took    time.Duration // from its creation to its end
-	err     error         // it did not run
-	address string        // that it was given
-	// addressRequested is whether a second Pod asked for the first one's address, and addressErr why it did not get it, or nil.
+	took    time.Duration // from the creation to the end of the Pod
+	err     error         // why the Pod did not run
+	address string        // the IP of the Pod
+	// addressRequested is whether a second Pod requested the address of the first, and addressErr why it was not assigned.
 	addressRequested bool
 	addressErr       error
 }
 
-// probeNodes runs one on each node. Where none can be run, the finding says why.
+// probeNodes runs a probe on each node. If no probe can run, the finding has the reason.
 func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	nodes, err := s.nodes(ctx)
 	if err != nil {
@@ -74,23 +75,23 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	}
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(node *corev1.Node) bool { return !acceptsVMs(node) })
 	if len(nodes) == 0 {
-		return nil, undetermined("no node takes machines", "see the check nodes")
+		return nil, undetermined("no node accepts VMs", "see nodes")
 	}
 	nodes = nodes[:min(len(nodes), maxNodes)]
 	if !s.imageIsPullable(ctx, s.newSamples(ctx).image) {
-		return nil, undetermined("there is no image to run",
-			"name a stemcell's with -image, as REFERENCE@DIGEST: both are in the cloud_properties of its stemcell.MF")
+		return nil, undetermined("no image for the probe Pods",
+			"set -image to the image of a stemcell, as REFERENCE@DIGEST; both are in the cloud_properties in its stemcell.MF")
 	}
 	probes := make([]nodeProbe, len(nodes))
-	var all sync.WaitGroup
+	var group sync.WaitGroup
 	for i, node := range nodes {
-		all.Go(func() { probes[i] = s.probeNode(ctx, node.Name, i == 0) })
+		group.Go(func() { probes[i] = s.probeNode(ctx, node.Name, i == 0) })
 	}
-	all.Wait()
+	group.Wait()
 	return probes, finding{}
 }
 
-// imageIsPullable reports that the image is one that was named, or that a machine has: not one that only stands for others.
+// imageIsPullable reports whether the image is that of -image or of an existing VM, and not a placeholder.
 func (s *clusterState) imageIsPullable(ctx context.Context, image string) bool {
 	if s.requestedImage != "" {
 		return true
@@ -99,7 +100,7 @@ func (s *clusterState) imageIsPullable(ctx context.Context, image string) bool {
 	return err == nil && slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return manifest.OwnContainer(pod).Image == image })
 }
 
-// probeNode runs one on this node, and, for the first node, another one that asks for the same address.
+// probeNode runs a probe on the node. If twice is true, it runs a second one that requests the address of the first.
 func (s *clusterState) probeNode(ctx context.Context, node string, twice bool) nodeProbe {
 	result := nodeProbe{node: node}
 	started := time.Now()
@@ -112,14 +113,14 @@ func (s *clusterState) probeNode(ctx context.Context, node string, twice bool) n
 	if twice && len(s.config.Network.AddressAnnotations) > 0 && result.address != "" {
 		next, err := s.runProbePod(ctx, node, []string{result.address})
 		if err == nil && next.Status.PodIP != result.address {
-			err = fmt.Errorf("it has %s", next.Status.PodIP)
+			err = fmt.Errorf("its address is %s", next.Status.PodIP)
 		}
 		result.addressRequested, result.addressErr = true, err
 	}
 	return result
 }
 
-// runProbePod makes the Pod and its Service, waits until it has ended, and removes both. It returns the Pod as it was.
+// runProbePod creates a Pod and its Service, waits until the Pod has ended, and deletes both. It returns the last state of the Pod.
 func (s *clusterState) runProbePod(ctx context.Context, node string, addresses []string) (*corev1.Pod, error) {
 	vm, err := s.newSamples(ctx).buildVM()
 	if err != nil {
@@ -138,14 +139,14 @@ func (s *clusterState) runProbePod(ctx context.Context, node string, addresses [
 	if err != nil {
 		return nil, err
 	}
-	defer deleteProbePod(c, pod) //nolint:contextcheck // the call has it
+	defer deleteProbePod(c, pod) //nolint:contextcheck // the call contains the context
 	if _, err := c.Services.Create(ctx, manifest.NodeProbeService(vm.Name).Object(pod, deepDirector)); err != nil {
 		return nil, err
 	}
-	return pod, c.WaitForHelperPod(pod, "the Pod did not run") //nolint:contextcheck // likewise
+	return pod, c.WaitForHelperPod(call.ClusterError, pod, "the Pod did not run") //nolint:contextcheck // the call contains the context
 }
 
-// deleteProbePod deletes the Pod, and waits until it is gone; its Service goes with it.
+// deleteProbePod deletes the Pod, and waits until it is gone. Kubernetes deletes its Service, which has an owner reference.
 func deleteProbePod(c *call.Call, pod *corev1.Pod) {
 	detached, cancel := c.Detached(10 * time.Second)
 	defer cancel()

@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// DeepCheck is one thing that probes tell.
+// DeepCheck is one question that probes answer.
 type DeepCheck struct {
 	Name     string
 	Kind     Kind
 	evaluate func([]nodeProbe) finding
 }
 
-// DeepChecks are all of them, in the order in which they are reported.
+// DeepChecks returns all deep checks, in the order of the report.
 func DeepChecks() []DeepCheck {
 	return []DeepCheck{
-		{"run-machine", Required, evaluateStart},
-		{"loop-devices", Required, requireFact("loop", "no loop device can be had",
-			"load the module loop on these nodes (modprobe loop), or have disks on classes with volume_mode: Block")},
-		{"machine-state", Advised, requireFact("overlay", "no overlay can be mounted",
-			"what jobs change in /etc and elsewhere is lost at a restart of a machine's container; load the module overlay")},
+		{"run-vm", Required, evaluateStart},
+		{"loop-devices", Required, requireFact("loop", "no loop device is available",
+			"load the module loop on these nodes (modprobe loop), or use StorageClasses with volume_mode: Block for disks")},
+		{"vm-state", Advised, requireFact("overlay", "overlay filesystems cannot be mounted",
+			"load the module overlay; without it, a restart of a VM's container reverts changes to /etc and other system folders")},
 		{"filesystems", Advised, evaluateKernel("ext4", "xfs")},
 		{"links", Advised, evaluateKernel("dummy", "bridge")},
 		{"cgroups", Advised, evaluateCgroups},
-		{"open-files", Advised, requireFact("open-files", "a machine cannot have 524,288 open files",
-			"raise LimitNOFILE of the container runtime's service, if jobs need that")},
-		{"cluster-dns", Advised, requireFact("dns", "the name kubernetes.default.svc is unknown",
-			"see that the cluster's DNS runs; VMs with dns servers of their own do not need it")},
-		{"in-cluster-api", Advised, requireFact("api", "the API server cannot be reached from within",
-			"a director in the cluster needs it: see network policies and the Service default/kubernetes")},
-		{"hairpin", Advised, requireFact("hairpin", "a machine does not reach itself through its Service",
-			"a director behind a Service needs it: have the network plugin do hairpin traffic (hairpinMode), or use static addresses")},
+		{"open-files", Advised, requireFact("open-files", "a VM cannot have 524,288 open files",
+			"if jobs need that many, raise LimitNOFILE of the container runtime's service")},
+		{"cluster-dns", Advised, requireFact("dns", "cannot resolve kubernetes.default.svc",
+			"check that the cluster's DNS runs; VMs with their own dns servers do not need it")},
+		{"in-cluster-api", Advised, requireFact("api", "a VM cannot reach the API server",
+			"check network policies and the Service default/kubernetes; a director in the cluster requires access")},
+		{"hairpin", Advised, requireFact("hairpin", "a VM cannot reach itself through its Service",
+			"enable hairpin traffic in the network plugin (hairpinMode), or use static addresses; a director behind a Service requires it")},
 		{"requested-address", Advised, evaluateRequestedAddress},
 	}
 }
@@ -47,75 +47,75 @@ func evaluateStart(probes []nodeProbe) finding {
 		longest = max(longest, probe.took)
 	}
 	if len(failed) > 0 {
-		return fail(strings.Join(failed, "; "), "see docs/machines.md for what nodes have to have; the message names what is in the way")
+		return fail(strings.Join(failed, "; "), "correct the cause in the message; docs/machines.md has the requirements of nodes")
 	}
-	return pass(fmt.Sprintf("a Pod like a machine ran on %s, in %.1f s at the most", nodeNames(probes), longest.Seconds()))
+	return pass(fmt.Sprintf("a Pod like a VM Pod ran on %s, in at most %.1f s", nodeNames(probes), longest.Seconds()))
 }
 
-// requireFact is the judgement about a fact that is to be "yes" on each node.
-func requireFact(fact, lacks, advice string) func([]nodeProbe) finding {
+// requireFact returns the evaluation of a fact that must be "yes" on each node. problem describes a node without it.
+func requireFact(fact, problem, advice string) func([]nodeProbe) finding {
 	return func(probes []nodeProbe) finding {
 		yes, no := splitByFact(probes, fact)
 		switch {
 		case len(no) > 0:
-			return fail(lacks+" on "+nodeNames(no), advice)
+			return fail(problem+" on "+nodeNames(no), advice)
 		case len(yes) == 0:
-			return undetermined("no probe has told", "see run-machine")
+			return undetermined("no probe has reported it", "see run-vm")
 		}
 		return pass("on " + nodeNames(yes))
 	}
 }
 
-// evaluateKernel is the judgement about what kernels can do beside what every machine needs.
+// evaluateKernel returns the evaluation of kernel features that only some jobs require.
 func evaluateKernel(facts ...string) func([]nodeProbe) finding {
 	return func(probes []nodeProbe) finding {
-		var have, lack []string
+		var supported, missing []string
 		for _, fact := range facts {
 			yes, no := splitByFact(probes, fact)
 			if len(no) > 0 {
-				lack = append(lack, fact+" on "+nodeNames(no))
+				missing = append(missing, fact+" on "+nodeNames(no))
 			} else if len(yes) > 0 {
-				have = append(have, fact)
+				supported = append(supported, fact)
 			}
 		}
 		switch {
-		case len(lack) > 0:
-			return warn("the kernel lacks "+strings.Join(lack, ", "),
-				"have these modules on the nodes if jobs need them: Garden wants xfs, BOSH DNS a dummy link")
-		case len(have) == 0:
-			return undetermined("no probe has told", "see run-machine")
+		case len(missing) > 0:
+			return warn("the kernel lacks "+strings.Join(missing, ", "),
+				"load these modules on the nodes if jobs require them: Garden requires xfs, BOSH DNS a dummy link")
+		case len(supported) == 0:
+			return undetermined("no probe has reported it", "see run-vm")
 		}
-		return pass(strings.Join(have, ", "))
+		return pass(strings.Join(supported, ", "))
 	}
 }
 
 func evaluateCgroups(probes []nodeProbe) finding {
 	var messages []string
 	for _, version := range []string{"v1", "v2"} {
-		matching := slices.DeleteFunc(slices.Clone(probes), func(each nodeProbe) bool { return each.facts["cgroup"] != version })
+		matching := slices.DeleteFunc(slices.Clone(probes), func(probe nodeProbe) bool { return probe.facts["cgroup"] != version })
 		if len(matching) > 0 {
 			messages = append(messages, version+" on "+nodeNames(matching))
 		}
 	}
 	if len(messages) == 0 {
-		return undetermined("no probe has told", "see run-machine")
+		return undetermined("no probe has reported it", "see run-vm")
 	}
 	return pass("cgroup " + strings.Join(messages, ", "))
 }
 
 func evaluateRequestedAddress(probes []nodeProbe) finding {
 	if len(probes) == 0 || !probes[0].addressRequested {
-		return undetermined("no address was asked for", "see the check addresses")
+		return undetermined("no address was requested", "see addresses")
 	}
 	first := probes[0]
 	if first.addressErr == nil {
-		return pass("a Pod that asked for " + first.address + " was given it")
+		return pass("a Pod that requested " + first.address + " has this address")
 	}
-	return fail("a Pod that asked for "+first.address+" on "+first.node+" was not given it: "+first.addressErr.Error(),
-		"use dynamic networks, or see docs/networks.md for what this cluster's network plugin reads")
+	return fail("address "+first.address+" was requested on "+first.node+" but not assigned: "+first.addressErr.Error(),
+		"use dynamic networks, or see docs/networks.md for the annotation that the network plugin reads")
 }
 
-// splitByFact sorts the probes by a fact, those that do not tell it left out.
+// splitByFact returns the probes in which the fact is "yes" and "no". It ignores probes without the fact.
 func splitByFact(probes []nodeProbe, fact string) (yes, no []nodeProbe) {
 	for _, probe := range probes {
 		switch probe.facts[fact] {
@@ -130,13 +130,13 @@ func splitByFact(probes []nodeProbe, fact string) (yes, no []nodeProbe) {
 
 func nodeNames(probes []nodeProbe) string {
 	var nodes []string
-	for _, each := range probes {
-		nodes = append(nodes, each.node)
+	for _, probe := range probes {
+		nodes = append(nodes, probe.node)
 	}
 	return strings.Join(nodes, ", ")
 }
 
-// parseFacts are the lines "name value" of a probe's message.
+// parseFacts parses the lines "name value" of a probe's termination message.
 func parseFacts(message string) map[string]string {
 	parsed := map[string]string{}
 	for line := range strings.Lines(message) {

@@ -1,6 +1,7 @@
-// Package preflight looks at a cluster before anything is made in it: whether the CPI can work there, with its own
-// configuration and rights, and what to do where it cannot.
+// Package preflight checks, before any objects are created in a cluster, whether the CPI can work there with its configuration and
+// rights. Each failed check comes with a remedy.
 //
-// It is above package cpi, whose configuration it reads, and makes what it tries with the CPI's own builders. Nothing that
-// it tries is stored. There is a file for each family of checks; checks.go has them all.
+// It imports package cpi, for the configuration and for the manifests of the objects that calls create. The checks create these
+// objects only in a dry run; a deep check creates Pods and deletes them. checks.go lists all checks, and the other files contain a
+// group of checks each.
 package preflight

@@ -20,6 +20,7 @@ func TestPreflight(t *testing.T) {
 	RunSpecs(t, "cpi/preflight")
 }
 
+// content returns the content of a file of the repository.
 func content(path string) string {
 	GinkgoHelper()
 	raw, err := os.ReadFile("../../" + path)
@@ -27,31 +28,32 @@ func content(path string) string {
 	return string(raw)
 }
 
-// rulesInFile are the rules that the file's Roles and ClusterRoles give.
+// rulesInFile returns the rules of the Roles and ClusterRoles in the file.
 func rulesInFile(path string) (rules []rule) {
 	GinkgoHelper()
 	for document := range strings.SplitSeq(content(path), "\n---\n") {
 		var role rbacv1.ClusterRole
 		Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
-		for _, each := range role.Rules {
-			for _, resource := range each.Resources {
-				rules = append(rules, rule{each.APIGroups[0], resource, strings.Join(each.Verbs, " "), role.Kind == "ClusterRole"})
+		for _, policyRule := range role.Rules {
+			for _, resource := range policyRule.Resources {
+				verbs := strings.Join(policyRule.Verbs, " ")
+				rules = append(rules, rule{policyRule.APIGroups[0], resource, verbs, role.Kind == "ClusterRole"})
 			}
 		}
 	}
 	return rules
 }
 
-var _ = Describe("The rights that are asked for", func() {
-	It("are those of the files, each in one of the checks", func() {
+var _ = Describe("The rights that are checked", func() {
+	It("match the files, each in one of the checks", func() {
 		Expect(slices.Concat(callRights.rules, snapshotRights.rules, eventRights.rules)).To(ConsistOf(rulesInFile(callRightsFile)))
 		Expect(networkRights.rules).To(ConsistOf(rulesInFile(networkRightsFile)))
 		Expect(prefetchRights.rules).To(ConsistOf(rulesInFile(prefetchRightsFile)))
 	})
 })
 
-var _ = Describe("The page about the checks", func() {
-	It("has a row for each of them, in the order of the report and of the same kind", func() {
+var _ = Describe("docs/preflight.md", func() {
+	It("has a row for each check, in the order of the report and with its kind", func() {
 		var expected [][]string
 		for _, check := range Checks() {
 			expected = append(expected, []string{check.Name, string(check.Kind)})
@@ -66,26 +68,26 @@ var _ = Describe("The page about the checks", func() {
 		Expect(rows).To(Equal(expected))
 	})
 
-	It("names the versions of Kubernetes that are looked for", func() {
+	It("has the supported versions of Kubernetes", func() {
 		Expect(content("docs/preflight.md")).To(MatchRegexp(`Kubernetes 1\.%d to 1\.%d`, oldestMinor, newestMinor))
 	})
 })
 
-var _ = Describe("The versions of Kubernetes that the CPI is made for", func() {
-	// named is what scripts/build-tools says when it is asked for the tool of Kubernetes 1.N.
+var _ = Describe("The supported versions of Kubernetes", func() {
+	// toolFor returns the output of scripts/build-tools for Kubernetes 1.minor: the name of the tool with its control plane.
 	toolFor := func(minor int) (string, error) {
 		output, err := exec.Command("../../scripts/build-tools", "--kubernetes", fmt.Sprintf("1.%d", minor)).CombinedOutput()
 		return strings.TrimSpace(string(output)), err
 	}
 
-	It("can each be tested with", func() {
+	It("have a tool for tests", func() {
 		for minor := oldestMinor; minor <= newestMinor; minor++ {
 			Expect(toolFor(minor)).To(BeElementOf("kubernetes", fmt.Sprintf("kubernetes-1.%d", minor)))
 		}
 		Expect(content(".github/workflows/test.yml")).To(ContainSubstring("kubernetes: '1.%d'", oldestMinor))
 	})
 
-	It("are all that can be: an error names them", func() {
+	It("are listed in the error for another version", func() {
 		output, err := toolFor(oldestMinor - 1)
 		Expect(err).To(HaveOccurred())
 		Expect(output).To(HavePrefix("build-tools: Kubernetes 1.%d is not in scripts/tools; these are:", oldestMinor-1))

@@ -12,13 +12,14 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// networkPlugin is a network plugin, what it writes on nodes, and the annotation of a Pod by which it gives an address.
+// networkPlugin is a network plugin, the prefix of the annotations or labels that it sets on nodes, and the annotation by which a Pod
+// requests an address; "" if there is none.
 type networkPlugin struct {
 	name, keyPrefix, annotation string
 }
 
-// networkPlugins are those that can be told by what they write on nodes, in annotations or labels. The first that fits is named:
-// Calico may do the policies of another.
+// networkPlugins are the plugins that can be recognized by annotations or labels of nodes. The first match wins: Calico comes after
+// the others, because it may implement network policies next to another plugin.
 var networkPlugins = []networkPlugin{
 	{"Cilium", "network.cilium.io/", ""},
 	{"flannel", "flannel.alpha.coreos.com/", ""},
@@ -31,12 +32,12 @@ var networkPlugins = []networkPlugin{
 	{"the plugin of AKS", "kubernetes.azure.com/", ""},
 }
 
-// findNetworkPlugin is the plugin that the nodes tell of.
+// findNetworkPlugin returns the plugin that the annotations and labels of the nodes indicate.
 func findNetworkPlugin(nodes []*corev1.Node) (networkPlugin, bool) {
 	for _, known := range networkPlugins {
 		for _, node := range nodes {
-			for _, marks := range []map[string]string{node.Annotations, node.Labels} {
-				for key := range marks {
+			for _, metadata := range []map[string]string{node.Annotations, node.Labels} {
+				for key := range metadata {
 					if strings.HasPrefix(key, known.keyPrefix) {
 						return known, true
 					}
@@ -47,8 +48,8 @@ func findNetworkPlugin(nodes []*corev1.Node) (networkPlugin, bool) {
 	return networkPlugin{}, false
 }
 
-// DiscoverNetworkPlugin is the name of the network plugin that the nodes tell of, and the annotation of a Pod by which it gives an
-// address; empty where they tell of none, and where it gives none.
+// DiscoverNetworkPlugin returns the name of the network plugin that the annotations and labels of the nodes indicate, and the
+// annotation by which a Pod requests an address; "" if they indicate none, or the plugin has no such annotation.
 func DiscoverNetworkPlugin(nodes []*corev1.Node) (name, annotation string) {
 	found, _ := findNetworkPlugin(nodes)
 	return found.name, found.annotation
@@ -61,18 +62,18 @@ func inspectAddresses(ctx context.Context, s *clusterState) finding {
 	}
 	if len(requested) == 0 {
 		return fail("network.address_annotations is empty",
-			"VMs on manual networks get any address, and fail: name the annotation of your network plugin, or use dynamic networks")
+			"add the annotation of your network plugin, or use dynamic networks; VMs on manual networks get other addresses and fail")
 	}
 	nodes, err := s.nodes(ctx)
 	if err != nil {
 		return errorFinding(err, callRightsFile)
 	}
 	found, known := findNetworkPlugin(nodes)
-	message := "asked for by " + strings.Join(requested, ", ")
+	message := "requested by " + strings.Join(requested, ", ")
 	const see = "for static addresses see docs/networks.md: "
 	switch {
 	case !known:
-		return undetermined(message+"; which network plugin there is cannot be seen", see+"what the plugin reads, or the CNI shim")
+		return undetermined(message+"; cannot determine the network plugin", see+"the annotation of your plugin, or the CNI shim")
 	case slices.Contains(requested, found.annotation):
 		return pass(message + "; the nodes have " + found.name + ", which reads " + found.annotation)
 	case found.annotation != "":
@@ -81,10 +82,10 @@ func inspectAddresses(ctx context.Context, s *clusterState) finding {
 		return warn(message+"; the nodes have "+found.name+", which reads no annotation", see+"install the CNI shim, or use dynamic networks")
 	}
 	return fail(message+"; the nodes have "+found.name+", which reads no annotation",
-		see+"install the CNI shim and ask for "+manifest.AnnotationRequestedAddresses+", or use dynamic networks")
+		see+"install the CNI shim and add "+manifest.AnnotationRequestedAddresses+" to network.address_annotations, or use dynamic networks")
 }
 
-// inspectAddressPools lists Calico's pools.
+// inspectAddressPools lists Calico's IPPools.
 func inspectAddressPools(ctx context.Context, s *clusterState) finding {
 	pools, err := s.client.IPPools()
 	if err != nil {
@@ -93,25 +94,23 @@ func inspectAddressPools(ctx context.Context, s *clusterState) finding {
 	found, err := listUpTo(ctx, pools.Find, kube.Selection{}, maxObjects)
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
-		return pass("the cluster has no Calico, and so no networks with `managed: true`")
+		return pass("the cluster does not have Calico; networks with `managed: true` require it")
 	case err != nil:
 		return errorFinding(err, networkRightsFile)
 	}
 	var reserved, others []string
 	for _, pool := range found {
-		about := pool.Name + " " + pool.Spec.CIDR
+		description := pool.Name + " " + pool.Spec.CIDR
 		if pool.Spec.NodeSelector == "!all()" {
-			reserved = append(reserved, about)
+			reserved = append(reserved, description)
 		} else {
-			others = append(others, about)
+			others = append(others, description)
 		}
 	}
 	message := "for all Pods: " + strings.Join(others, ", ")
 	if len(reserved) == 0 {
-		return warn(
-			message+"; kept for BOSH: none",
-			"keep a range for manual networks, so that no other Pod takes its addresses: docs/networks.md",
-		)
+		return warn(message+"; reserved ranges: none",
+			"create a reserved range for manual networks, so that other Pods are not assigned its addresses: docs/networks.md")
 	}
-	return pass(message + "; kept for BOSH: " + strings.Join(reserved, ", "))
+	return pass(message + "; reserved ranges: " + strings.Join(reserved, ", "))
 }

@@ -21,14 +21,14 @@ func inspectNodes(ctx context.Context, s *clusterState) finding {
 			usable++
 		}
 	}
-	message := fmt.Sprintf("%d of %d take machines", usable, len(nodes))
+	message := fmt.Sprintf("%d of %d nodes accept VMs", usable, len(nodes))
 	if usable == 0 {
-		return fail(message, "have a node with Linux that is ready and not cordoned (kubectl get nodes); an autoscaler may bring one")
+		return fail(message, "add a Linux node that is ready and not cordoned (kubectl get nodes); an autoscaler may add one")
 	}
 	return pass(message)
 }
 
-// acceptsVMs reports that the node is one for any machine, but for taints: those a machine may tolerate.
+// acceptsVMs reports whether VMs can be scheduled on the node. It ignores taints, which VMs may tolerate.
 func acceptsVMs(node *corev1.Node) bool {
 	if node.Spec.Unschedulable || node.Labels[corev1.LabelOSStable] == "windows" {
 		return false
@@ -41,23 +41,19 @@ func acceptsVMs(node *corev1.Node) bool {
 	return false
 }
 
-// inspectPodSlots counts how many Pods more the nodes take: a machine with disks needs room for their attachments on its node.
+// inspectPodSlots reports for how many more Pods the nodes have capacity. Each disk of a VM requires an attachment Pod on its node.
 func inspectPodSlots(ctx context.Context, s *clusterState) finding {
 	nodes, err := s.nodes(ctx)
 	if err != nil {
 		return errorFinding(err, callRightsFile)
 	}
-	pods, err := listUpTo(
-		ctx,
-		s.client.PodsInAllNamespaces().Find,
-		kube.Selection{Fields: "status.phase!=Succeeded,status.phase!=Failed"},
-		maxPods,
-	)
+	active := kube.Selection{Fields: "status.phase!=Succeeded,status.phase!=Failed"}
+	pods, err := listUpTo(ctx, s.client.PodsInAllNamespaces().Find, active, maxPods)
 	if err != nil {
 		return errorFinding(err, checkRightsFile)
 	}
 	if len(pods) == maxPods {
-		return undetermined(fmt.Sprintf("the cluster has more than %d Pods, which are too many to count here", maxPods), "kubectl describe nodes")
+		return undetermined(fmt.Sprintf("the cluster has more than %d Pods, too many to count", maxPods), "see kubectl describe nodes")
 	}
 	used := map[string]int64{}
 	for _, pod := range pods {
@@ -70,11 +66,11 @@ func inspectPodSlots(ctx context.Context, s *clusterState) finding {
 		}
 	}
 	return evaluateCapacity(remaining, "Pods",
-		"add nodes, or have their kubelets take more Pods (maxPods): a VM takes one, and one more for each of its disks")
+		"add nodes, or raise maxPods of their kubelets; a VM requires one Pod, and one more for each disk")
 }
 
-// evaluateCapacity judges by the node that has the least room left.
-func evaluateCapacity(remaining map[string]int64, what, advice string) finding {
+// evaluateCapacity evaluates the remaining capacity by node. It warns if one node has little capacity, and fails if all have none.
+func evaluateCapacity(remaining map[string]int64, resource, advice string) finding {
 	node, least, sum := "", int64(-1), int64(0)
 	for name, n := range remaining {
 		sum += n
@@ -82,10 +78,10 @@ func evaluateCapacity(remaining map[string]int64, what, advice string) finding {
 			node, least = name, n
 		}
 	}
-	message := fmt.Sprintf("room for %d %s more on %d nodes, for %d on %s", sum, what, len(remaining), least, node)
+	message := fmt.Sprintf("capacity for %d more %s on %d nodes, for %d on %s", sum, resource, len(remaining), least, node)
 	switch {
 	case len(remaining) == 0:
-		return undetermined("no node takes machines", "see nodes")
+		return undetermined("no node accepts VMs", "see nodes")
 	case sum == 0:
 		return fail(message, advice)
 	case least < lowCapacity:
@@ -94,7 +90,7 @@ func evaluateCapacity(remaining map[string]int64, what, advice string) finding {
 	return pass(message)
 }
 
-// inspectAttachLimits counts how many volumes more of the default class's driver the nodes take.
+// inspectAttachLimits reports for how many more volumes of the default StorageClass's driver the nodes have capacity.
 func inspectAttachLimits(ctx context.Context, s *clusterState, storageClass *storagev1.StorageClass) finding {
 	found, used, err := s.driverVolumes(ctx, storageClass.Provisioner)
 	if err != nil {
@@ -115,15 +111,15 @@ func inspectAttachLimits(ctx context.Context, s *clusterState, storageClass *sto
 	}
 	switch {
 	case !known:
-		return warn("no node says that it has "+storageClass.Provisioner,
-			"look whether the driver's Pods run on the nodes; a provisioner that is no CSI driver has no limit there")
+		return warn("no node reports the driver "+storageClass.Provisioner,
+			"check that the driver's Pods run on the nodes; a provisioner that is not a CSI driver does not report a limit")
 	case len(remaining) == 0:
 		return pass(storageClass.Provisioner + " has no limit")
 	}
-	return evaluateCapacity(remaining, "volumes of "+storageClass.Provisioner, "add nodes, or take ones that more volumes can be attached to")
+	return evaluateCapacity(remaining, "volumes of "+storageClass.Provisioner, "add nodes, or use nodes with a higher volume limit")
 }
 
-// driverVolumes returns what nodes say of their drivers, and how many of the driver's volumes each has.
+// driverVolumes returns the CSINodes, and the number of the driver's volumes that are attached to each node.
 func (s *clusterState) driverVolumes(ctx context.Context, driver string) ([]*storagev1.CSINode, map[string]int64, error) {
 	nodes, err := s.client.CSINodes()
 	if err != nil {
@@ -139,9 +135,9 @@ func (s *clusterState) driverVolumes(ctx context.Context, driver string) ([]*sto
 	}
 	attached, err := listUpTo(ctx, attachments.Find, kube.Selection{}, maxObjects)
 	used := map[string]int64{}
-	for _, each := range attached {
-		if each.Spec.Attacher == driver {
-			used[each.Spec.NodeName]++
+	for _, attachment := range attached {
+		if attachment.Spec.Attacher == driver {
+			used[attachment.Spec.NodeName]++
 		}
 	}
 	return found, used, err

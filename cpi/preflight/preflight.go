@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// runTimeout is how long all checks may take together.
+	// runTimeout limits all checks together.
 	runTimeout = 9 * time.Second
-	// retryTimeout is how long a request is repeated while the API server cannot be reached.
+	// retryTimeout limits how long a request is retried while the API server is unreachable.
 	retryTimeout = 2 * time.Second
-	// parallelism is how many checks are looked at, and how many rights are asked for, at the same time.
+	// parallelism is how many checks run, and how many rights are checked, at the same time.
 	parallelism = 6
 )
 
@@ -29,8 +29,8 @@ type Result struct {
 	Advice  string  `json:"advice"`
 }
 
-// Run looks at the cluster of the configuration and returns what it finds, in the checks' order. image is the one that
-// Pods are tried with; one of the cluster's own machines', or of the configured registry, when empty.
+// Run runs the checks in the cluster of the configuration, and returns the results in the order of Checks. image is the image of the
+// Pods in dry runs; by default that of an existing VM, or an image in the configured registry.
 func Run(ctx context.Context, config cpi.Config, image string) ([]Result, error) {
 	client, err := kube.New(config.Kubernetes, retryTimeout)
 	if err != nil {
@@ -39,7 +39,7 @@ func Run(ctx context.Context, config cpi.Config, image string) ([]Result, error)
 	return RunWithClient(ctx, config, client, image), nil
 }
 
-// RunWithClient is Run for the cluster and the namespace of the client, whatever cluster the configuration names.
+// RunWithClient is like Run, but uses the client's cluster and namespace instead of those of the configuration.
 func RunWithClient(ctx context.Context, config cpi.Config, client *kube.Client, image string) []Result {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
@@ -51,7 +51,7 @@ func RunWithClient(ctx context.Context, config cpi.Config, client *kube.Client, 
 	forEachParallel(len(checks)-1, func(i int) {
 		check := checks[i+1]
 		if first.Verdict == Fails && check.Name != checkCredentials {
-			results[i+1] = check.result(undetermined("not looked at", "see "+checkAPI))
+			results[i+1] = check.result(undetermined("skipped", "see "+checkAPI))
 			return
 		}
 		results[i+1] = check.run(ctx, s)
@@ -59,7 +59,7 @@ func RunWithClient(ctx context.Context, config cpi.Config, client *kube.Client, 
 	return results
 }
 
-// Passed reports that nothing that is required fails.
+// Passed reports whether no required check has failed.
 func Passed(results []Result) bool {
 	for _, result := range results {
 		if result.Kind == Required && result.Verdict == Fails {
@@ -75,34 +75,34 @@ func (c Check) result(found finding) Result {
 	return Result{Check: c.Name, Kind: c.Kind, Verdict: found.verdict, Detail: found.detail, Advice: found.advice}
 }
 
-// forEachParallel calls look for the numbers below n, some of them at the same time.
+// forEachParallel calls run for 0 to n-1, with up to parallelism calls at the same time.
 func forEachParallel(n int, run func(i int)) {
-	var all sync.WaitGroup
-	free := make(chan struct{}, parallelism)
+	var group sync.WaitGroup
+	slots := make(chan struct{}, parallelism)
 	for i := range n {
-		free <- struct{}{}
-		all.Go(func() {
-			defer func() { <-free }()
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
 			run(i)
 		})
 	}
-	all.Wait()
+	group.Wait()
 }
 
-// errorFinding is what an error of the API server's means for a check that asks for what rights names a file to give.
+// errorFinding returns the finding for an error of a request. rightsFile is the file that grants the rights for the request.
 func errorFinding(err error, rightsFile string) finding {
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
 		return fail(err.Error(), "see "+checkCredentials)
 	case errors.Is(err, kube.ErrRefused):
-		return undetermined("not allowed to look: "+err.Error(), "to have it looked at, apply "+rightsFile)
+		return undetermined("access denied: "+err.Error(), "to enable this check, apply "+rightsFile)
 	case errors.Is(err, kube.ErrTimeout), errors.Is(err, kube.ErrUnreachable):
-		return fail(fmt.Sprintf("no answer in time: %v", err), "repeat the check; if it stays so, look at the load of the API server")
+		return fail(fmt.Sprintf("request timed out: %v", err), "repeat the check; if it fails again, check the load of the API server")
 	}
-	return fail(err.Error(), "look at what the message names")
+	return fail(err.Error(), "correct the cause in the message")
 }
 
-// Files with the rights that checks need.
+// Files that grant the rights for calls and checks.
 const (
 	callRightsFile     = "docs/rbac.yaml"
 	networkRightsFile  = "docs/rbac-networks.yaml"

@@ -9,13 +9,13 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// inspectPriorityClass compares the attachments' priority with the machines': the API server gives every Pod the value of its
-// class when it is asked to make one, so that no right to read classes is needed.
+// inspectPriorityClass compares the priority of attachment Pods with that of VM Pods. It reads the priorities from Pods of dry runs,
+// because the CPI has no right to read PriorityClasses.
 func inspectPriorityClass(ctx context.Context, s *clusterState) finding {
 	priorityClass := s.config.Disk.AttachmentPriorityClass
 	if priorityClass == "" {
-		return warn("disk.attachment_priority_class is not set: attachments have their VMs' priority",
-			"apply manifests/priority-class.yaml and name it, so that nothing pushes attachments off a full node")
+		return warn("disk.attachment_priority_class is not set; attachment Pods have the priority of their VM Pods",
+			"apply manifests/priority-class.yaml and set it, so that no Pod preempts attachment Pods")
 	}
 	samples := s.newSamples(ctx)
 	sampleVMPod, err := samples.buildVMPod()
@@ -34,15 +34,16 @@ func inspectPriorityClass(ctx context.Context, s *clusterState) finding {
 	if err != nil {
 		return errorFinding(err, callRightsFile)
 	}
-	highest, whose := priority(vmPod), "VMs without a priority_class"
+	highest, owner := priority(vmPod), "VMs without a priority_class"
 	for _, pod := range pods {
 		if pod.Labels[manifest.LabelRole] == manifest.RoleVM && priority(pod) > highest {
-			highest, whose = priority(pod), "VM "+pod.Name
+			highest, owner = priority(pod), "VM "+pod.Name
 		}
 	}
-	message := fmt.Sprintf("%s has the value %d, %s have %d", priorityClass, priority(attachment), whose, highest)
+	message := fmt.Sprintf("PriorityClass %s has value %d; highest value of VMs: %d (%s)",
+		priorityClass, priority(attachment), highest, owner)
 	if priority(attachment) <= highest {
-		return fail(message, "give "+priorityClass+" a value above those of all Pods that run where BOSH's machines do")
+		return fail(message, "raise the value of "+priorityClass+" above that of all Pods on the nodes of VMs")
 	}
 	return pass(message)
 }

@@ -14,38 +14,38 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// lowCapacity is how many Pods, or volumes, are told of as the last.
+// lowCapacity is the number of Pods or volumes below which checks warn.
 const lowCapacity = 10
 
-// demand is what a Pod of one kind takes of a quota.
+// demand is the quota usage of one kind of Pod.
 type demand struct {
-	name      string
+	name      string // plural
 	resources corev1.ResourceList
 }
 
-// demands are those of a small machine and of a helper.
+// demands returns the demands of a small VM and of an attachment Pod.
 func (s *clusterState) demands(ctx context.Context) ([]demand, error) {
 	samples := s.newSamples(ctx)
 	vmPod, err := samples.buildVMPod()
 	if err != nil {
 		return nil, err
 	}
-	return []demand{{"a small VM", quotaUsage(vmPod)}, {"an attachment", quotaUsage(samples.buildAttachmentPod(vmPod))}}, nil
+	return []demand{{"small VMs", quotaUsage(vmPod)}, {"attachment Pods", quotaUsage(samples.buildAttachmentPod(vmPod))}}, nil
 }
 
-// quotaUsage is what a quota counts of the Pod, by the quota's names.
+// quotaUsage returns the resources of the Pod by their names in ResourceQuotas.
 func quotaUsage(pod *corev1.Pod) corev1.ResourceList {
-	all := corev1.ResourceList{
+	usage := corev1.ResourceList{
 		corev1.ResourcePods: resource.MustParse("1"), "count/pods": resource.MustParse("1"),
 	}
-	wants := manifest.OwnContainer(pod).Resources
-	for name, amount := range wants.Requests {
-		all[name], all["requests."+name] = amount, amount
+	resources := manifest.OwnContainer(pod).Resources
+	for name, amount := range resources.Requests {
+		usage[name], usage["requests."+name] = amount, amount
 	}
-	for name, amount := range wants.Limits {
-		all["limits."+name] = amount
+	for name, amount := range resources.Limits {
+		usage["limits."+name] = amount
 	}
-	return all
+	return usage
 }
 
 func inspectQuotas(ctx context.Context, s *clusterState) finding {
@@ -61,40 +61,41 @@ func inspectQuotas(ctx context.Context, s *clusterState) finding {
 	least := int64(-1)
 	for _, quota := range found.Items {
 		if len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil {
-			messages = append(messages, quota.Name+" is for some Pods alone")
+			messages = append(messages, quota.Name+" has scopes and is not evaluated")
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(quota.Status.Hard)) {
-			for _, each := range demands {
-				fits, counts := quotaCapacity(quota, name, each.resources)
-				if !counts {
+			for _, demand := range demands {
+				capacity, counted := quotaCapacity(quota, name, demand.resources)
+				if !counted {
 					continue
 				}
-				if least < 0 || fits < least {
-					least = fits
+				if least < 0 || capacity < least {
+					least = capacity
 				}
 				hard, used := quota.Status.Hard[name], quota.Status.Used[name]
-				messages = append(messages, fmt.Sprintf("%s: %s of %s %s used, room for %s %d times",
-					quota.Name, used.String(), hard.String(), name, each.name, fits))
+				messages = append(messages, fmt.Sprintf("%s: %s of %s %s used, capacity for %d more %s",
+					quota.Name, used.String(), hard.String(), name, capacity, demand.name))
 			}
 		}
 	}
 	detail := strings.Join(messages, "; ")
 	switch {
 	case len(found.Items) == 0:
-		return pass("the namespace has none")
+		return pass("the namespace has no ResourceQuota")
 	case least == 0:
-		return fail(detail, "raise the ResourceQuota, or take another namespace: a VM takes one Pod, and one more for each of its disks")
+		return fail(detail, "raise the ResourceQuota, or use another namespace; a VM requires one Pod, and one more for each disk")
 	case least > 0 && least < lowCapacity:
-		return warn(detail, "raise the ResourceQuota in time: a VM takes one Pod, and one more for each of its disks")
+		return warn(detail, "raise the ResourceQuota before it is used up; a VM requires one Pod, and one more for each disk")
 	}
 	return pass(detail)
 }
 
-// quotaCapacity is how many such Pods there is room for; counts is whether the quota counts what they take.
-func quotaCapacity(quota *corev1.ResourceQuota, name corev1.ResourceName, demanded corev1.ResourceList) (fits int64, counts bool) {
-	amount, counts := demanded[name]
-	if !counts || amount.IsZero() {
+// quotaCapacity returns for how many more Pods with this usage the quota has capacity. counted is whether they use the quota's
+// resource.
+func quotaCapacity(quota *corev1.ResourceQuota, name corev1.ResourceName, usage corev1.ResourceList) (capacity int64, counted bool) {
+	amount, counted := usage[name]
+	if !counted || amount.IsZero() {
 		return 0, false
 	}
 	remaining := quota.Status.Hard[name].DeepCopy()
@@ -107,32 +108,33 @@ func inspectLimitRanges(ctx context.Context, s *clusterState) finding {
 	if err != nil {
 		return errorFinding(err, checkRightsFile)
 	}
-	var refusing, changing []string
-	for _, bounds := range found.Items {
-		for _, item := range bounds.Spec.Limits {
+	var conflicts, defaults []string
+	for _, limitRange := range found.Items {
+		for _, item := range limitRange.Spec.Limits {
 			if item.Type != corev1.LimitTypeContainer && item.Type != corev1.LimitTypePod {
 				continue
 			}
 			for _, name := range slices.Sorted(maps.Keys(s.config.Pods.HelperLimits)) {
 				limit := s.config.Pods.HelperLimits[name]
-				if most, bounded := item.Max[name]; bounded && limit.Cmp(most) > 0 {
-					refusing = append(refusing, fmt.Sprintf("%s: a %s may have %s %s, and pods.helper_limits say %s",
-						bounds.Name, item.Type, most.String(), name, limit.String()))
+				if maximum, limited := item.Max[name]; limited && limit.Cmp(maximum) > 0 {
+					conflicts = append(conflicts, fmt.Sprintf("%s: the maximum %s of a %s is %s, but pods.helper_limits has %s",
+						limitRange.Name, name, item.Type, maximum.String(), limit.String()))
 				}
 			}
 			for _, name := range slices.Sorted(maps.Keys(item.Default)) {
 				amount := item.Default[name]
-				changing = append(changing, fmt.Sprintf("%s: a VM whose cloud_properties name no %s gets %s", bounds.Name, name, amount.String()))
+				defaults = append(defaults, fmt.Sprintf("%s: VMs without %s in their cloud_properties get %s",
+					limitRange.Name, name, amount.String()))
 			}
 		}
 	}
 	switch {
-	case len(refusing) > 0:
-		return fail(strings.Join(refusing, "; "), "lower pods.helper_limits, or raise the LimitRange")
-	case len(changing) > 0:
-		return warn(strings.Join(changing, "; "), "name cpu and memory in every VM type")
+	case len(conflicts) > 0:
+		return fail(strings.Join(conflicts, "; "), "lower pods.helper_limits, or raise the LimitRange")
+	case len(defaults) > 0:
+		return warn(strings.Join(defaults, "; "), "set cpu and memory in every VM type")
 	case len(found.Items) == 0:
-		return pass("the namespace has none")
+		return pass("the namespace has no LimitRange")
 	}
-	return pass("helpers keep within them")
+	return pass("pods.helper_limits is within the LimitRanges")
 }

@@ -13,9 +13,9 @@ func inspectRegistry(ctx context.Context, s *clusterState) finding {
 	err := store.Probe(ctx)
 	switch {
 	case errors.Is(err, stemcell.ErrNoRegistry):
-		return pass("none is configured: light stemcells alone can be uploaded")
+		return pass("no registry is configured; only light stemcells can be uploaded")
 	case err != nil:
-		return fail(err.Error(), "correct stemcell.registry, or what the message names; see docs/stemcells.md")
+		return fail(err.Error(), "correct stemcell.registry, or the cause in the message; see docs/stemcells.md")
 	}
-	return pass(s.config.Stemcell.Registry.Repository + " takes uploads")
+	return pass(s.config.Stemcell.Registry.Repository + " accepts uploads")
 }

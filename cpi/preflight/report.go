@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// Write writes the results: a line each, and below it what to do where something is to be done; or an array of JSON.
+// Write writes the results as a table, with the advice below each result that has some, or as a JSON array.
 func Write(out io.Writer, results []Result, asJSON bool) error {
 	if asJSON {
 		encoder := json.NewEncoder(out)
@@ -17,7 +17,7 @@ func Write(out io.Writer, results []Result, asJSON bool) error {
 		return encoder.Encode(results)
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "CHECK\tKIND\tRESULT\tWHAT IS THERE, AND WHAT TO DO")
+	fmt.Fprintln(table, "CHECK\tKIND\tRESULT\tDETAIL AND ADVICE")
 	for _, result := range results {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", result.Check, result.Kind, result.Verdict, inOneLine(result.Detail))
 		if result.Advice != "" {
@@ -27,5 +27,5 @@ func Write(out io.Writer, results []Result, asJSON bool) error {
 	return table.Flush()
 }
 
-// inOneLine is the text as a cell can hold it: what policies and webhooks say may have several lines.
+// inOneLine returns the text in one line: messages of policies and webhooks may have several.
 func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -8,7 +8,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// rights are those of one file, or of a part of it, and what to do about one that is missing.
+// rights are the rules of a file with rights, or of a part of it, and the advice if one is missing.
 type rights struct {
 	rules  []rule
 	advice string
@@ -18,13 +18,13 @@ type rights struct {
 type rule struct {
 	group         string
 	resource      string
-	verbs         string // separated by blanks, as the file has them
+	verbs         string // separated by spaces, in the order of the file
 	clusterScoped bool
 }
 
 const changeVerbs = "get list watch create patch delete"
 
-// A test compares these with the files.
+// A test compares these rights with the files.
 var (
 	callRights = rights{[]rule{
 		{"", "pods", changeVerbs, false},
@@ -43,15 +43,15 @@ var (
 
 	snapshotRights = rights{[]rule{
 		{"snapshot.storage.k8s.io", "volumesnapshots", changeVerbs, false},
-	}, "apply " + callRightsFile + " as it is; or leave snapshots out, and have the director take none (enable_snapshots)"}
+	}, "apply the complete " + callRightsFile + ", or disable snapshots in the director (enable_snapshots)"}
 
 	eventRights = rights{[]rule{
 		{"", "events", "create", false},
-	}, "apply " + callRightsFile + " as it is; or have calls leave no Events (events.enabled: false)"}
+	}, "apply the complete " + callRightsFile + ", or disable Events (events.enabled: false)"}
 
 	prefetchRights = rights{[]rule{
 		{"apps", "daemonsets", "get list create delete", false},
-	}, "kubectl apply --namespace NAMESPACE -f " + prefetchRightsFile + "; or disable stemcell.prefetch"}
+	}, "kubectl apply --namespace NAMESPACE -f " + prefetchRightsFile + ", or disable stemcell.prefetch"}
 
 	networkRights = rights{[]rule{
 		{"crd.projectcalico.org", "ippools", "get list create delete", true},
@@ -59,12 +59,13 @@ var (
 	}, "only for networks with `managed: true`, on clusters with Calico: " + applyCommand(networkRightsFile)}
 )
 
-// applyCommand is the command that applies a file with rights for namespace bosh to NAMESPACE: names of cluster-wide objects end in it,
-// so that no director takes the rights of another one's.
+// applyCommand returns the command that applies a file with rights for namespace bosh to NAMESPACE. It also changes the names of
+// cluster-scoped objects, which end in the namespace, so that the rights of directors in other namespaces stay.
 func applyCommand(file string) string {
 	return `sed -E 's/([- ])bosh$/\1NAMESPACE/' ` + file + " | kubectl apply --namespace NAMESPACE -f -"
 }
 
+// expand returns one right for each verb.
 func (r rights) expand() (all []kube.Right) {
 	for _, rule := range r.rules {
 		for verb := range strings.FieldsSeq(rule.verbs) {
@@ -74,7 +75,7 @@ func (r rights) expand() (all []kube.Right) {
 	return all
 }
 
-// inspectRights asks the API server for each of the rights.
+// inspectRights checks each of the rights with an access review.
 func inspectRights(needed rights) func(context.Context, *clusterState) finding {
 	return func(ctx context.Context, s *clusterState) finding {
 		reviewer, err := s.client.Reviewer()
@@ -89,24 +90,24 @@ func inspectRights(needed rights) func(context.Context, *clusterState) finding {
 		}
 		missing := describeMissing(all, allowed)
 		if missing == "" {
-			return pass("all that " + needed.resources() + " need")
+			return pass("all rights for " + needed.resources())
 		}
 		return fail("missing: "+missing, strings.ReplaceAll(needed.advice, "NAMESPACE", s.client.Namespace))
 	}
 }
 
-// inspectEventRights asks for the right to leave Events, where calls are to leave them.
+// inspectEventRights checks the right to create Events, if calls create them.
 func inspectEventRights(ctx context.Context, s *clusterState) finding {
 	if !s.config.Events.Enabled {
-		return pass("calls leave none (events.enabled: false)")
+		return pass("calls create no Events (events.enabled: false)")
 	}
 	return inspectRights(eventRights)(ctx, s)
 }
 
-// inspectPrefetchRights asks for the right to have nodes pull stemcells' images, where create_stemcell is to.
+// inspectPrefetchRights checks the rights for prefetch DaemonSets, if stemcell.prefetch is enabled.
 func inspectPrefetchRights(ctx context.Context, s *clusterState) finding {
 	if !s.config.Stemcell.Prefetch.Enabled {
-		return pass("nodes pull images when they need them (stemcell.prefetch.enabled: false)")
+		return pass("images are not prefetched (stemcell.prefetch.enabled: false)")
 	}
 	return inspectRights(prefetchRights)(ctx, s)
 }
@@ -120,7 +121,7 @@ func firstErrorIndex(failures []error) int {
 	return 0
 }
 
-// describeMissing lists, by resource, what is not given.
+// describeMissing returns the missing rights by resource; "" if all are granted.
 func describeMissing(all []kube.Right, allowed []bool) string {
 	var parts []string
 	last := ""
@@ -140,6 +141,7 @@ func describeMissing(all []kube.Right, allowed []bool) string {
 	return strings.Join(parts, "), ") + ")"
 }
 
+// resources returns the names of the resources.
 func (r rights) resources() string {
 	names := make([]string, 0, len(r.rules))
 	for _, rule := range r.rules {

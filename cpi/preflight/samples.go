@@ -12,21 +12,21 @@ import (
 	"bosh-kubernetes-cpi/stemcell"
 )
 
-// sampleObjects are objects as calls would make them, for one machine and its disk. Their names are nobody else's.
+// sampleObjects builds objects as calls create them, for one VM and its disk, with unique names.
 type sampleObjects struct {
 	*clusterState
 	id    string
 	image string
 }
 
-// nonexistentImage is an image that no registry has.
+// nonexistentImage is an image that does not exist in any registry.
 const nonexistentImage = "registry.invalid/bosh-stemcell@sha256:" + "0000000000000000000000000000000000000000000000000000000000000000"
 
 func (s *clusterState) newSamples(ctx context.Context) sampleObjects {
 	return sampleObjects{clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: s.findSampleImage(ctx)}
 }
 
-// findSampleImage is an image as machines have it: a policy may allow those of some registries alone.
+// findSampleImage returns an image that VMs may use: a policy may allow only the images of some registries.
 func (s *clusterState) findSampleImage(ctx context.Context) string {
 	if s.requestedImage != "" {
 		return s.requestedImage
@@ -40,21 +40,21 @@ func (s *clusterState) findSampleImage(ctx context.Context) string {
 	}
 	if registry := s.config.Stemcell.Registry; registry.Repository != "" {
 		_, digest, _ := strings.Cut(nonexistentImage, "@")
-		pulled := registry.PullRepository
-		if pulled == "" {
-			pulled = registry.Repository
+		repository := registry.PullRepository
+		if repository == "" {
+			repository = registry.Repository
 		}
-		return pulled + "@" + digest
+		return repository + "@" + digest
 	}
 	return nonexistentImage
 }
 
 func (s sampleObjects) buildVM() (manifest.VM, error) {
-	some := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
+	resources := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
 	vm := manifest.VM{
 		Name: manifest.VMName(s.id), Namespace: s.client.Namespace, Stemcell: s.image, Image: s.image, Group: s.id,
 		Services:  []manifest.Service{s.buildService()},
-		Resources: corev1.ResourceRequirements{Requests: some, Limits: some},
+		Resources: corev1.ResourceRequirements{Requests: resources, Limits: resources},
 	}
 	name, _, err := s.config.Stemcell.PullSecret(s.image)
 	if err != nil {
@@ -68,7 +68,7 @@ func (s sampleObjects) buildVM() (manifest.VM, error) {
 	return vm, nil
 }
 
-// buildVMPod is the VM's Pod as if it ran, with what others need of it.
+// buildVMPod returns the VM Pod as if it ran, with the fields that the builders of helper Pods read.
 func (s sampleObjects) buildVMPod() (*corev1.Pod, error) {
 	vm, err := s.buildVM()
 	if err != nil {
@@ -80,7 +80,7 @@ func (s sampleObjects) buildVMPod() (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// buildDiskPVC is one of the cluster's default class.
+// buildDiskPVC returns the PVC of a disk with the default StorageClass.
 func (s sampleObjects) buildDiskPVC(name string) *corev1.PersistentVolumeClaim {
 	return manifest.Disk{
 		Name: manifest.DiskName(name), Namespace: s.client.Namespace, SizeMiB: 1024, Filesystem: "ext4",

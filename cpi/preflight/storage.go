@@ -14,8 +14,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// findDefaultStorageClass finds out what a disk without a class gets: the API server says so when it is asked for one. The right to
-// list classes is none of the CPI's.
+// findDefaultStorageClass returns the StorageClass that the API server sets on a PVC without a class, in a dry run: the CPI has no right
+// to list StorageClasses. It returns nil if there is none.
 func (s *clusterState) findDefaultStorageClass(ctx context.Context) (*storagev1.StorageClass, error) {
 	samples := s.newSamples(ctx)
 	pvc, err := s.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC(samples.id))
@@ -33,7 +33,7 @@ func (s *clusterState) getStorageClass(ctx context.Context, name string) (*stora
 	return storageClasses.Get(ctx, name)
 }
 
-// inspectStorageClasses looks at the default class, and at those of disks that are there.
+// inspectStorageClasses checks the default StorageClass and those of existing disks.
 func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
 	defaultClass, err := s.defaultStorageClass(ctx)
 	if err != nil {
@@ -44,10 +44,10 @@ func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
 		return errorFinding(err, callRightsFile)
 	}
 	known := map[string]*storagev1.StorageClass{}
-	standard := ""
+	defaultName := ""
 	if defaultClass != nil {
-		standard = defaultClass.Name
-		known[standard] = defaultClass
+		defaultName = defaultClass.Name
+		known[defaultName] = defaultClass
 	}
 	for _, name := range storageClassesOf(pvcs) {
 		if known[name] != nil {
@@ -56,26 +56,26 @@ func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
 		class, err := s.getStorageClass(ctx, name)
 		switch {
 		case errors.Is(err, kube.ErrNotFound):
-			return fail("disks have the StorageClass "+name+", which is gone", "make it again: such disks cannot be grown, nor copied within it")
+			return fail("disks use StorageClass "+name+", which does not exist", "recreate it; without it, the disks cannot be resized or copied")
 		case err != nil:
 			return errorFinding(err, callRightsFile)
 		}
 		known[name] = class
 	}
-	if standard == "" {
+	if defaultName == "" {
 		return fail("the cluster has "+noDefaultStorageClass, adviceDefaultStorageClass)
 	}
-	return evaluateStorageClasses(known, standard)
+	return evaluateStorageClasses(known, defaultName)
 }
 
-// noDefaultClass is in what the check says, and in what the admission policy says of a disk without a class.
+// noDefaultStorageClass is part of the check's detail, and of the admission policy's message about a disk without a StorageClass.
 const (
 	noDefaultStorageClass     = "no default StorageClass"
 	adviceDefaultStorageClass = "annotate one with storageclass.kubernetes.io/is-default-class=true, " +
-		"or name storage_class in the cloud_properties of every disk type, and of ephemeral_disk"
+		"or set storage_class in the cloud_properties of every disk type, and in ephemeral_disk"
 )
 
-// storageClassesOf are the classes that the claims name, in order.
+// storageClassesOf returns the names of the PVCs' StorageClasses, sorted.
 func storageClassesOf(pvcs []*corev1.PersistentVolumeClaim) []string {
 	names := map[string]bool{}
 	for _, pvc := range pvcs {
@@ -86,23 +86,23 @@ func storageClassesOf(pvcs []*corev1.PersistentVolumeClaim) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-func evaluateStorageClasses(known map[string]*storagev1.StorageClass, standard string) finding {
+func evaluateStorageClasses(known map[string]*storagev1.StorageClass, defaultName string) finding {
 	var messages, advice []string
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		class := known[name]
-		about := name + " (" + class.Provisioner
-		if name == standard {
-			about = name + " (the default, " + class.Provisioner
+		description := name + " (" + class.Provisioner
+		if name == defaultName {
+			description = name + " (the default, " + class.Provisioner
 		}
 		if class.VolumeBindingMode == nil || *class.VolumeBindingMode == storagev1.VolumeBindingImmediate {
-			about += ", binds at once"
-			advice = append(advice, name+": volumeBindingMode WaitForFirstConsumer has a volume made where its VM is")
+			description += ", binds immediately"
+			advice = append(advice, name+": with volumeBindingMode WaitForFirstConsumer, volumes are created where their VMs run")
 		}
 		if class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
-			about += ", does not grow"
-			advice = append(advice, name+": with allowVolumeExpansion: true a disk grows in place, and is not copied")
+			description += ", no expansion"
+			advice = append(advice, name+": with allowVolumeExpansion: true, disks are resized in place instead of copied")
 		}
-		messages = append(messages, about+")")
+		messages = append(messages, description+")")
 	}
 	if len(advice) > 0 {
 		return warn(strings.Join(messages, "; "), strings.Join(advice, "; "))
@@ -110,7 +110,7 @@ func evaluateStorageClasses(known map[string]*storagev1.StorageClass, standard s
 	return pass(strings.Join(messages, "; "))
 }
 
-// withDefaultStorageClass is a check of what goes by the default StorageClass.
+// withDefaultStorageClass returns a check that requires the default StorageClass.
 func withDefaultStorageClass(
 	inspect func(context.Context, *clusterState, *storagev1.StorageClass) finding,
 ) func(context.Context, *clusterState) finding {
@@ -126,7 +126,7 @@ func withDefaultStorageClass(
 	}
 }
 
-// inspectCSIDriver looks at what makes the default class's volumes.
+// inspectCSIDriver checks that the CSI driver of the default StorageClass is installed.
 func inspectCSIDriver(ctx context.Context, s *clusterState, class *storagev1.StorageClass) finding {
 	drivers, err := s.client.CSIDrivers()
 	if err != nil {
@@ -135,8 +135,8 @@ func inspectCSIDriver(ctx context.Context, s *clusterState, class *storagev1.Sto
 	driver, err := drivers.Get(ctx, class.Provisioner)
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
-		return fail(fmt.Sprintf("StorageClass %s names %s, and there is no CSIDriver of that name", class.Name, class.Provisioner),
-			"install the driver, or take a class whose driver is there; what is no CSI driver gives neither snapshots nor attach limits")
+		return fail(fmt.Sprintf("CSIDriver %s of StorageClass %s does not exist", class.Provisioner, class.Name),
+			"install the driver, or use a StorageClass with an installed driver; other provisioners have no snapshots and attach limits")
 	case err != nil:
 		return errorFinding(err, checkRightsFile)
 	}
@@ -167,9 +167,9 @@ func inspectSnapshotClass(ctx context.Context, s *clusterState, class *storagev1
 		}
 	}
 	if matching != "" {
-		return fail("none of "+class.Provisioner+" is the default", "annotate "+matching+" with "+defaultSnapshotClass+
-			"=true, or name snapshot_class in the cloud_properties of disks")
+		return fail("no VolumeSnapshotClass of "+class.Provisioner+" is the default", "annotate "+matching+" with "+defaultSnapshotClass+
+			"=true, or set snapshot_class in the cloud_properties of disks")
 	}
-	return fail("there is none of "+class.Provisioner,
-		"make a VolumeSnapshotClass of that driver, if it takes snapshots: snapshot_disk answers NotImplemented until then")
+	return fail("there is no VolumeSnapshotClass of "+class.Provisioner,
+		"create one if the driver supports snapshots; until then, snapshot_disk returns NotImplemented")
 }

@@ -12,22 +12,22 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// explainAddresses adds to the error of a Pod that has not got its addresses what is known of that.
+// explainAddresses adds what the cluster reports about the Pod to the error of a VM that did not get its addresses.
 func (s *Session) explainAddresses(pod *corev1.Pod, networks network.Networks, err error) error {
 	switch {
 	case errors.Is(err, network.ErrAddressMismatch):
-		return fmt.Errorf("%w; reported of Pod %s: %s", err, pod.Name, s.DiagnosePod(pod))
+		return fmt.Errorf("%w; Pod %s: %s", err, pod.Name, s.DiagnosePod(pod))
 	case errors.Is(err, kube.ErrTimeout) && pod.Spec.NodeName != "" && len(pod.Status.PodIPs) == 0:
-		if asked := networks.DescribeStaticAddresses(); asked != "" {
-			return fmt.Errorf("%w; until then the Pod had no address, and it asked for %s", err, asked)
+		if requested := networks.DescribeStaticAddresses(); requested != "" {
+			return fmt.Errorf("%w; the Pod, which requested %s, had no address by then", err, requested)
 		}
 	}
 	return err
 }
 
-// annotateAddresses makes a dynamic network's address the one that the Pod asks for from now on: when its
-// node reboots, the kubelet makes its sandbox anew, and a CNI that is asked for nothing gives another. A
-// machine that is made again for each disk has to have its addresses whatever the network.
+// annotateAddresses makes the address that the Pod got on a dynamic network its requested address: when the node reboots, the kubelet
+// recreates the sandbox of the Pod, and a CNI plugin without a request would assign another address. For a recreated VM it records the
+// addresses on any network.
 func (s *Session) annotateAddresses(pod *corev1.Pod, networks network.Networks) error {
 	annotations := map[string]string{}
 	if s.Network.KeepsDynamicAddress(networks, pod) {
@@ -39,7 +39,8 @@ func (s *Session) annotateAddresses(pod *corev1.Pod, networks network.Networks) 
 	if err := s.strategyForPod(pod).persistAddresses(pod, annotations); err != nil {
 		return err
 	}
-	missing := missingAnnotations(annotations, pod.Annotations) // by the operator, by the CNI itself, or by an earlier try
+	// The operator, the CNI plugin or an earlier attempt may have set some of them.
+	missing := missingAnnotations(annotations, pod.Annotations)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -51,7 +52,7 @@ func (s *Session) annotateAddresses(pod *corev1.Pod, networks network.Networks) 
 	return err
 }
 
-// missingAnnotations returns those of the annotations that are not there.
+// missingAnnotations returns the annotations with names that existing lacks.
 func missingAnnotations(annotations, existing map[string]string) map[string]string {
 	missing := maps.Clone(annotations)
 	maps.DeleteFunc(missing, func(name, _ string) bool { _, set := existing[name]; return set })

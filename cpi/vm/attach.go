@@ -14,13 +14,13 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// DiskHint tells the agent where a disk is.
+// DiskHint is the result of attach_disk: the path of the device in the VM, for the agent.
 type DiskHint struct {
 	Path string `json:"path"`
 }
 
-// Attach makes the disk appear in the running machine and returns where. Attaching a disk that is
-// attached to this VM changes nothing; one that is attached to another VM is refused.
+// Attach attaches the disk to the running VM, and returns its path there. It has no effect if the disk is attached to this VM already,
+// and fails if it is attached to another VM.
 func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 	hint := DiskHint{Path: manifest.DevicePath(diskCID)}
 	vmPod, attachments, err := s.getWithAttachments(vmCID)
@@ -50,14 +50,14 @@ func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 	return hint, strategy.exposeDisk(pvc, vmPod, attachment, owned)
 }
 
-// validateAttach refuses a machine that does not run, and a disk that it cannot have, beside those that it has,
-// or that another has.
+// validateAttach rejects a VM that is not running, a disk that the VM's disk strategy or its other disks do not permit, and a disk of
+// another VM.
 func (s *Session) validateAttach(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod, attachments []*corev1.Pod) error {
 	switch {
 	case vmPod.DeletionTimestamp != nil:
 		return call.NoVM(vmPod.Name)
 	case kube.Finished(vmPod), vmPod.Spec.NodeName == "":
-		return call.CloudError.Errorf("VM %s does not run (its Pod is %s): no disk can be attached to it", vmPod.Name, vmPod.Status.Phase)
+		return call.VMNotRunning.Errorf("cannot attach a disk to VM %s: its Pod is %s", vmPod.Name, vmPod.Status.Phase)
 	}
 	if err := s.CheckNodeAvailable(vmPod); err != nil {
 		return err
@@ -71,22 +71,22 @@ func (s *Session) validateAttach(pvc *corev1.PersistentVolumeClaim, vmPod *corev
 	return s.diskSession().CheckFreeFor(pvc, vmPod.Name)
 }
 
-// validateMigration refuses a second disk where one of the two is a directory: the director attaches two to
-// move the data from one to the other, and the agent fails at that only after it has begun.
+// validateMigration rejects a second disk if one of the two is attached as a directory. The director attaches a second disk to migrate
+// the data of the first, and the agent would fail only in the middle of the migration.
 func validateMigration(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod, attachments []*corev1.Pod) error {
 	for _, other := range attachments {
 		diskCID := other.Labels[manifest.LabelDisk]
 		if diskCID != pvc.Name && (manifest.IsDirectory(pvc) || manifest.IsDirectory(other)) {
-			return call.NotSupported.Errorf("disk %s cannot be attached to VM %s beside disk %s: one of them has attach: bind, "+
-				"and the agent cannot migrate data from or to such a disk. Let the CPI do it (director.enable_cpi_update_disk)",
+			return call.DiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the VM has disk %s, one of them has attach: bind, "+
+				"and the agent cannot migrate data from or to such a disk; set director.enable_cpi_update_disk so that the CPI copies it",
 				pvc.Name, vmPod.Name, diskCID)
 		}
 	}
 	return nil
 }
 
-// attachAndWait attaches the disk, and leaves nothing behind when that fails. mine tells that this call has attached it, or
-// has adopted an attachment that was not ready.
+// attachAndWait creates the attachment Pod, and waits until it is ready. If that fails, it deletes the Pod. owned reports whether this
+// call has created the Pod, or adopted one that was not ready.
 func (s *Session) attachAndWait(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) (attachment *corev1.Pod, owned bool, err error) {
 	pvc, attachment, owned, err = s.ensureAttachment(pvc, vmPod)
 	if attachment == nil {
@@ -105,8 +105,8 @@ func (s *Session) attachAndWait(pvc *corev1.PersistentVolumeClaim, vmPod *corev1
 	return attachment, owned, err
 }
 
-// ensureAttachment creates the attachment Pod, or adopts the one that exists for the same VM, makes it the owner of the
-// disk, and lets it start. The Pod is returned as soon as there is one, with an error too.
+// ensureAttachment creates the attachment Pod, or adopts an existing one for the same VM, makes it the owner of the disk, and lets it
+// start. If a step after the creation fails, ensureAttachment returns the Pod together with the error.
 func (s *Session) ensureAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) (
 	current *corev1.PersistentVolumeClaim, attachment *corev1.Pod, owned bool, err error) {
 
@@ -116,9 +116,9 @@ func (s *Session) ensureAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *cor
 	}
 	pod := s.PodOptions.ApplyToHelperPod(desired.Pod())
 	attachment, created, err := call.EnsureOwned(s.Call, s.Pods, pod, func(existing *corev1.Pod) (call.Verdict, error) {
-		keep, err := s.resolveExistingAttachment(existing, vmPod)
+		reusable, err := s.resolveExistingAttachment(existing, vmPod)
 		switch {
-		case !keep || err != nil:
+		case !reusable || err != nil:
 			return call.Retry, err
 		case attachMayHaveSucceeded(existing):
 			return call.Share, nil
@@ -129,26 +129,28 @@ func (s *Session) ensureAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *cor
 		return pvc, nil, false, err
 	}
 	owned = created || !kube.Ready(attachment)
-	pvc, attachment, err = s.diskSession().AssignAndStart(pvc, vmPod.Name, attachment, func(now *corev1.PersistentVolumeClaim) error {
-		if err := s.diskSession().CheckFreeFor(now, vmPod.Name); err != nil {
+	validate := func(current *corev1.PersistentVolumeClaim) error {
+		if err := s.diskSession().CheckFreeFor(current, vmPod.Name); err != nil {
 			return err
 		}
-		return disk.CheckNoPendingCopy(now)
-	})
+		return disk.CheckNoPendingCopy(current)
+	}
+	pvc, attachment, err = s.diskSession().AssignAndStart(pvc, vmPod.Name, attachment, validate)
 	return pvc, attachment, owned, err
 }
 
-// resolveExistingAttachment reports whether the Pod that has the attachment's name attaches the disk to this VM. One that is on its
-// way out is waited for.
-func (s *Session) resolveExistingAttachment(existing, vmPod *corev1.Pod) (keep bool, err error) {
+// resolveExistingAttachment reports whether the existing Pod with the attachment Pod's name attaches the disk to this VM. If the Pod is
+// being deleted, or an exclusivity check is running in it, resolveExistingAttachment waits for the result. It deletes a Pod with a passed
+// check, and a Pod that has finished, and fails if the Pod belongs to another VM or to a copy.
+func (s *Session) resolveExistingAttachment(existing, vmPod *corev1.Pod) (reusable bool, err error) {
 	vmCID := existing.Labels[manifest.LabelVM]
 	switch {
 	case existing.DeletionTimestamp != nil && vmCID == vmPod.Name && !exclusivityCheckPassed(existing):
 		return s.diskStillInUse(existing)
 	case existing.DeletionTimestamp != nil:
 		err := s.WaitForDeletion(existing)
-		return false, s.ExplainTimeout(existing, err, fmt.Sprintf("disk %s stays with VM %s, which it is being detached from, "+
-			"until nothing there uses it", existing.Labels[manifest.LabelDisk], vmCID))
+		return false, s.ExplainTimeout(call.DiskBusy, existing, err, fmt.Sprintf("disk %s is still in use in VM %s, from which it is being "+
+			"detached; stop what uses it there", existing.Labels[manifest.LabelDisk], vmCID))
 	case disk.IsCopyPod(existing), vmCID != vmPod.Name:
 		if superseded, err := s.diskSession().DeleteSuperseded(existing); superseded || err != nil {
 			return false, err
@@ -158,24 +160,24 @@ func (s *Session) resolveExistingAttachment(existing, vmPod *corev1.Pod) (keep b
 		}
 		return false, disk.AttachedError(existing)
 	case exclusivityCheckRunning(existing) && !kube.Finished(existing):
-		// A detach_disk is, or was, at it: what its proof finds decides.
+		// From a detach_disk, which may have been interrupted. The result of its exclusivity check decides.
 		err := s.waitForExclusivityCheck(existing)
 		if errors.Is(err, call.ErrResultLost) {
 			return true, nil
 		}
 		return false, err
 	case exclusivityCheckPassed(existing) || kube.Finished(existing):
-		// A detach_disk that was cut short, or an eviction: finish the former before a new one.
+		// An interrupted detach_disk, or an eviction: the Pod has to be gone before a new one is created.
 		return false, s.DeletePodAndWait(existing)
 	}
 	return true, nil
 }
 
-// attachmentExitTimeout is how long an attachment that was told to end may take when its device is free.
+// attachmentExitTimeout is the time in which a deleted attachment Pod exits if its device is free.
 const attachmentExitTimeout = 10 * time.Second
 
-// diskStillInUse reports that somebody has told the attachment to end, but that the machine uses the disk: the attachment
-// stays until that is over, and there can be no other. One whose device is free leaves soon.
+// diskStillInUse reports whether the attachment Pod, which others are deleting, stays because the VM uses the disk. While it stays, no
+// other attachment Pod can be created. If the device is free, the Pod exits within attachmentExitTimeout.
 func (s *Session) diskStillInUse(attachment *corev1.Pod) (bool, error) {
 	bounded, cancel := s.withTimeout(attachmentExitTimeout)
 	defer cancel()
@@ -183,64 +185,73 @@ func (s *Session) diskStillInUse(attachment *corev1.Pod) (bool, error) {
 	if !errors.Is(err, kube.ErrTimeout) || s.Ctx.Err() != nil {
 		return false, err
 	}
-	now, err := s.Pods.Get(s.Ctx, attachment.Name)
+	current, err := s.Pods.Get(s.Ctx, attachment.Name)
 	switch {
-	case errors.Is(err, kube.ErrNotFound) || err == nil && now.UID != attachment.UID:
+	case errors.Is(err, kube.ErrNotFound) || err == nil && current.UID != attachment.UID:
 		return false, nil
 	case err != nil:
 		return false, err
-	case !kube.Ready(now):
-		return false, s.WaitForDeletion(now)
+	case !kube.Ready(current):
+		return false, s.WaitForDeletion(current)
 	}
-	s.warnAttachmentTerminating(now)
+	s.warnAttachmentTerminating(current)
 	return true, nil
 }
 
 func (s *Session) warnAttachmentTerminating(attachment *corev1.Pod) {
-	s.Log.Warn("somebody has told the attachment of a disk to end: it stays until the disk is free",
+	s.Log.Warn("the attachment Pod is being deleted by someone else; it stays until the disk is free",
 		"disk", attachment.Labels[manifest.LabelDisk], "vm", attachment.Labels[manifest.LabelVM])
 }
 
-// buildAttachment reads from the claim what create_disk wrote there.
+// buildAttachment returns the attachment of the disk to the VM, with the disk's properties from its PVC.
 func (s *Session) buildAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) (manifest.Attachment, error) {
 	size, err := disk.SizeOf(pvc)
 	if err != nil {
 		return manifest.Attachment{}, err
 	}
 	return manifest.Attachment{
-		Disk: pvc.Name, SizeMiB: size, Mode: manifest.VolumeMode(pvc), Bind: manifest.IsDirectory(pvc), VM: vmPod, Director: s.Director,
-		Filesystem: pvc.Annotations[manifest.AnnotationFilesystem], Formatted: manifest.IsFormatted(pvc), Reserve: manifest.IsSpaceReserved(pvc),
+		Disk:          pvc.Name,
+		SizeMiB:       size,
+		Filesystem:    pvc.Annotations[manifest.AnnotationFilesystem],
+		Formatted:     manifest.IsFormatted(pvc),
+		Preallocate:   manifest.IsPreallocated(pvc),
+		Mode:          manifest.VolumeMode(pvc),
+		Bind:          manifest.IsDirectory(pvc),
+		VM:            vmPod,
+		Director:      s.Director,
 		PriorityClass: s.Disk.AttachmentPriorityClass,
 	}, nil
 }
 
-// waitForAttachment waits until the device is there, unless one of what that depends on fails.
+// waitForAttachment waits until the attachment Pod is ready. It fails early if the Pod cannot become ready, or if a dependency watch
+// fails.
 func (s *Session) waitForAttachment(attachment *corev1.Pod, dependencies []call.DependencyWatch) error {
 	diskCID, vmCID := attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM]
 	var diagnosis kube.PodStartup
 	err := s.WaitForPod(dependencies, attachment, func(now *corev1.Pod) (bool, error) {
 		if now == nil || now.DeletionTimestamp != nil {
-			return false, call.CloudError.Errorf("disk %s was detached while it was being attached", diskCID)
+			return false, call.DiskBusy.Errorf("cannot attach disk %s: it was detached at the same time; retry", diskCID)
 		}
 		if kube.Ready(attachment) {
 			return true, nil
 		}
 		if failed := attachmentFailure(attachment); failed != "" {
-			return false, call.CloudError.Errorf("disk %s cannot be attached: %s", diskCID, failed)
+			return false, call.DiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, failed)
 		}
 		if reason := kube.VolumeNodeConflict(attachment); reason != "" {
-			return false, call.CloudError.Errorf("disk %s cannot be attached to VM %s: "+
-				"its volume cannot be reached from the VM's node: %s", diskCID, vmCID, reason)
+			return false, call.DiskOnOtherNode.Errorf("cannot attach disk %s to VM %s: the volume is not accessible from the VM's node: %s",
+				diskCID, vmCID, reason)
 		}
 		if diagnosis.Failed(attachment) {
-			return false, call.CloudError.Errorf("disk %s cannot be attached: %s", diskCID, s.DiagnosePod(attachment))
+			return false, call.DiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, s.DiagnosePod(attachment))
 		}
 		return false, nil
 	})
-	return s.ExplainTimeout(attachment, err, "disk "+diskCID+" did not appear in VM "+vmCID)
+	return s.ExplainTimeout(call.DiskAttachTimeout, attachment, err, "timed out attaching disk "+diskCID+" to VM "+vmCID)
 }
 
-// attachmentFailure returns what the attachment's own script gave as its reason to fail, unless it is trying again.
+// attachmentFailure returns the termination message of the attachment's program if it has failed with a reason and does not run again,
+// else "".
 func attachmentFailure(attachment *corev1.Pod) string {
 	status := manifest.OwnContainerStatus(attachment)
 	if status.State.Running != nil {
@@ -254,14 +265,14 @@ func attachmentFailure(attachment *corev1.Pod) string {
 	return ""
 }
 
-// attachMayHaveSucceeded reports that a call may have answered with this attachment: it is ready, and the VM has the disk with that. No
-// call that fails removes it.
+// attachMayHaveSucceeded reports whether an attach_disk may have succeeded with this attachment Pod: the Pod is ready, and it does not
+// belong to a recreated VM, which gets the disk later. A failed call must not delete such a Pod.
 func attachMayHaveSucceeded(attachment *corev1.Pod) bool {
 	return kube.Ready(attachment) && !manifest.IsRecreated(attachment)
 }
 
-// rollbackAttachment removes what a failed attach_disk made, unless another call has adopted it, or answered with it. On a node
-// that does not answer it stays behind, to be removed with its VM: the call's error says so already.
+// rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call has adopted the Pod,
+// or may have succeeded with it. On a lost node the Pod remains until the VM is deleted; the error of the call reports the node.
 func (s *Session) rollbackAttachment(attachment *corev1.Pod) error {
 	cleanup, cancel := s.detached()
 	defer cancel()
@@ -276,7 +287,7 @@ func (s *Session) rollbackAttachment(attachment *corev1.Pod) error {
 	return err
 }
 
-// ownerRecord is the record of a disk that this Pod attaches.
+// ownerRecord returns the owner record of a disk that this Pod attaches.
 func ownerRecord(attachment *corev1.Pod) manifest.DiskOwner {
 	return manifest.DiskOwner{VM: attachment.Labels[manifest.LabelVM], Pod: attachment.UID}
 }

@@ -14,16 +14,15 @@ import (
 )
 
 var (
-	errPodTerminated = errors.New("the Pod ended")
-	errPodStuck      = errors.New("waiting longer does not help")
-	errUnschedulable = errors.New("no node takes the Pod")
+	errPodTerminated = errors.New("the Pod terminated")
+	errPodStuck      = errors.New("the Pod cannot start without intervention")
+	errUnschedulable = errors.New("no node can run the Pod")
 	errPodDeleted    = errors.New("deleted by someone else")
-	errPlatform      = errors.New("its node cannot run the image, which is for another architecture: name the image's in " +
-		"cloud_properties.node_selector (kubernetes.io/arch), or upload the stemcell again where its registry can be asked")
+	errPlatform      = errors.New("the node cannot run the image, which is for another architecture; set kubernetes.io/arch in " +
+		"cloud_properties.node_selector, or upload the stemcell again with access to its registry")
 )
 
-// waitForVM waits until the machine is up and has the address that was asked for. Where waiting cannot
-// help it does not wait.
+// waitForVM waits until the VM has booted, and verifies that it has the requested addresses. It fails early if the VM cannot boot.
 func (s *Session) waitForVM(pod *corev1.Pod, networks network.Networks) error {
 	err := s.waitForBoot(pod)
 	if err == nil {
@@ -31,66 +30,71 @@ func (s *Session) waitForVM(pod *corev1.Pod, networks network.Networks) error {
 	}
 	for _, failure := range []struct {
 		cause error
+		code  call.Code
 		retry bool
 	}{
-		// Another node, or time, may help.
-		{kube.ErrTimeout, true}, {errPodTerminated, true}, {errUnschedulable, true}, {errPodDeleted, true}, {errPlatform, true},
-		{errPodStuck, false}, // the operator has to change something
+		// A retry may succeed on another node, or later.
+		{kube.ErrTimeout, call.VMStartTimeout, true},
+		{errPodTerminated, call.VMStartFailed, true},
+		{errUnschedulable, call.VMUnschedulable, true},
+		{errPodDeleted, call.VMDeletedEarly, true},
+		{errPlatform, call.VMWrongPlatform, true},
+		{errPodStuck, call.VMStartFailed, false}, // needs a change by the operator
 	} {
 		if errors.Is(err, failure.cause) {
-			return call.VMCreationFailed.Wrap(call.WithMessage(err, "VM "+pod.Name+" did not come up: "+s.DiagnosePod(pod)), failure.retry)
+			return failure.code.Wrap(call.WithMessage(err, "VM "+pod.Name+" did not start: "+s.DiagnosePod(pod)), failure.retry)
 		}
 	}
 	return err
 }
 
-// bootState is what is known of a machine that is coming up.
+// bootState is the state of waitForBoot between its waits.
 type bootState struct {
 	diagnosis  kube.PodStartup
-	pvcChecked bool // whether its claim was looked at
+	pvcChecked bool // the StorageClass of the ephemeral PVC has been checked
 }
 
-// waitForBoot follows the Pod until it is up. Unschedulable it may be for as long as the configuration
-// allows, at one go: an autoscaler may bring a node.
+// waitForBoot waits until the VM has booted. The Pod may be unschedulable for UnschedulableTimeout, because an autoscaler may add a
+// node. The timeout starts again if the Pod becomes unschedulable again.
 func (s *Session) waitForBoot(pod *corev1.Pod) error {
 	var state bootState
 	for {
 		if !state.pvcChecked && kube.HasUnboundPVC(pod) {
 			state.pvcChecked = true
-			why, err := s.MissingStorageClass(s.Ctx, manifest.EphemeralPVCName(pod.Name))
+			reason, err := s.MissingStorageClass(s.Ctx, manifest.EphemeralPVCName(pod.Name))
 			if err != nil {
 				return err
 			}
-			if why != "" {
-				return fmt.Errorf("%w: %s", errPodStuck, why)
+			if reason != "" {
+				return fmt.Errorf("%w: %s", errPodStuck, reason)
 			}
 		}
 		bounded, cancel, dependencies := s, func() {}, s.watchNetworkAttachments(pod)
-		unscheduled := kube.WaitsForNode(pod)
-		if unscheduled {
+		unschedulable := kube.WaitsForNode(pod)
+		if unschedulable {
 			bounded, cancel = s.withTimeout(s.UnschedulableTimeout)
 			dependencies = append(dependencies, s.watchScaleUp(pod))
 		}
-		up, err := bounded.waitForBootChange(dependencies, pod, &state)
+		booted, err := bounded.waitForBootChange(dependencies, pod, &state)
 		cancel()
 		switch {
-		case errors.Is(err, kube.ErrTimeout) && unscheduled && s.Ctx.Err() == nil:
+		case errors.Is(err, kube.ErrTimeout) && unschedulable && s.Ctx.Err() == nil:
 			return fmt.Errorf("%w after %s", errUnschedulable, s.UnschedulableTimeout)
-		case up || err != nil:
+		case booted || err != nil:
 			return err
 		}
 	}
 }
 
-// waitForBootChange follows the Pod until it is up, which it returns, or cannot come up, or what awaitBoot
-// goes by has changed.
-func (s *Session) waitForBootChange(dependencies []call.DependencyWatch, pod *corev1.Pod, state *bootState) (up bool, err error) {
-	unscheduled := kube.WaitsForNode(pod)
+// waitForBootChange waits until the VM has booted or cannot boot, or until waitForBoot has to look at the Pod again: the Pod has become
+// unschedulable or schedulable, or has an unbound PVC.
+func (s *Session) waitForBootChange(dependencies []call.DependencyWatch, pod *corev1.Pod, state *bootState) (booted bool, err error) {
+	unschedulable := kube.WaitsForNode(pod)
 	err = s.WaitForPod(dependencies, pod, func(now *corev1.Pod) (bool, error) {
 		if now == nil || now.DeletionTimestamp != nil {
-			return false, call.VMCreationFailed.Errorf("Pod %s was %w while it was coming up", pod.Name, errPodDeleted)
+			return false, call.VMDeletedEarly.Errorf("Pod %s was %w while it started", pod.Name, errPodDeleted)
 		}
-		up = manifest.HasBooted(pod)
+		booted = manifest.HasBooted(pod)
 		switch {
 		case kube.Finished(pod):
 			return false, errPodTerminated
@@ -98,34 +102,30 @@ func (s *Session) waitForBootChange(dependencies []call.DependencyWatch, pod *co
 			return false, errPlatform
 		case state.diagnosis.Failed(pod):
 			return false, errPodStuck
-		case up:
+		case booted:
 			return true, nil
-		case kube.WaitsForNode(pod) != unscheduled:
+		case kube.WaitsForNode(pod) != unschedulable:
 			return true, nil
 		}
 		return !state.pvcChecked && kube.HasUnboundPVC(pod), nil
 	})
-	return up, err
+	return booted, err
 }
 
-// watchNetworkAttachments returns the sentinel for the networks beside the Pod's own, if it asks for any: it fails when one of them is not
-// there.
+// watchNetworkAttachments returns a dependency watch for the additional networks that the Pod requests, if any. It fails if a
+// NetworkAttachmentDefinition does not exist.
 func (s *Session) watchNetworkAttachments(pod *corev1.Pod) []call.DependencyWatch {
 	networkAttachments := network.AttachmentsOf(pod)
 	if len(networkAttachments) == 0 {
 		return nil
 	}
-	pod = pod.DeepCopy() // the wait beside the sentinel keeps its own up to date
+	pod = pod.DeepCopy() // the wait updates its own copy concurrently
 	return []call.DependencyWatch{func(ctx context.Context) error {
-		var attaching kube.MultusNetworks
+		var attached kube.MultusNetworks
 		return s.Events.Wait(ctx, kube.EventsAbout(pod), nil, func(events []*corev1.Event) (bool, error) {
-			if definition, message := attaching.Missing(events, networkAttachments); definition != "" {
-				return false, call.VMCreationFailed.Errorf(
-					"VM %s did not come up: there is no NetworkAttachmentDefinition %s: %s",
-					pod.Name,
-					definition,
-					message,
-				)
+			if definition, message := attached.Missing(events, networkAttachments); definition != "" {
+				return false, call.NetworkAttachmentMissing.Errorf("VM %s did not start: NetworkAttachmentDefinition %s not found: %s",
+					pod.Name, definition, message)
 			}
 			return false, nil
 		})

@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// autoscalerDecisionTimeout is how soon an autoscaler says of a Pod that no node takes whether it brings one. The cluster
-	// autoscaler looks every 10 s.
+	// autoscalerDecisionTimeout is the time in which an autoscaler reports whether it adds a node for an unschedulable Pod. The cluster
+	// autoscaler checks for such Pods every 10 s.
 	autoscalerDecisionTimeout = 20 * time.Second
-	// capacityTimeout is how long an attachment may find no room on its node, where Pods that have just ended may still
-	// be in the books. No autoscaler helps there.
+	// capacityTimeout is how long an attachment Pod may wait for capacity on its node: the scheduler may still count Pods that have just
+	// finished. An autoscaler cannot help, because the Pod requires this node.
 	capacityTimeout = 20 * time.Second
 )
 
-// watchScaleUp is the sentinel for a machine that no node takes: it fails when an autoscaler says that it does not bring
-// one, and when none says anything and no node is large enough.
+// watchScaleUp returns a dependency watch for an unschedulable VM. It fails if an autoscaler reports that it adds no node, or if no
+// autoscaler reports anything and the VM is too large for each node.
 func (s *Session) watchScaleUp(pod *corev1.Pod) call.DependencyWatch {
-	pod = pod.DeepCopy() // the wait beside the sentinel keeps its own up to date
+	pod = pod.DeepCopy() // the wait updates its own copy concurrently
 	return func(ctx context.Context) error {
 		var autoscaler kube.AutoscalerDecision
 		checkEvents := func(events []*corev1.Event) (bool, error) {
 			autoscaler = kube.AutoscalerDecisionOf(events)
 			if autoscaler.Refusal != "" {
-				return false, call.VMCreationFailed.Errorf("VM %s did not come up: no node takes it (%s), and no autoscaler brings one: %s",
+				return false, call.VMUnschedulable.Errorf("VM %s did not start: no node can run it (%s), and no autoscaler adds one: %s",
 					pod.Name, kube.UnschedulableReason(pod), autoscaler.Refusal)
 			}
 			return false, nil
@@ -49,21 +49,21 @@ func (s *Session) watchScaleUp(pod *corev1.Pod) call.DependencyWatch {
 	}
 }
 
-// checkFitsAnyNode fails when no node of the cluster could ever hold the Pod.
+// checkFitsAnyNode fails if the Pod requests more than any node of the cluster has in total.
 func (s *Session) checkFitsAnyNode(ctx context.Context, pod *corev1.Pod) error {
 	nodes, err := s.Nodes.List(ctx, kube.Selection{})
 	if err != nil {
 		return err
 	}
 	if shortage := kube.TooLarge(pod, nodes.Items); shortage != "" {
-		return call.VMCreationFailed.Errorf("VM %s did not come up: it asks for %s, and no node of the cluster has that much, used or not (%s)",
+		return call.VMTooLarge.Errorf("VM %s did not start: it requests %s, more than any node of the cluster has in total (%s)",
 			pod.Name, shortage, kube.UnschedulableReason(pod))
 	}
 	return nil
 }
 
-// watchNodeCapacity is the sentinel for an attachment, which can run on its machine's node alone: it fails when there is no
-// room.
+// watchNodeCapacity returns a dependency watch for an attachment Pod, which can run only on the VM's node. It fails if that node has no
+// capacity for capacityTimeout.
 func (s *Session) watchNodeCapacity(attachment *corev1.Pod) call.DependencyWatch {
 	selection := kube.Selection{Name: attachment.Name}
 	return func(ctx context.Context) error {
@@ -86,7 +86,7 @@ func (s *Session) watchNodeCapacity(attachment *corev1.Pod) call.DependencyWatch
 			cancel()
 			switch {
 			case errors.Is(err, kube.ErrTimeout) && ctx.Err() == nil:
-				return call.CloudError.Errorf("Pod %s, which attaches the disk, finds no room on the VM's node: %s", selection.Name, shortage)
+				return call.DiskAttachUnschedulable.Errorf("the VM's node has no capacity for attachment Pod %s: %s", selection.Name, shortage)
 			case err != nil:
 				return err
 			}

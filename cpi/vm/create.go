@@ -16,18 +16,19 @@ import (
 	"bosh-kubernetes-cpi/stemcell"
 )
 
-// Request is what create_vm is asked for.
+// Request contains the arguments of create_vm.
 type Request struct {
 	AgentID    string
-	Stemcell   string          // the stemcell's CID
+	Stemcell   string          // CID
 	Properties json.RawMessage // cloud_properties
 	Networks   network.Networks
-	Disks      []string        // CIDs of the disks that it is to get
-	Env        json.RawMessage // for its agent; it holds credentials
+	Disks      []string        // CIDs of the disks that the director will attach
+	Env        json.RawMessage // for the agent; contains credentials
 }
 
-// Create makes the machine, waits until it is up, and returns its CID. What was made of one that does not come
-// up is removed. Errors about the request are typed and leave the cluster as it was; all others are
+// Create creates the VM, waits until it has booted, and returns its CID. If the VM does not start, Create deletes its objects.
+//
+// Errors about the request have a type of their own, and Create returns them before it changes the cluster. All other errors are
 // VMCreationFailed.
 func (s *Session) Create(request Request) (cid string, err error) {
 	vm, settings, err := s.plan(request)
@@ -57,14 +58,15 @@ func (s *Session) Create(request Request) (cid string, err error) {
 	case pod == nil:
 		return "", creationError(placement.explainRejectedNodes(err))
 	}
-	// The cause comes first: its type is the answer's, whatever becomes of the undo.
+	// The cause comes first, because the first error determines the type of the response, even if the rollback fails, too.
 	return "", errors.Join(
 		creationError(s.explainAddresses(pod, request.Networks, placement.explainRejectedNodes(err))),
 		s.rollbackCreate(pod),
 	)
 }
 
-// finishCreate gives the machine's Pod what is around it, and waits until the machine is up.
+// finishCreate creates the Services and PodDisruptionBudgets of the VM Pod, waits until the VM has booted, and annotates its
+// addresses.
 func (s *Session) finishCreate(vm manifest.VM, pod *corev1.Pod, networks network.Networks) error {
 	if err := s.ensureServices(vm.Services, pod); err != nil {
 		return err
@@ -78,24 +80,26 @@ func (s *Session) finishCreate(vm manifest.VM, pod *corev1.Pod, networks network
 	return s.annotateAddresses(pod, networks)
 }
 
-// creationError gives an error of create_vm its type; another try can help wherever the cluster's
-// state, and not the request, was the reason.
+// creationError returns an error of create_vm as VMCreationFailed, unless it has a type. It is retryable if the state of the cluster
+// was the cause, and not the request or the CPI's credentials.
 func creationError(err error) error {
 	if call.IsTyped(err) {
 		return err
 	}
 	retryable := !errors.Is(err, kube.ErrRefused) && !errors.Is(err, kube.ErrNoCredentials)
-	return call.VMCreationFailed.Wrap(call.AsBOSH(err), retryable)
+	if explained := call.AsBOSH(err); !call.ClusterError.Is(explained) {
+		err = explained
+	}
+	return call.VMCreateFailed.Wrap(err, retryable)
 }
 
-// plan checks the whole request and builds what it asks for, the machine and its agent's settings, before
-// anything is sent.
+// plan validates the whole request, and builds the VM and its agent settings. It sends no requests to the cluster.
 func (s *Session) plan(request Request) (vm manifest.VM, settings agentsettings.Files, err error) {
 	vm = manifest.VM{
 		Name: manifest.VMName(request.AgentID), Director: s.Director, Stemcell: request.Stemcell, Addresses: request.Networks.StaticAddresses(),
 	}
 	if !manifest.ValidName(vm.Name) {
-		return vm, nil, call.Invalid("agent_id %q cannot be part of a Pod's name: use lower-case letters, digits and '-', at most 46 of them",
+		return vm, nil, call.InvalidRequest.Errorf("agent_id %q cannot be part of a Pod name; use at most 46 lower-case letters, digits and '-'",
 			request.AgentID)
 	}
 	if err := s.useStemcell(&vm); err != nil {
@@ -135,7 +139,7 @@ func (s *Session) plan(request Request) (vm manifest.VM, settings agentsettings.
 	return vm, settings, err
 }
 
-// useStemcell gives the machine its image, unless its agent cannot be told of disks while it runs.
+// useStemcell sets the VM's image. It rejects a stemcell with an api_version that does not support disks of a running VM.
 func (s *Session) useStemcell(vm *manifest.VM) (err error) {
 	if s.StemcellAPI != nil {
 		if err := stemcell.CheckAPIVersion(*s.StemcellAPI); err != nil {
@@ -143,12 +147,12 @@ func (s *Session) useStemcell(vm *manifest.VM) (err error) {
 		}
 	}
 	if vm.Image, err = s.Stemcell.Image(vm.Stemcell); err != nil {
-		return call.StemcellNotFound.Errorf("%w", err)
+		return call.StemcellMissing.Errorf("%w", err)
 	}
 	return nil
 }
 
-// digest identifies the request: two with the same digest make the same machine.
+// digest returns a hash that identifies the request: requests with the same digest create the same VM.
 func digest(vm manifest.VM, settings agentsettings.Files) (string, error) {
 	raw, err := json.Marshal([]any{vm, settings})
 	if err != nil {
@@ -158,10 +162,10 @@ func digest(vm manifest.VM, settings agentsettings.Files) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// ensurePodAndSettings makes the Pod, and then the Secret that belongs to it: the kubelet waits for the Secret, and the
-// garbage collector finishes what a crash in between left.
+// ensurePodAndSettings creates the VM Pod, and then the Secret with the agent settings. The kubelet waits for the Secret. The Pod owns
+// it, so that the garbage collector of Kubernetes deletes it with the Pod.
 //
-// The Pod is returned as soon as there is one, with an error too.
+// If only the Secret fails, ensurePodAndSettings returns the Pod together with the error.
 func (s *Session) ensurePodAndSettings(vm manifest.VM, settings agentsettings.Files) (*corev1.Pod, error) {
 	vm.Namespace, vm.Call = s.Namespace, s.ID()
 	pod, err := s.strategyForVM(vm).ensurePod(vm)
@@ -171,7 +175,7 @@ func (s *Session) ensurePodAndSettings(vm manifest.VM, settings agentsettings.Fi
 	return pod, s.ensureSettingsSecret(vm, settings, pod)
 }
 
-// ensureSettingsSecret makes the Secret, in the place of one that belonged to a former Pod.
+// ensureSettingsSecret creates the Secret, and replaces that of a former Pod of the VM.
 func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Files, pod *corev1.Pod) error {
 	_, _, err := s.Secrets.Ensure(s.Ctx, vm.SettingsSecret(settings, pod), func(existing *corev1.Secret) (bool, error) {
 		if kube.OwnedBy(existing, manifest.OwnerReference(pod).UID) {
@@ -182,7 +186,7 @@ func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Fi
 	return err
 }
 
-// rollbackCreate removes what a failed create_vm made, unless a repeated one has adopted it.
+// rollbackCreate deletes the objects of a failed create_vm, unless a repeated call has adopted them.
 func (s *Session) rollbackCreate(pod *corev1.Pod) error {
 	cleanup, cancel := s.detached()
 	defer cancel()

@@ -14,11 +14,11 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Delete removes the machine first, so that nothing uses its disks any more, then their
-// attachments, and then makes the disks free, which stay. The Secret is left to the garbage collector.
+// Delete deletes the VM Pod, so that nothing uses the disks any more, then their attachment Pods, and then releases the disks. It does
+// not delete the disks. The garbage collector of Kubernetes deletes the Secret.
 //
-// On a node that does not answer the machine's deletion is asked for as well, and the call fails: the
-// machine is gone when the node has come back, or the operator has said that it is off.
+// If the node is lost, Delete requests the deletion of the Pod, and fails. Kubernetes removes the Pod when the node is back, or when
+// the operator marks it as out of service.
 func (s *Session) Delete(vmCID string) error {
 	found, selection, err := s.ListVMPods(vmCID)
 	if err != nil {
@@ -50,15 +50,15 @@ func (s *Session) Delete(vmCID string) error {
 		return err
 	}
 	stuck := remaining[0]
-	return s.ExplainTimeout(stuck, err, "Pod "+stuck.Name+" does not end on node "+stuck.Spec.NodeName)
+	return s.ExplainTimeout(call.VMDeleteTimeout, stuck, err, "timed out deleting Pod "+stuck.Name+" on node "+stuck.Spec.NodeName)
 }
 
-// containerRestartTimeout is how long an attachment that was killed may take to run again: kubelets start a container after 10, 20 and
-// 40 seconds.
+// containerRestartTimeout limits the wait for the restart of a killed attachment container: the kubelet restarts a container after 10,
+// 20 and 40 seconds.
 const containerRestartTimeout = time.Minute
 
-// waitForKilledAttachments waits until attachments that were killed run again. One that does not run when it is deleted leaves its
-// loop device, or its mount, on the node, and no other node could have the volume then.
+// waitForKilledAttachments waits until killed attachment containers run again. An attachment Pod that is deleted while its container is
+// not running leaves its loop device or its mount on the node, and no other node can attach the volume.
 func (s *Session) waitForKilledAttachments(selection kube.Selection, found kube.ObjectList[*corev1.Pod]) {
 	if !slices.ContainsFunc(found.Items, isKilledAttachment) {
 		return
@@ -69,11 +69,11 @@ func (s *Session) waitForKilledAttachments(selection kube.Selection, found kube.
 		return !slices.ContainsFunc(present, isKilledAttachment), nil
 	})
 	if err != nil {
-		s.Log.Warn("an attachment of the VM was killed and does not run again: its volume may stay with the node", "error", err)
+		s.Log.Warn("an attachment Pod of the VM was killed and does not restart; its volume may stay attached to the node", "error", err)
 	}
 }
 
-// isKilledAttachment reports that the attachment's program was killed, and is to be started again.
+// isKilledAttachment reports whether the Pod is an attachment Pod, and its container was killed and has not restarted yet.
 func isKilledAttachment(pod *corev1.Pod) bool {
 	status := manifest.OwnContainerStatus(pod)
 	terminated := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated)
@@ -81,7 +81,7 @@ func isKilledAttachment(pod *corev1.Pod) bool {
 		status.State.Running == nil && terminated != nil && kube.Aborted(terminated)
 }
 
-// setDeleteSubject says that the call is about the machine's Pod, or about what is there of a machine without one.
+// setDeleteSubject sets the subject of the call: the VM Pod, the PodTemplate, or the owner of an attachment Pod, whichever exists.
 func (s *Session) setDeleteSubject(pods []*corev1.Pod, template *corev1.PodTemplate) {
 	switch vmPods := call.VMPods(pods); {
 	case len(vmPods) > 0:
@@ -93,15 +93,15 @@ func (s *Session) setDeleteSubject(pods []*corev1.Pod, template *corev1.PodTempl
 	}
 }
 
-// vmDeletion asks for the end of a machine's objects, of each once.
+// vmDeletion deletes the objects of a VM. It requests the deletion of each object once.
 type vmDeletion struct {
 	session   *Session
-	template  *corev1.PodTemplate // what the machine's Pod would be made from again, or nil
+	template  *corev1.PodTemplate // of a recreated VM, else nil
 	requested map[types.UID]bool
 }
 
-// deleteNext asks for the end of the machine's Pod, and once that is gone of what it was made from and of the
-// attachments: only a machine that is gone uses no disk.
+// deleteNext deletes the VM Pod, or, when that is gone, the PodTemplate and the attachment Pods: the VM may use its disks until its Pod
+// is gone.
 func (d *vmDeletion) deleteNext(present []*corev1.Pod) error {
 	if vmPods := call.VMPods(present); len(vmPods) > 0 {
 		return d.deletePods(vmPods)
@@ -141,8 +141,7 @@ func (d *vmDeletion) deleteTemplate() error {
 	return s.UpdatePDBAfterDelete(manifest.PodFromTemplate(d.template, ""))
 }
 
-// findTemplate returns what the machine's Pod would be made from again, of a machine without a Pod too; nil when
-// there is no such thing.
+// findTemplate returns the PodTemplate of a recreated VM, even if its Pod is missing, and nil for any other VM.
 func (s *Session) findTemplate(vmCID string, pods []*corev1.Pod) (*corev1.PodTemplate, error) {
 	if vmPods := call.VMPods(pods); len(vmPods) > 0 {
 		return s.strategyForPod(vmPods[0]).templateOf(vmPods[0]), nil
@@ -154,10 +153,10 @@ func (s *Session) findTemplate(vmCID string, pods []*corev1.Pod) (*corev1.PodTem
 	return template, err
 }
 
-// removeVM deletes a machine's Pod, waits until its node has stopped it, and removes its Secret, and what the
-// Pod would be made from again, without waiting for the garbage collector. No disk is attached to it yet.
+// removeVM deletes the PodTemplate of a VM and its Pod, waits until its node has stopped the Pod, and deletes its Secret without
+// waiting for the garbage collector. It requires that no disk is attached to the VM.
 func (s *Session) removeVM(pod *corev1.Pod) error {
-	if template := s.strategyForPod(pod).templateOf(pod); template != nil { // before its Pod, or another call would make that again
+	if template := s.strategyForPod(pod).templateOf(pod); template != nil { // before the Pod, which another call would recreate from it
 		if err := s.PodTemplates.Delete(s.Ctx, template); err != nil {
 			return err
 		}
@@ -168,7 +167,7 @@ func (s *Session) removeVM(pod *corev1.Pod) error {
 	return s.removeTemplateAndSecret(pod)
 }
 
-// removeTemplateAndSecret removes what is left of a machine whose Pod is gone, or was never up.
+// removeTemplateAndSecret deletes the PodTemplate and the Secret of a VM after its Pod.
 func (s *Session) removeTemplateAndSecret(pod *corev1.Pod) error {
 	if template := s.strategyForPod(pod).templateOf(pod); template != nil {
 		if err := s.PodTemplates.Delete(s.Ctx, template); err != nil {

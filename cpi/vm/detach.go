@@ -14,8 +14,7 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Detach proves that nothing in the machine uses the disk, and only then removes its attachment. A disk that
-// is not attached to the VM is DiskNotAttached.
+// Detach detaches the disk from the VM. If the disk is not attached to this VM, Detach returns DiskNotAttached.
 func (s *Session) Detach(vmCID, diskCID string) error {
 	attachment, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(diskCID))
 	if errors.Is(err, kube.ErrNotFound) || (err == nil && attachment.Labels[manifest.LabelVM] != vmCID) {
@@ -29,8 +28,8 @@ func (s *Session) Detach(vmCID, diskCID string) error {
 	return s.strategyForPod(attachment).detachDisk(vmCID, attachment)
 }
 
-// recoverLostAttachment returns the attachment, made again, that was taken away from a disk that the machine uses. Any other
-// disk is not attached to this VM, or it or the VM does not exist.
+// recoverLostAttachment recreates and returns the attachment Pod of a disk that the VM uses, after others have deleted the Pod. It fails
+// if the disk is not attached to this VM, or if the disk or the VM does not exist.
 func (s *Session) recoverLostAttachment(vmCID, diskCID string) (*corev1.Pod, error) {
 	pvc, err := s.diskSession().GetPVC(diskCID)
 	if err != nil {
@@ -54,17 +53,17 @@ func (s *Session) recoverLostAttachment(vmCID, diskCID string) (*corev1.Pod, err
 }
 
 func notAttachedError(diskCID, vmCID string) error {
-	return call.DiskNotAttached.Errorf("disk %s is not attached to VM %s", diskCID, vmCID)
+	return call.DiskDetached.Errorf("disk %s is not attached to VM %s", diskCID, vmCID)
 }
 
-// restoreAndGetAttachment is the disk's attachment after it was brought back.
+// restoreAndGetAttachment recreates the disk's attachment Pod, and returns it.
 func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (*corev1.Pod, error) {
 	restore := recreateStrategy{s}.restoreAttachment
 	vmPod, err := s.Pods.Get(s.Ctx, vmCID)
 	switch {
 	case err == nil:
 		restore = s.strategyForPod(vmPod).restoreAttachment
-	case !errors.Is(err, kube.ErrNotFound): // else only a machine that is made again can be there
+	case !errors.Is(err, kube.ErrNotFound): // without a Pod, only a recreated VM can exist
 		return nil, err
 	}
 	if err := restore(vmCID, diskCID); err != nil {
@@ -73,12 +72,12 @@ func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (*corev1.Pod, e
 	return s.Pods.Get(s.Ctx, manifest.AttachmentName(diskCID))
 }
 
-// detachDisk proves the disk free, and ends its attachment.
+// detachDisk runs the exclusivity check, and deletes the attachment Pod if nothing uses the disk.
 //
-// The proof is a container in the attachment's Pod that opens the device as a mount would: with
-// O_EXCL, which fails as long as any filesystem in any mount namespace is on it. In the same moment it
-// takes the device's node away, so that nothing can mount it any more. An attachment that ends without a proof, as
-// by eviction, is made again: only one that runs can tell.
+// The exclusivity check is an ephemeral container of the attachment Pod. It opens the device with O_EXCL, as a mount does, which fails
+// while the device is mounted in any mount namespace. While it has the device open, it removes the device node from the VM, so that
+// nothing can mount the device afterwards. If the attachment Pod ends without a check, for example by eviction, detachDisk recreates it,
+// because only a running Pod can check the device.
 func (p hotPlugStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error {
 	diskCID := attachment.Labels[manifest.LabelDisk]
 	for {
@@ -95,7 +94,7 @@ func (p hotPlugStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error 
 			return err
 		}
 		attachment, err = p.recoverLostAttachment(vmCID, diskCID)
-		if call.DiskNotAttached.Is(err) { // another detach_disk has proven it free meanwhile, and ended the attachment
+		if call.DiskNotAttached.Is(err) { // a concurrent detach_disk has detached it
 			return nil
 		}
 		if err != nil {
@@ -104,7 +103,7 @@ func (p hotPlugStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error 
 	}
 }
 
-// deleteReleasedAttachment ends the attachment of a VM that uses nothing any more.
+// deleteReleasedAttachment deletes the attachment Pod of a VM that has finished, and releases the disk.
 func (p hotPlugStrategy) deleteReleasedAttachment(attachment *corev1.Pod) error {
 	if err := p.DeletePodAndWait(attachment); err != nil {
 		return err
@@ -113,7 +112,7 @@ func (p hotPlugStrategy) deleteReleasedAttachment(attachment *corev1.Pod) error 
 	return err
 }
 
-// vmFinished reports that the machine uses nothing, because it has ended.
+// vmFinished reports whether the VM Pod has finished or is gone, so that the VM does not use its disks.
 func (p hotPlugStrategy) vmFinished(vmCID string) (bool, error) {
 	vmPod, err := p.Pods.Get(p.Ctx, vmCID)
 	if errors.Is(err, kube.ErrNotFound) {
@@ -122,12 +121,12 @@ func (p hotPlugStrategy) vmFinished(vmCID string) (bool, error) {
 	return err == nil && kube.Finished(vmPod), err
 }
 
-// maxExclusivityChecks is how often a disk in use is proven to be: each proof stays in the attachment's Pod with its program, and
-// etcd takes no more than 1.5 MiB. The next detach_disk has the attachment leave as soon as the disk is free.
+// maxExclusivityChecks limits the exclusivity checks in one attachment Pod: each ephemeral container stays in the Pod with its program,
+// and etcd accepts requests of at most 1.5 MiB. A later detach_disk deletes the Pod, which exits when the disk is free.
 const maxExclusivityChecks = 40
 
-// deleteWhenFree ends the attachment once the disk is free, which it notes, and reports whether that is so. It keeps the Pod
-// up to date.
+// deleteWhenFree deletes the attachment Pod if the disk is free, releases the disk, and reports whether it has done so. It updates
+// attachment to the latest state of the Pod.
 func (p hotPlugStrategy) deleteWhenFree(attachment *corev1.Pod) (free bool, err error) {
 	if kube.Finished(attachment) {
 		return false, nil
@@ -147,7 +146,7 @@ func (p hotPlugStrategy) deleteWhenFree(attachment *corev1.Pod) (free bool, err 
 	}
 	containerName, err := p.startExclusivityCheck(attachment)
 	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
-		return false, nil // somebody else has ended it meanwhile
+		return false, nil // others have deleted it
 	}
 	if err != nil {
 		return false, err
@@ -155,29 +154,30 @@ func (p hotPlugStrategy) deleteWhenFree(attachment *corev1.Pod) (free bool, err 
 	return p.waitForRelease(attachment, containerName)
 }
 
-// startExclusivityCheck adds the container that proves the device free to the attachment's Pod, and returns its name.
+// startExclusivityCheck adds an ephemeral container that runs the exclusivity check to the attachment Pod, and returns its name.
 func (p hotPlugStrategy) startExclusivityCheck(attachment *corev1.Pod) (string, error) {
 	container := manifest.ReleaseContainer(attachment)
 	patch, err := manifest.AddReleaseContainer(attachment, container)
 	if err != nil {
 		return "", err
 	}
-	now, err := p.Pods.Patch(p.Ctx, attachment.Name, patch, "ephemeralcontainers")
+	updated, err := p.Pods.Patch(p.Ctx, attachment.Name, patch, "ephemeralcontainers")
 	if err != nil {
 		return "", err
 	}
-	*attachment = *now
+	*attachment = *updated
 	return container.Name, nil
 }
 
-// waitForRelease deletes the attachment once the container named proof has found its device free, on one
-// and the same watch, and waits until it is gone. There is no proof to wait for when the attachment's
-// container never ran, so that it has no device, or when its node is off. One that was gone before is not free.
+// waitForRelease waits until the exclusivity check in the container containerName passes, releases the disk, deletes the attachment Pod,
+// and waits until the Pod is gone, all in one watch. An empty containerName means that no check is necessary: the Pod's container never
+// ran, so that it has no device, or its node is out of service. If others delete the Pod first, the disk is not known to be free, and the
+// result is false.
 //
-// A proof whose image cannot be had, as where each start of a container asks the registry (AlwaysPullImages), is given
-// up: the attachment is deleted, and proves the disk free by leaving.
+// If the image of the container cannot be pulled, for example because the admission plugin AlwaysPullImages requires the registry for
+// each start of a container, waitForRelease deletes the Pod without the check: the Pod exits when the device is free.
 func (p hotPlugStrategy) waitForRelease(attachment *corev1.Pod, containerName string) (free bool, err error) {
-	pullFailed, deleteRequested, reattached := false, false, false
+	pullFailed, deleteRequested, assignedAgain := false, false, false
 	dependencies := p.WatchNode(attachment.Spec.NodeName)
 	if containerName != "" {
 		dependencies = append(dependencies, p.WatchContainerStart(attachment.Name, containerName))
@@ -193,7 +193,7 @@ func (p hotPlugStrategy) waitForRelease(attachment *corev1.Pod, containerName st
 			return false, err
 		}
 		deleteRequested = true
-		if reattached, err = p.releaseDisk(attachment); err != nil {
+		if assignedAgain, err = p.releaseDisk(attachment); err != nil {
 			return false, err
 		}
 		return false, p.Pods.Delete(p.Ctx, attachment)
@@ -202,17 +202,18 @@ func (p hotPlugStrategy) waitForRelease(attachment *corev1.Pod, containerName st
 	if pullFailed && err == nil || notExposed {
 		return p.deleteAndWaitForExit(attachment, notExposed)
 	}
-	return deleteRequested && !reattached, p.explainRelease(attachment, err)
+	return deleteRequested && !assignedAgain, p.explainRelease(attachment, err)
 }
 
-// releaseDisk releases the disk, which is proven to be free. again reports that the VM has it once more, by another attachment.
-func (p hotPlugStrategy) releaseDisk(attachment *corev1.Pod) (reattached bool, err error) {
+// releaseDisk releases the disk, which nothing uses. assignedAgain reports whether another attachment Pod has attached it to the same VM
+// meanwhile.
+func (p hotPlugStrategy) releaseDisk(attachment *corev1.Pod) (assignedAgain bool, err error) {
 	owner := ownerRecord(attachment)
-	now, err := p.diskSession().Release(attachment.Labels[manifest.LabelDisk], owner)
-	return now.VM == owner.VM && now.Pod != owner.Pod, err
+	current, err := p.diskSession().Release(attachment.Labels[manifest.LabelDisk], owner)
+	return current.VM == owner.VM && current.Pod != owner.Pod, err
 }
 
-// deleteAndWaitForExit has the attachment end when its device is free. unheld: see awaitLeave.
+// deleteAndWaitForExit deletes the attachment Pod, which exits when its device is free. For notExposed and the result see waitForExit.
 func (p hotPlugStrategy) deleteAndWaitForExit(attachment *corev1.Pod, notExposed bool) (freed bool, err error) {
 	if err := p.Pods.Delete(p.Ctx, attachment); err != nil {
 		return false, err
@@ -220,34 +221,38 @@ func (p hotPlugStrategy) deleteAndWaitForExit(attachment *corev1.Pod, notExposed
 	return p.waitForExit(attachment, notExposed)
 }
 
-// waitForExit waits for an attachment that was told to end, and leaves by itself when its device is free: it reports
-// whether it did, or was killed. One that was unheld, since it failed before the VM could see the disk, leaves so too when it has failed
-// again, or was not started any more.
+// waitForExit waits until a deleted attachment Pod is gone, and releases the disk if its program has exited by itself, which it does only
+// when the device is free. The result is false if the program was killed, or if another attachment Pod has attached the disk meanwhile.
+//
+// notExposed reports that the program failed before the VM could use the disk. Then exit status 1 means a free disk, too: the program
+// has failed again, or the kubelet has not restarted it.
 func (p hotPlugStrategy) waitForExit(attachment *corev1.Pod, notExposed bool) (freed bool, err error) {
 	err = p.WaitForPod(p.WatchNode(attachment.Spec.NodeName), attachment, func(now *corev1.Pod) (bool, error) {
 		terminated := manifest.OwnContainerStatus(attachment).State.Terminated
 		freed = terminated != nil &&
-			(terminated.ExitCode == 0 || notExposed && terminated.ExitCode == 1) // its device is free then, and only then
+			(terminated.ExitCode == 0 || notExposed && terminated.ExitCode == 1)
 		return now == nil, nil
 	})
 	if freed && err == nil {
-		var reattached bool
-		reattached, err = p.releaseDisk(attachment)
-		freed = !reattached
+		var assignedAgain bool
+		assignedAgain, err = p.releaseDisk(attachment)
+		freed = !assignedAgain
 	}
 	return freed, p.explainRelease(attachment, err)
 }
 
 func (p hotPlugStrategy) explainRelease(attachment *corev1.Pod, err error) error {
-	return p.ExplainTimeout(attachment, err,
-		"disk "+attachment.Labels[manifest.LabelDisk]+" was not released on node "+attachment.Spec.NodeName)
+	return p.ExplainTimeout(call.DiskDetachTimeout, attachment, err,
+		"timed out detaching disk "+attachment.Labels[manifest.LabelDisk]+" on node "+attachment.Spec.NodeName)
 }
 
-// errDiskNotExposed means that a proof has found nothing, and that the attachment does not hold its disk: it starts, or fails.
-var errDiskNotExposed = errors.New("the attachment does not hold the disk")
+// errDiskNotExposed means that an exclusivity check has no result, because the attachment Pod has not published its disk: its program is
+// still starting, or fails.
+var errDiskNotExposed = errors.New("the attachment Pod does not expose the disk")
 
-// evaluateExclusivityCheck reports that the container named proof has found the device free; without one there is nothing to
-// wait for. When it found the device in use, the error says by whom. One that did not end by itself found nothing: ErrLost.
+// evaluateExclusivityCheck reports whether the exclusivity check in the container containerName has passed. With an empty containerName,
+// no check is necessary, and the result is true. If the disk is in use, the error lists its users. If the container was killed, or has
+// no result, the error is call.ErrResultLost.
 func evaluateExclusivityCheck(attachment *corev1.Pod, containerName string) (bool, error) {
 	if containerName == "" {
 		return true, nil
@@ -262,15 +267,15 @@ func evaluateExclusivityCheck(attachment *corev1.Pod, containerName string) (boo
 	case terminated.ExitCode == manifest.ExitNotPublished:
 		return false, fmt.Errorf("%w: %w", errDiskNotExposed, call.ErrResultLost)
 	case kube.Aborted(terminated):
-		return false, call.CloudError.Errorf("container %s of Pod %s did not end by itself: %s: %w", containerName, attachment.Name,
+		return false, call.HelperInterrupted.Errorf("container %s of Pod %s was interrupted: %s: %w", containerName, attachment.Name,
 			cmp.Or(strings.TrimSpace(terminated.Message), terminated.Reason), call.ErrResultLost)
 	default:
-		return false, call.InUse(call.CloudError.Errorf("disk %s is still in use in VM %s, nothing was detached: %s",
-			attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM], strings.TrimSpace(terminated.Message)))
+		return false, call.DiskInUse.Errorf("cannot detach disk %s: it is still in use in VM %s: %s",
+			attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM], strings.TrimSpace(terminated.Message))
 	}
 }
 
-// waitForExclusivityCheck waits until the containers that prove the device free have all ended.
+// waitForExclusivityCheck waits until the last exclusivity check of the attachment Pod has ended, or the Pod is deleted.
 func (s *Session) waitForExclusivityCheck(attachment *corev1.Pod) error {
 	dependencies := append(
 		s.WatchNode(attachment.Spec.NodeName),
@@ -281,13 +286,13 @@ func (s *Session) waitForExclusivityCheck(attachment *corev1.Pod) error {
 	})
 }
 
-// exclusivityCheckRunning reports that the last container to prove the device free has not ended.
+// exclusivityCheckRunning reports whether the last exclusivity check of the attachment Pod has not ended yet.
 func exclusivityCheckRunning(attachment *corev1.Pod) bool {
 	last := manifest.LastReleaseContainer(attachment)
 	return last != "" && kube.EphemeralTermination(attachment, last) == nil
 }
 
-// exclusivityCheckPassed reports that a detach_disk has proven the device free and taken its node away.
+// exclusivityCheckPassed reports whether an exclusivity check of the attachment Pod has passed, and has removed the device node.
 func exclusivityCheckPassed(attachment *corev1.Pod) bool {
 	return slices.ContainsFunc(attachment.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return manifest.IsReleaseContainer(s.Name) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0

@@ -13,45 +13,45 @@ const (
 	diskStrategyRecreate = "recreate"
 )
 
-// A strategy is how a machine gets its Pod and its disks: hotPlug, whose Pod is made once and whose disks
-// appear in it while it runs, or recreate, whose Pod is made again with each disk.
+// A diskStrategy creates the Pod of a VM, and attaches and detaches its disks: hotPlugStrategy while the VM runs, recreateStrategy by
+// recreating the Pod for each disk.
 type diskStrategy interface {
-	// validateNetworks refuses networks on which such a machine would lose its address.
+	// validateNetworks rejects networks on which the VM could lose its address.
 	validateNetworks(networks network.Networks) error
-	// ensurePod makes the machine's Pod, or adopts the one that an earlier try with the same request left. With
-	// an error nothing of it stays.
+	// ensurePod creates the VM Pod, or adopts that of an earlier attempt with the same request. If it returns an error, it has deleted
+	// what it created.
 	ensurePod(vm manifest.VM) (*corev1.Pod, error)
-	// templateOf is what the Pod would be made from again when it is missing; nil for one that is made once.
+	// templateOf returns the PodTemplate from which a missing Pod of the VM is recreated, or nil if a missing Pod is not recreated.
 	templateOf(pod *corev1.Pod) *corev1.PodTemplate
 
-	// keepsPod reports that the Pod, whatever its state, is not to be replaced by another.
+	// keepsPod reports whether the VM keeps this Pod in its current state. If not, the Pod must be recreated.
 	keepsPod(pod *corev1.Pod) bool
-	// hasAllAttachments reports that the machine's disks have the attachments that they need.
+	// hasAllAttachments reports whether all disks among the volumes of the VM Pod have attachment Pods.
 	hasAllAttachments(vmPod *corev1.Pod, attachments []*corev1.Pod) bool
-	// restoreAndListDisks are the CIDs of the disks that the machine has. One whose attachment was taken away gets it back.
+	// restoreAndListDisks returns the CIDs of the VM's disks, and recreates missing attachment Pods.
 	restoreAndListDisks(vmPod *corev1.Pod, attachments []*corev1.Pod) ([]string, error)
-	// restoreAttachment brings back the attachment that was taken away from a disk that the machine uses.
+	// restoreAttachment recreates the missing attachment Pod of a disk that the VM uses.
 	restoreAttachment(vmCID, diskCID string) error
-	// ensureScheduled returns the machine with its node, where it is sure to get one.
+	// ensureScheduled returns the VM Pod with its node, if the Pod is certain to get one.
 	ensureScheduled(vmPod *corev1.Pod) (*corev1.Pod, error)
 
-	// persistMetadata puts metadata that the Pod has where the machine's next Pod has it from.
+	// persistMetadata stores the metadata of the Pod for later Pods of the VM.
 	persistMetadata(pod *corev1.Pod, metadata manifest.Metadata) error
-	// persistAddresses writes down the Pod's addresses, with the annotations that ask for them again, likewise.
+	// persistAddresses stores the addresses of the Pod, and the annotations that request them, for later Pods of the VM.
 	persistAddresses(pod *corev1.Pod, annotations map[string]string) error
 
-	// validateDisk refuses a disk that such a machine cannot have.
+	// validateDisk rejects a disk that cannot be attached with this strategy.
 	validateDisk(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) error
-	// exposeDisk makes a disk that is attached appear in the machine. mine tells that this call has attached it,
-	// and is to leave nothing behind when it fails.
+	// exposeDisk makes an attached disk available in the VM. If it fails, and owned reports that this call owns the attachment Pod, it
+	// detaches the disk.
 	exposeDisk(pvc *corev1.PersistentVolumeClaim, vmPod, attachment *corev1.Pod, owned bool) error
-	// detachDisk makes the disk disappear from the machine, and ends its attachment.
+	// detachDisk removes the disk from the VM, and deletes its attachment Pod.
 	detachDisk(vmCID string, attachment *corev1.Pod) error
-	// restartVM restarts the machine, and waits until it is up again.
+	// restartVM restarts the VM, and waits until it has booted.
 	restartVM(vmPod *corev1.Pod) error
 }
 
-// strategyForVM returns the strategy of a machine that is to be made.
+// strategyForVM returns the strategy of a VM to be created.
 func (s *Session) strategyForVM(vm manifest.VM) diskStrategy {
 	if vm.Recreate {
 		return recreateStrategy{s}
@@ -59,7 +59,7 @@ func (s *Session) strategyForVM(vm manifest.VM) diskStrategy {
 	return hotPlugStrategy{s}
 }
 
-// strategyForPod returns the strategy of the machine whose Pod, or whose disk's attachment, this is.
+// strategyForPod returns the strategy of the VM to which this VM Pod or attachment Pod belongs.
 func (s *Session) strategyForPod(pod *corev1.Pod) diskStrategy {
 	if manifest.IsRecreated(pod) {
 		return recreateStrategy{s}
@@ -67,13 +67,13 @@ func (s *Session) strategyForPod(pod *corev1.Pod) diskStrategy {
 	return hotPlugStrategy{s}
 }
 
-// recreateMissingPod makes a machine's Pod that is missing, as after a call that was cut short or a drain. It does not
-// wait for the machine. One whose Pod is made once is VMNotFound then.
+// recreateMissingPod recreates the missing Pod of a recreated VM, for example after an interrupted call or a drain. It does not wait
+// until the VM has booted. For any other VM it returns VMNotFound.
 func (s *Session) recreateMissingPod(vmCID string) error {
 	return recreateStrategy{s}.ensureVMPod(vmCID)
 }
 
-// recreateMissingPodAndWait is revive, and waits until the machine is up.
+// recreateMissingPodAndWait calls recreateMissingPod, and waits until the VM has booted.
 func (s *Session) recreateMissingPodAndWait(vmCID string) (*corev1.Pod, error) {
 	return recreateStrategy{s}.ensureVMReady(vmCID)
 }

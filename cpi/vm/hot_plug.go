@@ -12,21 +12,21 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// hotPlugStrategy is the strategy of machines whose disks come and go while they run: nothing is done to the Pod, and
-// all that is done for a disk is done by its attachment.
+// hotPlugStrategy attaches disks to a running VM, and detaches them. The attachment Pod of a disk does all the work; the VM Pod does not
+// change.
 type hotPlugStrategy struct{ *Session }
 
 func (hotPlugStrategy) validateNetworks(network.Networks) error { return nil }
 
-// ensurePod makes the Pod. One of the same name is what an earlier try with the same agent id left: the
-// same request adopts it, another replaces it.
+// ensurePod creates the VM Pod. An existing Pod of the same name is from an earlier attempt with the same agent ID: ensurePod adopts it
+// if the request is the same, and replaces it otherwise.
 func (p hotPlugStrategy) ensurePod(vm manifest.VM) (*corev1.Pod, error) {
 	pod, _, err := call.EnsureOwned(p.Call, p.Pods, vm.Pod(), call.AdoptIf(func(existing *corev1.Pod) (bool, error) {
 		if kube.IsActive(existing) && existing.Annotations[manifest.AnnotationDigest] == vm.Digest {
-			p.Log.Info("adopting the Pod of an earlier try", "pod", existing.Name)
+			p.Log.Info("adopting the Pod of an earlier attempt", "pod", existing.Name)
 			return true, nil
 		}
-		p.Log.Info("replacing the Pod of an earlier try", "pod", existing.Name)
+		p.Log.Info("replacing the Pod of an earlier attempt", "pod", existing.Name)
 		return false, p.removeVM(existing)
 	}))
 	return pod, err
@@ -38,8 +38,8 @@ func (hotPlugStrategy) keepsPod(*corev1.Pod) bool { return true }
 
 func (hotPlugStrategy) hasAllAttachments(*corev1.Pod, []*corev1.Pod) bool { return true }
 
-// restoreAndListDisks are the disks whose PVCs record the VM. A cluster can take an attachment away, and the VM then uses the disk all the
-// same: such an attachment is created again. Nothing waits for it.
+// restoreAndListDisks returns the disks with owner records that name the VM. The VM still uses a disk after others have deleted
+// its attachment Pod: restoreAndListDisks recreates the Pod, but does not wait for it.
 func (p hotPlugStrategy) restoreAndListDisks(vmPod *corev1.Pod, attachments []*corev1.Pod) ([]string, error) {
 	owned, err := p.diskSession().ListOwnedBy(vmPod.Name)
 	if err != nil {
@@ -49,7 +49,7 @@ func (p hotPlugStrategy) restoreAndListDisks(vmPod *corev1.Pod, attachments []*c
 	for _, pvc := range owned {
 		isAttached, err := p.ensureAttachedIfOwned(vmPod, attachments, pvc)
 		if err != nil {
-			p.Log.Warn("the attachment could not be created again", "disk", pvc.Name, "error", err)
+			p.Log.Warn("cannot recreate the attachment Pod", "disk", pvc.Name, "error", err)
 		}
 		if isAttached || err != nil {
 			attached = append(attached, pvc.Name)
@@ -58,7 +58,7 @@ func (p hotPlugStrategy) restoreAndListDisks(vmPod *corev1.Pod, attachments []*c
 	return attached, nil
 }
 
-// ensureAttachedIfOwned reports whether the VM has the disk still, and sees to it that its attachment is there and owns the disk.
+// ensureAttachedIfOwned reports whether the VM still has the disk. If so, it ensures that the attachment Pod exists and owns the disk.
 func (p hotPlugStrategy) ensureAttachedIfOwned(
 	vmPod *corev1.Pod,
 	attachments []*corev1.Pod,
@@ -77,8 +77,8 @@ func (p hotPlugStrategy) ensureAttachedIfOwned(
 	return p.assignDisk(pvc, vmPod, attachments[i])
 }
 
-// recreateAttachment creates the attachment of a disk that the VM has. One that exists by now is its call's. still is false for a
-// disk that was detached since it was read.
+// recreateAttachment creates the missing attachment Pod of a disk of the VM. If another call has just created it, recreateAttachment
+// leaves it to that call. The result is false if the disk has been detached since its PVC was read.
 func (p hotPlugStrategy) recreateAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) (isAttached bool, err error) {
 	desired, err := p.buildAttachment(pvc, vmPod)
 	if err != nil {
@@ -89,7 +89,7 @@ func (p hotPlugStrategy) recreateAttachment(pvc *corev1.PersistentVolumeClaim, v
 	if err != nil || !created {
 		return err == nil, err
 	}
-	p.Log.Warn("the attachment of a disk in use was deleted by someone else: it is created again", "disk", pvc.Name, "vm", vmPod.Name)
+	p.Log.Warn("the attachment Pod of a disk in use was deleted by someone else; recreating it", "disk", pvc.Name, "vm", vmPod.Name)
 	isAttached, err = p.assignDisk(pvc, vmPod, attachment)
 	if isAttached {
 		return true, nil
@@ -97,11 +97,15 @@ func (p hotPlugStrategy) recreateAttachment(pvc *corev1.PersistentVolumeClaim, v
 	return false, errors.Join(err, p.rollbackAttachment(attachment))
 }
 
-// assignDisk makes the attachment the owner of the disk, unless the disk was detached since its PVC was read: still is false then.
-func (p hotPlugStrategy) assignDisk(pvc *corev1.PersistentVolumeClaim, vmPod, attachment *corev1.Pod) (isAttached bool, err error) {
+// assignDisk records the attachment Pod as the owner of the disk. The result is false if the disk has been detached since its PVC was
+// read.
+func (p hotPlugStrategy) assignDisk(
+	pvc *corev1.PersistentVolumeClaim,
+	vmPod, attachment *corev1.Pod,
+) (isAttached bool, err error) {
 	previous, _ := manifest.DiskOwnerOf(pvc)
-	_, _, err = p.diskSession().AssignAndStart(pvc, vmPod.Name, attachment, func(now *corev1.PersistentVolumeClaim) error {
-		if owner, _ := manifest.DiskOwnerOf(now); owner != previous {
+	_, _, err = p.diskSession().AssignAndStart(pvc, vmPod.Name, attachment, func(current *corev1.PersistentVolumeClaim) error {
+		if owner, _ := manifest.DiskOwnerOf(current); owner != previous {
 			return notAttachedError(pvc.Name, vmPod.Name)
 		}
 		return nil

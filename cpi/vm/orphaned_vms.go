@@ -8,9 +8,10 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// removeAddressConflicts removes the machines that have the new one's addresses and that the director does not know of: it gives
-// an address away only when no VM has it, but for one whose create_vm was killed with the director itself. That one is
-// without the name that the director gives each VM, and would keep the new one waiting for its address.
+// removeAddressConflicts deletes orphaned VMs that have requested the addresses of the new VM.
+//
+// The director assigns an address only if none of its VMs has it. But if it is killed during create_vm, a VM remains that it does not
+// know. That VM lacks the metadata that the director sets after create_vm, and it has the address, so that the new VM would wait for it.
 func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 	address := manifest.AddressLabel(vm.Addresses)
 	if address == "" {
@@ -27,14 +28,14 @@ func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 		if pod.Name == vm.Name || manifest.HasMetadata(pod.Annotations) {
 			continue
 		}
-		isNamed, err := s.templateIsNamed(pod)
+		hasMetadata, err := s.templateHasMetadata(pod)
 		if err != nil {
 			return err
 		}
-		if isNamed {
+		if hasMetadata {
 			continue
 		}
-		s.Log.Warn("removing a VM that the director has never named: its address is another's now", "vm", pod.Name, "address", address)
+		s.Log.Warn("deleting an orphaned VM, because its address was assigned to another VM", "vm", pod.Name, "address", address)
 		if err := s.removeVM(pod); err != nil {
 			return err
 		}
@@ -42,8 +43,8 @@ func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 	return nil
 }
 
-// templateIsNamed reports that what the machine's Pod was made from has the director's name for it.
-func (s *Session) templateIsNamed(pod *corev1.Pod) (bool, error) {
+// templateHasMetadata reports whether the PodTemplate of a recreated VM has the director's metadata.
+func (s *Session) templateHasMetadata(pod *corev1.Pod) (bool, error) {
 	if !manifest.IsRecreated(pod) {
 		return false, nil
 	}

@@ -14,17 +14,16 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// DisruptionBudget says how many machines of an instance group a drain must leave or may take. Exactly
-// one of the two is given.
+// DisruptionBudget is the cloud property `disruption_budget`: how many VMs of an instance group must stay available, or may be unavailable,
+// during a drain. Exactly one of the two is set.
 type DisruptionBudget struct {
 	MinAvailable   *int32 `json:"min_available"`
 	MaxUnavailable *int32 `json:"max_unavailable"`
 }
 
-// instanceGroupOf returns the instance group's name, which the director has put into env.bosh.group; "" for a
-// VM without one.
+// instanceGroupOf returns the name of the instance group, which the director sets in env.bosh.group, or "".
 func instanceGroupOf(env json.RawMessage) (string, error) {
-	var known struct {
+	var environment struct {
 		BOSH struct {
 			Group string `json:"group"`
 		} `json:"bosh"`
@@ -32,13 +31,13 @@ func instanceGroupOf(env json.RawMessage) (string, error) {
 	if len(env) == 0 {
 		return "", nil
 	}
-	if err := json.Unmarshal(env, &known); err != nil {
-		return "", call.Invalid("env.bosh.group cannot be read: %w", err)
+	if err := json.Unmarshal(env, &environment); err != nil {
+		return "", call.Invalid("env.bosh.group is not a string: %w", err)
 	}
-	return known.BOSH.Group, nil
+	return environment.BOSH.Group, nil
 }
 
-// applyGroupAndServices puts on the machine what it is part of: its instance group and its Services.
+// applyGroupAndServices sets the instance group, its disruption budget, and the Services in vm.
 func (p Properties) applyGroupAndServices(vm *manifest.VM, env json.RawMessage, networks network.Networks) (err error) {
 	if vm.Group, err = instanceGroupOf(env); err != nil {
 		return err
@@ -50,7 +49,7 @@ func (p Properties) applyGroupAndServices(vm *manifest.VM, env json.RawMessage, 
 	return err
 }
 
-// build checks the disruption budget for this group.
+// build validates the disruption budget of the instance group, and returns it.
 func (d *DisruptionBudget) build(group string) (*manifest.DisruptionBudget, error) {
 	const key = "cloud_properties.disruption_budget"
 	if d == nil {
@@ -58,20 +57,21 @@ func (d *DisruptionBudget) build(group string) (*manifest.DisruptionBudget, erro
 	}
 	switch {
 	case (d.MinAvailable == nil) == (d.MaxUnavailable == nil):
-		return nil, call.Invalid("%s takes either min_available or max_unavailable", key)
+		return nil, call.Invalid("%s requires exactly one of min_available and max_unavailable", key)
 	case d.MinAvailable != nil && *d.MinAvailable < 0:
-		return nil, call.Invalid("%s.min_available must not be less than 0", key)
+		return nil, call.Invalid("%s.min_available must be at least 0", key)
 	case d.MaxUnavailable != nil && *d.MaxUnavailable < 1:
-		return nil, call.Invalid("%s.max_unavailable must be at least 1: with 0, no node of the group could ever be drained", key)
+		return nil, call.Invalid("%s.max_unavailable must be at least 1; with 0 no node of the group could ever be drained", key)
 	case group == "":
-		return nil, call.Invalid("%s needs env.bosh.group, which names the instance group", key)
+		return nil, call.Invalid("%s requires env.bosh.group, the name of the instance group", key)
 	}
 	return &manifest.DisruptionBudget{MinAvailable: d.MinAvailable, MaxUnavailable: d.MaxUnavailable}, nil
 }
 
 type pdbPlan = kube.Plan[*policyv1.PodDisruptionBudget]
 
-// ensurePDBs makes the machine a member of its group's disruption budget.
+// ensurePDBs ensures that the PodDisruptionBudgets of the VM's instance group exist: one for the VM Pods, and one for the attachment
+// Pods. The VM Pod becomes one of their owners.
 func (s *Session) ensurePDBs(vm manifest.VM, pod *corev1.Pod) error {
 	if vm.Budget == nil {
 		return nil
@@ -94,7 +94,7 @@ func (s *Session) ensurePDBs(vm manifest.VM, pod *corev1.Pod) error {
 			return plan, err
 		})
 		if err != nil {
-			return fmt.Errorf("disruption budget of group %s: %w", vm.Group, err)
+			return fmt.Errorf("PodDisruptionBudget of group %s: %w", vm.Group, err)
 		}
 		return nil
 	}
@@ -110,9 +110,9 @@ func (s *Session) ensurePDBs(vm manifest.VM, pod *corev1.Pod) error {
 	})
 }
 
-// countGroupVMs counts the machines of the Pod's group that stay, when the budget needs that. It is done
-// after the budget was read: a budget that changes in between is read and counted again, so that of
-// many calls at once the last is right.
+// countGroupVMs returns the number of VMs in the Pod's group that are not being deleted, or 0 if the budget does not depend on it. It must
+// be called after the PodDisruptionBudget was read: if that changes in the meantime, it is read and the VMs are counted again, so that the
+// last of several concurrent calls sets the correct number.
 func (s *Session) countGroupVMs(budget manifest.DisruptionBudget, pod *corev1.Pod) (int, error) {
 	if !budget.DependsOnGroupSize() {
 		return 0, nil
@@ -121,8 +121,8 @@ func (s *Session) countGroupVMs(budget manifest.DisruptionBudget, pod *corev1.Po
 	return s.CountActive(s.Ctx, group)
 }
 
-// UpdatePDBAfterDelete makes the group's disruption budget right for one machine less. The machine's deletion
-// has begun. With the last machine, the garbage collector takes the budget away.
+// UpdatePDBAfterDelete updates the PodDisruptionBudget of the group to the number of remaining VMs. It must be called after the deletion
+// of the VM was requested. The garbage collector deletes the PodDisruptionBudget after the last VM.
 func (s *Session) UpdatePDBAfterDelete(pod *corev1.Pod) error {
 	pdb := manifest.DisruptionBudgetOf(pod)
 	if pdb == nil || !pdb.DependsOnGroupSize() {
@@ -151,4 +151,4 @@ func (s *Session) UpdatePDBAfterDelete(pod *corev1.Pod) error {
 	return err
 }
 
-var errNoPDB = errors.New("the group has no disruption budget")
+var errNoPDB = errors.New("the group has no PodDisruptionBudget")

@@ -13,36 +13,35 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Properties are a VM's cloud_properties: those of its VM type, AZ and VM extensions, which the
-// director merges into one hash. Native Kubernetes structures keep Kubernetes' own keys.
+// Properties are the cloud_properties of a VM: those of its VM type, AZ and VM extensions, which the director merges into one hash.
+// Native Kubernetes structures have the keys that they have in Kubernetes.
 type Properties struct {
 	// CPU is the number of CPUs (2) or a quantity ("500m").
 	CPU Quantity `json:"cpu"`
 	// Memory is in MiB (1024) or a quantity ("1Gi").
 	Memory Quantity `json:"memory"`
-	// EphemeralDisk is the size of the machine's own storage, in MiB or as a quantity; or a hash with
-	// size and storage_class for a claim of its own.
+	// EphemeralDisk is the size of the ephemeral disk, in MiB or as a quantity, or a hash with size and storage_class for a PVC.
 	EphemeralDisk EphemeralDisk `json:"ephemeral_disk"`
-	// SharedMemory is the size of /dev/shm, in MiB or as a quantity; the runtime's own, mostly 64 MiB, when it is left out.
+	// SharedMemory is the size of /dev/shm, in MiB or as a quantity. The default is that of the container runtime, usually 64 MiB.
 	SharedMemory Quantity `json:"shared_memory"`
-	// Resources are native requests and limits, beside or instead of cpu and memory.
+	// Resources are native requests and limits, in addition to cpu and memory, or instead of them.
 	Resources corev1.ResourceRequirements `json:"resources"`
 
-	// DiskStrategy is hot-plug, or recreate for runtime classes that keep the node's devices out.
+	// DiskStrategy is hot-plug (the default), or recreate for runtime classes that isolate VMs from the devices of the node.
 	DiskStrategy string `json:"disk_strategy"`
 
-	NodeSelector   map[string]string                 `json:"node_selector"`
-	Affinity       *corev1.Affinity                  `json:"affinity"`
-	Tolerations    []corev1.Toleration               `json:"tolerations"`
-	TopologySpread []corev1.TopologySpreadConstraint `json:"topology_spread"`
-	// Zone and Region are the values of topology.kubernetes.io/zone and /region on the node.
+	NodeSelector              map[string]string                 `json:"node_selector"`
+	Affinity                  *corev1.Affinity                  `json:"affinity"`
+	Tolerations               []corev1.Toleration               `json:"tolerations"`
+	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topology_spread_constraints"`
+	// Zone and Region are required values of the node labels topology.kubernetes.io/zone and topology.kubernetes.io/region.
 	Zone   string `json:"zone"`
 	Region string `json:"region"`
 
 	PriorityClass  string `json:"priority_class"`
 	RuntimeClass   string `json:"runtime_class"`
 	ServiceAccount string `json:"service_account"`
-	// ImagePullSecrets are names of Secrets in the namespace.
+	// ImagePullSecrets are the names of Secrets in the VM's namespace.
 	ImagePullSecrets []string          `json:"image_pull_secrets"`
 	Labels           map[string]string `json:"labels"`
 	Annotations      map[string]string `json:"annotations"`
@@ -50,27 +49,27 @@ type Properties struct {
 	DNSPolicy corev1.DNSPolicy     `json:"dns_policy"`
 	DNSConfig *corev1.PodDNSConfig `json:"dns_config"`
 
-	// Services are the addresses that the machine is behind.
+	// Services are the Services that send traffic to the VM.
 	Services []Service `json:"services"`
-	// ReadinessProbe tells, natively, whether the machine serves: only then its Services send it traffic. Without it a machine
-	// does from its boot on.
+	// ReadinessProbe is a native probe: Services send traffic to the VM only while it succeeds. Without a probe they do after the VM
+	// has booted.
 	ReadinessProbe *corev1.Probe `json:"readiness_probe"`
-	// DisruptionBudget is that of the VM's instance group.
+	// DisruptionBudget configures the PodDisruptionBudget of the VM's instance group.
 	DisruptionBudget *DisruptionBudget `json:"disruption_budget"`
 
-	// Security replaces the machine's privileges; a machine is privileged by default.
+	// Security sets the privileges of the VM. By default a VM is privileged.
 	Security Security `json:"security"`
-	// Init is the stemcell's init program, when it is neither /usr/sbin/runsvdir-start nor /sbin/init.
+	// Init is the absolute path of the stemcell's init program, if it is neither /usr/sbin/runsvdir-start nor /sbin/init.
 	Init string `json:"init"`
 }
 
-// EphemeralDisk is where a machine keeps /var/vcap.
+// EphemeralDisk configures the storage for /var/vcap.
 type EphemeralDisk struct {
 	Size         Quantity `json:"size"`
 	StorageClass string   `json:"storage_class"`
 }
 
-// UnmarshalJSON takes a size alone or the whole hash.
+// UnmarshalJSON accepts a size or a hash.
 func (e *EphemeralDisk) UnmarshalJSON(raw []byte) error {
 	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
 		return json.Unmarshal(raw, &e.Size)
@@ -79,14 +78,14 @@ func (e *EphemeralDisk) UnmarshalJSON(raw []byte) error {
 	return call.DecodeStrict("ephemeral_disk", raw, (*fields)(e))
 }
 
-// Quantity is a number or a Kubernetes quantity. What a bare number counts is up to the property.
+// Quantity is a number or a Kubernetes quantity. The property determines the unit of a number.
 type Quantity struct {
 	number *int64
 	text   string
 }
 
-// UnmarshalJSON takes 2 and "2Gi". What is neither is kept as it came, for an error that can name the
-// property.
+// UnmarshalJSON accepts a number like 2 and a string like "2Gi". It keeps any other value as text, so that parse can return an error that
+// names the property.
 func (q *Quantity) UnmarshalJSON(raw []byte) error {
 	var number int64
 	if json.Unmarshal(raw, &number) == nil {
@@ -99,7 +98,7 @@ func (q *Quantity) UnmarshalJSON(raw []byte) error {
 
 func (q Quantity) isSet() bool { return q.number != nil || q.text != "" }
 
-// parse returns the quantity, reading a bare number in this unit.
+// parse returns the quantity of the property with this key. It multiplies a number by unit.
 func (q Quantity) parse(key string, unit int64) (resource.Quantity, error) {
 	parsed := resource.Quantity{}
 	if q.number != nil {
@@ -110,14 +109,15 @@ func (q Quantity) parse(key string, unit int64) (resource.Quantity, error) {
 	} else {
 		var err error
 		if parsed, err = resource.ParseQuantity(q.text); err != nil {
-			return parsed, call.Invalid("cloud_properties.%s %s is neither a whole number nor a quantity like \"500m\" or \"2Gi\"", key, q.text)
+			return parsed, call.Invalid("cloud_properties.%s %s is not a valid quantity; use a whole number, or a quantity like \"500m\" or "+
+				"\"2Gi\"", key, q.text)
 		}
 	}
 	if parsed.Sign() <= 0 {
 		return parsed, call.Invalid("cloud_properties.%s must be greater than 0", key)
 	}
 	if unit == mebibyte && parsed.Value() < mebibyte {
-		return parsed, call.Invalid("cloud_properties.%s %s is less than 1 MiB: give a number of MiB, or a quantity with its unit like \"2Gi\"",
+		return parsed, call.Invalid("cloud_properties.%s %s is less than 1 MiB; use a number of MiB, or a quantity with a unit like \"2Gi\"",
 			key, parsed.String())
 	}
 	return parsed, nil
@@ -125,7 +125,7 @@ func (q Quantity) parse(key string, unit int64) (resource.Quantity, error) {
 
 const mebibyte = 1 << 20
 
-// parseProperties refuses unknown keys and impossible values.
+// parseProperties decodes and validates cloud_properties.
 func parseProperties(raw json.RawMessage) (Properties, error) {
 	var properties Properties
 	if err := call.DecodeStrict("cloud_properties", raw, &properties); err != nil {
@@ -135,7 +135,7 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 		return properties, err
 	}
 	if properties.EphemeralDisk.StorageClass != "" && !properties.EphemeralDisk.Size.isSet() {
-		return properties, call.Invalid("cloud_properties.ephemeral_disk.size is missing: a claim of storage class %s needs one",
+		return properties, call.Invalid("cloud_properties.ephemeral_disk.size is missing; a PVC of storage class %s requires it",
 			properties.EphemeralDisk.StorageClass)
 	}
 	if properties.Init != "" && !strings.HasPrefix(properties.Init, "/") {
@@ -147,27 +147,28 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	return properties, call.CheckLabels("cloud_properties", properties.Labels, properties.Annotations)
 }
 
-// validateDiskStrategy refuses a machine that would lose its state with its Pod.
+// validateDiskStrategy rejects unknown values of disk_strategy, and a recreated VM that would lose its ephemeral disk with its Pod.
 func (p Properties) validateDiskStrategy() error {
 	switch p.DiskStrategy {
 	case "", diskStrategyHotPlug:
 		return nil
 	case diskStrategyRecreate:
 		if !p.EphemeralDisk.Size.isSet() {
-			return call.Invalid("cloud_properties.ephemeral_disk.size is missing: " +
-				"with disk_strategy: recreate the machine's storage has to be a claim, which outlives its Pod")
+			return call.Invalid("cloud_properties.ephemeral_disk.size is missing; " +
+				"disk_strategy: recreate requires a PVC for the ephemeral disk, because it has to outlive the Pod")
 		}
 		return nil
 	}
-	return call.Invalid("cloud_properties.disk_strategy %q is neither %s nor %s", p.DiskStrategy, diskStrategyHotPlug, diskStrategyRecreate)
+	return call.Invalid("cloud_properties.disk_strategy %q is not valid; use %s or %s",
+		p.DiskStrategy, diskStrategyHotPlug, diskStrategyRecreate)
 }
 
-// usesPVC reports whether the machine's own storage is a claim, and not the node's.
+// usesPVC reports whether the ephemeral disk is a PVC, and not storage of the node.
 func (p Properties) usesPVC() bool {
 	return p.EphemeralDisk.StorageClass != "" || p.DiskStrategy == diskStrategyRecreate
 }
 
-// apply puts the properties on the machine.
+// apply sets the properties in vm.
 func (p Properties) apply(vm *manifest.VM) error {
 	requirements, err := p.requirements()
 	if err != nil {
@@ -196,7 +197,7 @@ func (p Properties) apply(vm *manifest.VM) error {
 		}
 	}
 	vm.NodeSelector = p.buildNodeSelector()
-	vm.Affinity, vm.Tolerations, vm.TopologySpread = p.Affinity, p.Tolerations, p.TopologySpread
+	vm.Affinity, vm.Tolerations, vm.TopologySpreadConstraints = p.Affinity, p.Tolerations, p.TopologySpreadConstraints
 	vm.PriorityClass, vm.ServiceAccount = p.PriorityClass, p.ServiceAccount
 	if p.RuntimeClass != "" {
 		vm.RuntimeClass = &p.RuntimeClass
@@ -211,11 +212,11 @@ func (p Properties) apply(vm *manifest.VM) error {
 	return nil
 }
 
-// requirements gives the machine what it was promised: as on other IaaS, cpu and memory are both what
-// it is sure to have and what it cannot exceed. Native resources win over them.
+// requirements returns the resource requests and limits of the VM's container. As on other IaaS, the VM gets all of its cpu and memory, and
+// no more: each is both request and limit. Native resources override them.
 //
-// An ephemeral disk's size is requested but not limited: Kubernetes enforces that limit by evicting
-// the Pod, which would cost the machine.
+// The size of the ephemeral disk is only a request: Kubernetes enforces a limit of ephemeral storage by evicting the Pod, and the VM would
+// be lost.
 func (p Properties) requirements() (corev1.ResourceRequirements, error) {
 	requirements := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
 	for _, entry := range []struct {

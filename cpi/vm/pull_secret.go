@@ -11,7 +11,7 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// usePullSecret lets the machine's node pull the image with the registry's credentials, if it has any.
+// usePullSecret adds the pull Secret of the image's registry to the VM, if the registry is configured with credentials.
 func (s *Session) usePullSecret(vm *manifest.VM) error {
 	name, _, err := s.Stemcell.PullSecret(vm.Image)
 	if err == nil && name != "" {
@@ -20,8 +20,8 @@ func (s *Session) usePullSecret(vm *manifest.VM) error {
 	return err
 }
 
-// EnsurePullSecret sees to it that the Secret with which nodes pull this image is there and holds what
-// is configured now. Pods find it by its name, so that machines made before get new credentials, too.
+// EnsurePullSecret ensures that the pull Secret of the image exists and has the configured credentials. Pods refer to the Secret by name,
+// so that existing VMs use new credentials, too.
 func (s *Session) EnsurePullSecret(image string) error {
 	name, content, err := s.Stemcell.PullSecret(image)
 	if err != nil || name == "" {
@@ -33,10 +33,10 @@ func (s *Session) EnsurePullSecret(image string) error {
 		case !exists:
 			plan.Create = desired
 		case existing.Labels[manifest.LabelRole] != manifest.RolePullSecret:
-			err = call.Invalid("stemcell.registry.pull_secret.name %s is the name of a Secret that the CPI did not make: "+
-				"choose another, or leave it out and name that Secret in the VMs' cloud_properties.image_pull_secrets", name)
+			err = call.InvalidConfig.Errorf("stemcell.registry.pull_secret.name %s names a Secret that the CPI did not create; choose another "+
+				"name, or remove it and list that Secret in cloud_properties.image_pull_secrets of the VMs", name)
 		case !maps.EqualFunc(existing.Data, desired.Data, bytes.Equal):
-			s.Log.Info("changing the pull Secret: the registry's credentials have changed", "secret", name)
+			s.Log.Info("updating the pull Secret: the registry credentials have changed", "secret", name)
 			plan.Patch, err = manifest.UpdatePullSecret(existing, desired)
 		}
 		return plan, err

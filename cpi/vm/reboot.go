@@ -10,8 +10,8 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Reboot restarts the machine and waits until it is up again. Its Pod, address, volumes and disks stay. Where
-// the node cannot reach into the machine, as with a sandboxed runtime class, its Pod is made again.
+// Reboot restarts the VM, and waits until it has booted. The VM keeps its Pod, addresses, volumes and disks. A recreated VM, which its
+// node cannot restart because of a sandboxed runtime class, gets a new Pod.
 func (s *Session) Reboot(vmCID string) error {
 	vmPod, err := s.Pods.Get(s.Ctx, vmCID)
 	if errors.Is(err, kube.ErrNotFound) {
@@ -28,22 +28,22 @@ func (s *Session) Reboot(vmCID string) error {
 	return s.strategyForPod(vmPod).restartVM(vmPod)
 }
 
-// restartVM ends the machine's init program from its node; the kubelet starts it again in the same Pod.
+// restartVM runs a reboot Pod on the VM's node, which stops the VM's init program. The kubelet restarts the container in the same Pod.
 func (p hotPlugStrategy) restartVM(vmPod *corev1.Pod) error {
 	if !kube.IsActive(vmPod) || vmPod.Spec.NodeName == "" {
-		return call.CloudError.Errorf("VM %s does not run (its Pod is %s): it cannot be rebooted, only recreated",
+		return call.VMNotRunning.Errorf("cannot reboot VM %s: its Pod is %s; recreate the VM",
 			vmPod.Name, vmPod.Status.Phase)
 	}
 	if err := p.CheckNodeAvailable(vmPod); err != nil {
 		return err
 	}
-	if err := p.RunHelperPod(manifest.RebootPod(vmPod, p.Director), "the machine was not restarted"); err != nil {
+	if err := p.RunHelperPod(call.VMRebootFailed, manifest.RebootPod(vmPod, p.Director), "cannot reboot VM "+vmPod.Name); err != nil {
 		return err
 	}
 	return p.waitForRestart(vmPod)
 }
 
-// waitForRestart waits until the container has restarted since machine was read, and is up.
+// waitForRestart waits until the VM's container has restarted since vmPod was read, and the VM has booted.
 func (p hotPlugStrategy) waitForRestart(vmPod *corev1.Pod) error {
 	previousRestarts := manifest.OwnContainerStatus(vmPod).RestartCount
 	err := p.WaitForPod(nil, vmPod, func(now *corev1.Pod) (bool, error) {
@@ -52,5 +52,5 @@ func (p hotPlugStrategy) waitForRestart(vmPod *corev1.Pod) error {
 		}
 		return manifest.OwnContainerStatus(now).RestartCount > previousRestarts && manifest.HasBooted(vmPod), nil
 	})
-	return p.ExplainTimeout(vmPod, err, "VM "+vmPod.Name+" did not come up again")
+	return p.ExplainTimeout(call.VMRebootTimeout, vmPod, err, "VM "+vmPod.Name+" did not start after the reboot")
 }

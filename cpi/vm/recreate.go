@@ -13,39 +13,38 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// recreateStrategy is the strategy of machines that get and lose a disk with their Pod, which is made again: for
-// runtime classes that keep the node's devices out. A machine's PodTemplate says how its Pod is to be, and is
-// changed before the Pod is ended; whatever call comes next makes the Pod that is missing. A disk's
-// attachment is there before the machine has the disk, and goes after the machine has lost it: it is the
-// record of what is attached, as for any machine, and proves beforehand that the volume can be had.
+// recreateStrategy attaches and detaches a disk by recreating the VM Pod. It is for runtime classes that isolate a VM from the devices of
+// its node.
+//
+// The VM's PodTemplate is the desired state. A call changes it before it deletes the Pod, and any later call recreates a missing Pod from
+// it. The attachment Pod of a disk is created before the VM Pod gets the disk, and deleted after the VM Pod has lost it. It records
+// which disks are attached, as for other VMs, and it shows that the node can attach the volume before the VM Pod is deleted.
 type recreateStrategy struct{ *Session }
 
-// validateNetworks refuses networks on which the next Pod could not have the address of this one.
+// validateNetworks rejects networks on which a recreated Pod may get another address.
 func (r recreateStrategy) validateNetworks(networks network.Networks) error {
 	if networks.HasDynamicAddress() && !r.Network.KeepDynamicAddresses {
-		return call.Invalid("cloud_properties.disk_strategy: recreate needs a manual network, or network.keep_dynamic_addresses: " +
-			"the VM's Pod is made again for each disk, and would get another address")
+		return call.Invalid("cloud_properties.disk_strategy: recreate requires a manual network or network.keep_dynamic_addresses; " +
+			"the VM's Pod is recreated for each disk, and would get another address")
 	}
 	return nil
 }
 
-// validateDisk refuses a disk that cannot be a volume of a machine's own Pod.
+// validateDisk rejects a disk that cannot be a volume of the VM Pod.
 func (recreateStrategy) validateDisk(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) error {
 	switch {
 	case manifest.VolumeMode(pvc) == corev1.PersistentVolumeFilesystem && !manifest.IsDirectory(pvc):
-		return call.NotSupported.Errorf("disk %s cannot be attached to VM %s: it is an image file on a Filesystem claim, "+
-			"which needs a loop device of the node, and the VM has disk_strategy: recreate. "+
-			"Such a VM takes disks with volume_mode: Block or attach: bind", pvc.Name, vmPod.Name)
+		return call.DiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the disk is an image file on a Filesystem volume, "+
+			"which disk_strategy: recreate does not support; use volume_mode: Block or attach: bind", pvc.Name, vmPod.Name)
 	case slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteOncePod):
-		return call.NotSupported.Errorf("disk %s cannot be attached to VM %s: the VM has disk_strategy: recreate, "+
-			"where its Pod and the disk's attachment both use the claim, which its access mode ReadWriteOncePod forbids",
+		return call.DiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: with disk_strategy: recreate the VM Pod and the "+
+			"attachment Pod both use the PVC, which its access mode ReadWriteOncePod forbids; use access_modes: [ReadWriteOnce]",
 			pvc.Name, vmPod.Name)
 	}
 	return nil
 }
 
-// ensurePod makes what such a machine is made from, and its Pod. When there is no Pod in the end, the
-// rest goes too.
+// ensurePod creates the VM's PodTemplate, its ephemeral PVC and its Pod. If it returns no Pod, it deletes what it has created.
 func (r recreateStrategy) ensurePod(vm manifest.VM) (*corev1.Pod, error) {
 	template, err := r.ensureTemplate(vm)
 	if err != nil {
@@ -67,7 +66,7 @@ func (r recreateStrategy) ensurePod(vm manifest.VM) (*corev1.Pod, error) {
 	return nil, errors.Join(err, cleanupErr)
 }
 
-// adoptPod makes the Pod this call's own, whatever others report of it meanwhile.
+// adoptPod records this call as the owner of the Pod. It does so even if the Pod has changed since it was read.
 func (r recreateStrategy) adoptPod(pod *corev1.Pod) (*corev1.Pod, error) {
 	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: r.ID()})
 	if err != nil {
@@ -76,8 +75,8 @@ func (r recreateStrategy) adoptPod(pod *corev1.Pod) (*corev1.Pod, error) {
 	return r.Pods.Patch(r.Ctx, pod.Name, patch)
 }
 
-// ensureTemplate creates the machine's PodTemplate, or adopts the one of an earlier try with the same request; one with
-// another request is replaced.
+// ensureTemplate creates the VM's PodTemplate, or adopts that of an earlier attempt with the same request. It replaces the VM of an
+// attempt with another request.
 func (r recreateStrategy) ensureTemplate(vm manifest.VM) (*corev1.PodTemplate, error) {
 	template, _, err := call.EnsureOwned(
 		r.Call,
@@ -93,8 +92,8 @@ func (r recreateStrategy) ensureTemplate(vm manifest.VM) (*corev1.PodTemplate, e
 	return template, err
 }
 
-// removeTemplateIfOwned removes what a create_vm that fails has made, unless a repeated one has adopted it. Without the
-// template no call creates the Pod again.
+// removeTemplateIfOwned deletes the PodTemplate and the Pod of a failed create_vm, unless a repeated call has adopted the PodTemplate.
+// Without the PodTemplate, no call recreates the Pod.
 func (r recreateStrategy) removeTemplateIfOwned(template *corev1.PodTemplate) (deleted bool, err error) {
 	deleted, err = call.DeleteIfOwned(r.Call, r.PodTemplates, template, call.NeverKeep)
 	if !deleted || err != nil {
@@ -110,7 +109,7 @@ func (r recreateStrategy) removeTemplateIfOwned(template *corev1.PodTemplate) (d
 	return true, r.removeVM(pod)
 }
 
-// ensureEphemeralDiskPVC makes the claim of the machine's own storage.
+// ensureEphemeralDiskPVC creates the PVC of the VM's ephemeral disk.
 func (r recreateStrategy) ensureEphemeralDiskPVC(vm manifest.VM, template *corev1.PodTemplate) error {
 	_, _, err := r.PVCs.Ensure(r.Ctx, vm.EphemeralPVC(template), func(existing *corev1.PersistentVolumeClaim) (bool, error) {
 		if existing.DeletionTimestamp == nil && kube.OwnedBy(existing, template.UID) {
@@ -121,7 +120,8 @@ func (r recreateStrategy) ensureEphemeralDiskPVC(vm manifest.VM, template *corev
 	return err
 }
 
-// removeVMAndTemplate ends the machine, and removes what it was made from; the garbage collector does the rest.
+// removeVMAndTemplate deletes the PodTemplate and, if it exists, the VM Pod. The garbage collector deletes the objects that the
+// PodTemplate owns.
 func (r recreateStrategy) removeVMAndTemplate(template *corev1.PodTemplate) error {
 	pod, err := r.Pods.Get(r.Ctx, template.Name)
 	if err == nil {
@@ -133,7 +133,7 @@ func (r recreateStrategy) removeVMAndTemplate(template *corev1.PodTemplate) erro
 	return r.PodTemplates.DeleteAndWait(r.Ctx, template)
 }
 
-// templateOf is the PodTemplate, without its content.
+// templateOf returns the VM's PodTemplate with only its name and UID, without a request.
 func (recreateStrategy) templateOf(vmPod *corev1.Pod) *corev1.PodTemplate {
 	return &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: vmPod.Name, UID: manifest.OwnerReference(vmPod).UID}}
 }
@@ -144,7 +144,7 @@ func (recreateStrategy) hasAllAttachments(vmPod *corev1.Pod, attachments []*core
 	return len(unattachedDisks(vmPod, attachments)) == 0
 }
 
-// ensureScheduled waits for a machine that was just made again, which may not have its node yet.
+// ensureScheduled waits until the VM has booted if its Pod, which may just have been recreated, has no node yet.
 func (r recreateStrategy) ensureScheduled(vmPod *corev1.Pod) (*corev1.Pod, error) {
 	if vmPod.Spec.NodeName != "" {
 		return vmPod, nil
@@ -152,21 +152,21 @@ func (r recreateStrategy) ensureScheduled(vmPod *corev1.Pod) (*corev1.Pod, error
 	return r.ensureVMReady(vmPod.Name)
 }
 
-// restoreAndListDisks are those that have attachments: whole has seen to it that it is all.
+// restoreAndListDisks returns the disks of the attachment Pods. None is missing: see hasAllAttachments.
 func (recreateStrategy) restoreAndListDisks(_ *corev1.Pod, attachments []*corev1.Pod) ([]string, error) {
 	return diskCIDs(attachments), nil
 }
 
-// restoreAttachment makes the machine's Pod again if it is missing, and with it what is missing beside it.
+// restoreAttachment recreates the VM Pod if it is missing, and all missing attachment Pods.
 func (r recreateStrategy) restoreAttachment(vmCID, _ string) error { return r.ensureVMPod(vmCID) }
 
-// persistMetadata puts the metadata into the template.
+// persistMetadata sets the metadata in the VM's PodTemplate.
 func (r recreateStrategy) persistMetadata(pod *corev1.Pod, metadata manifest.Metadata) error {
 	_, err := r.patchTemplate(pod.Name, manifest.TemplateChange{Metadata: &metadata})
 	return err
 }
 
-// persistAddresses lets each Pod of the machine ask for the addresses of the first, and writes them down.
+// persistAddresses records the addresses of the VM's first Pod in the PodTemplate, with the annotations that request them for later Pods.
 func (r recreateStrategy) persistAddresses(pod *corev1.Pod, annotations map[string]string) error {
 	template, err := r.GetPodTemplate(pod.Name)
 	if err != nil {
@@ -179,7 +179,7 @@ func (r recreateStrategy) persistAddresses(pod *corev1.Pod, annotations map[stri
 	return err
 }
 
-// patchTemplate stores how the machine is to be from now on.
+// patchTemplate changes the VM's PodTemplate, and returns it.
 func (r recreateStrategy) patchTemplate(vmCID string, change manifest.TemplateChange) (*corev1.PodTemplate, error) {
 	patch, err := change.Patch()
 	if err != nil {
@@ -192,8 +192,8 @@ func (r recreateStrategy) patchTemplate(vmCID string, change manifest.TemplateCh
 	return template, err
 }
 
-// exposeDisk makes the machine again with the disk, which is attached. When that fails for a disk that this
-// call has attached, the machine is made again without it, and has the time that an attachment has to come up again.
+// exposeDisk recreates the VM Pod with the disk, which has an attachment Pod. If that fails and this call owns the attachment Pod,
+// exposeDisk recreates the VM Pod without the disk. That may take as long as an attachment.
 func (r recreateStrategy) exposeDisk(pvc *corev1.PersistentVolumeClaim, vmPod, attachment *corev1.Pod, owned bool) error {
 	template, err := r.patchTemplate(vmPod.Name, manifest.TemplateChange{AddDisk: pvc})
 	if err != nil {
@@ -201,7 +201,7 @@ func (r recreateStrategy) exposeDisk(pvc *corev1.PersistentVolumeClaim, vmPod, a
 	}
 	vmPod, err = r.ensurePodReady(template)
 	if err == nil {
-		_, _, _, err := r.ensureAttachment(pvc, vmPod) // a detach_disk may have ended it meanwhile
+		_, _, _, err := r.ensureAttachment(pvc, vmPod) // a concurrent detach_disk may have deleted it
 		return err
 	}
 	if !owned {
@@ -209,27 +209,27 @@ func (r recreateStrategy) exposeDisk(pvc *corev1.PersistentVolumeClaim, vmPod, a
 	}
 	cleanup, cancel := r.detachedFor(r.AttachTimeout)
 	defer cancel()
-	now, getErr := cleanup.Pods.Get(cleanup.Ctx, attachment.Name)
-	if getErr == nil && now.UID == attachment.UID && !r.Owns(now) {
+	current, getErr := cleanup.Pods.Get(cleanup.Ctx, attachment.Name)
+	if getErr == nil && current.UID == attachment.UID && !r.Owns(current) {
 		return err // a repeated call has adopted it
 	}
 	return errors.Join(err, recreateStrategy{cleanup}.removeDiskAndWait(template.Name, attachment))
 }
 
-// detachDisk makes the machine again without the disk, ends the attachment, and waits until the machine is up.
-// A disk that is in use is let go by the machine as at its shutdown.
+// detachDisk recreates the VM Pod without the disk, deletes the attachment Pod, and waits until the VM has booted. It does not reject a
+// disk that is in use: the VM stops using it when it shuts down.
 func (r recreateStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error {
 	if _, err := r.PodNodeOutOfService(attachment); err != nil {
 		return err
 	}
 	err := r.removeDiskAndWait(vmCID, attachment)
 	if errors.Is(err, errPodDeleted) {
-		return nil // another call waits for its successor
+		return nil // another call has replaced the Pod, and waits for the new one
 	}
 	return err
 }
 
-// removeDiskAndWait is withdraw, and waits until the machine is up.
+// removeDiskAndWait calls removeDisk, and waits until the VM has booted.
 func (r recreateStrategy) removeDiskAndWait(vmCID string, attachment *corev1.Pod) error {
 	vmPod, template, err := r.removeDisk(vmCID, attachment)
 	if err != nil {
@@ -238,8 +238,8 @@ func (r recreateStrategy) removeDiskAndWait(vmCID string, attachment *corev1.Pod
 	return r.waitUntilReady(vmPod, template)
 }
 
-// removeDisk makes the machine's Pod again without the disk, which is free once there is one, and ends the
-// attachment.
+// removeDisk recreates the VM Pod without the disk, which is free once the new Pod exists. Then it deletes the attachment Pod and
+// releases the disk.
 func (r recreateStrategy) removeDisk(vmCID string, attachment *corev1.Pod) (*corev1.Pod, *corev1.PodTemplate, error) {
 	diskCID := attachment.Labels[manifest.LabelDisk]
 	template, err := r.patchTemplate(vmCID, manifest.TemplateChange{RemoveDisk: diskCID})
@@ -251,7 +251,7 @@ func (r recreateStrategy) removeDisk(vmCID string, attachment *corev1.Pod) (*cor
 		return nil, nil, err
 	}
 	if slices.Contains(manifest.DiskCIDs(vmPod.Spec), diskCID) {
-		return nil, nil, call.CloudError.Errorf("disk %s was attached to VM %s again while it was being detached", diskCID, vmCID)
+		return nil, nil, call.DiskBusy.Errorf("cannot detach disk %s: it was attached to VM %s again at the same time; retry", diskCID, vmCID)
 	}
 	if err := r.DeletePodAndWait(attachment); err != nil {
 		return nil, nil, err
@@ -260,7 +260,7 @@ func (r recreateStrategy) removeDisk(vmCID string, attachment *corev1.Pod) (*cor
 	return vmPod, template, err
 }
 
-// restartVM makes the machine again as it is.
+// restartVM recreates the VM Pod without changes.
 func (r recreateStrategy) restartVM(vmPod *corev1.Pod) error {
 	if err := r.CheckNodeAvailable(vmPod); err != nil {
 		return err
@@ -276,7 +276,7 @@ func (r recreateStrategy) restartVM(vmPod *corev1.Pod) error {
 	return err
 }
 
-// ensureVMReady makes a machine's Pod that is missing, and waits until the machine is up.
+// ensureVMReady recreates a missing VM Pod, and waits until the VM has booted.
 func (r recreateStrategy) ensureVMReady(vmCID string) (*corev1.Pod, error) {
 	template, err := r.GetPodTemplate(vmCID)
 	if err != nil {
@@ -285,8 +285,7 @@ func (r recreateStrategy) ensureVMReady(vmCID string) (*corev1.Pod, error) {
 	return r.ensurePodReady(template)
 }
 
-// ensureVMPod makes a machine's Pod that is missing, as after a call that was cut short or a drain. It does not
-// wait for the machine.
+// ensureVMPod recreates a missing VM Pod, for example after an interrupted call or a drain. It does not wait until the VM has booted.
 func (r recreateStrategy) ensureVMPod(vmCID string) error {
 	template, err := r.GetPodTemplate(vmCID)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// ensurePodFromTemplate makes the Pod of the template, in the place of one that has other disks or has ended. Before
-// that each of its disks has its attachment: one that another machine has keeps the Pod from being made.
+// ensurePodFromTemplate creates the Pod of the PodTemplate, and replaces a Pod that has other disks or has finished. Before that it
+// creates the missing attachment Pods of the disks. It fails without creating the Pod if another VM has one of the disks.
 func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (*corev1.Pod, error) {
 	desired, err := r.preparePod(template)
 	if err != nil {
@@ -22,14 +22,14 @@ func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (*
 	}
 	vmPod, _, err := r.Pods.Ensure(r.Ctx, desired, func(existing *corev1.Pod) (bool, error) {
 		if !kube.OwnedBy(existing, template.UID) {
-			return false, r.removeVM(existing) // what an earlier try with another request left
+			return false, r.removeVM(existing) // from an earlier attempt with another request
 		}
-		now, err := r.GetPodTemplate(template.Name) // another call may have been faster
+		current, err := r.GetPodTemplate(template.Name) // another call may have changed it
 		if err != nil {
 			return false, err
 		}
 		onRequiredNode := existing.Spec.NodeName != "" || manifest.RequiredNode(existing) == manifest.RequiredNode(desired)
-		if kube.IsActive(existing) && onRequiredNode && slices.Equal(manifest.DiskCIDs(existing.Spec), manifest.DiskCIDs(now.Template.Spec)) {
+		if kube.IsActive(existing) && onRequiredNode && slices.Equal(manifest.DiskCIDs(existing.Spec), manifest.DiskCIDs(current.Template.Spec)) {
 			return true, nil
 		}
 		return false, r.DeletePodAndWait(existing)
@@ -40,8 +40,8 @@ func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (*
 	return vmPod, err
 }
 
-// preparePod returns the Pod of the template for the node where the machine's disks are, and attaches
-// those that are not attached.
+// preparePod returns the Pod of the PodTemplate, for the node to which the VM's disks are attached, and creates the missing attachment
+// Pods.
 func (r recreateStrategy) preparePod(template *corev1.PodTemplate) (*corev1.Pod, error) {
 	found, _, err := r.ListVMPods(template.Name)
 	if err != nil {
@@ -64,8 +64,8 @@ func (r recreateStrategy) preparePod(template *corev1.PodTemplate) (*corev1.Pod,
 	return desired, r.ensureAttachments(scheduled, attachments)
 }
 
-// resolveDiskNode is where the disks of a machine that does not run are attached. Attachments on a node that is
-// out of service are ended, so that the machine can be made elsewhere.
+// resolveDiskNode returns the node to which the disks of a VM without a running Pod are attached, or "". If that node is out of service,
+// it deletes the attachment Pods, so that the VM Pod can run on another node.
 func (r recreateStrategy) resolveDiskNode(attachments []*corev1.Pod) (string, error) {
 	node := kube.NodeOf(attachments)
 	if node == "" {
@@ -87,7 +87,7 @@ func (r recreateStrategy) resolveDiskNode(attachments []*corev1.Pod) (string, er
 	return "", nil
 }
 
-// ensureAttachments brings the attachments that the machine's disks lack.
+// ensureAttachments creates the missing attachment Pods of the VM's disks.
 func (r recreateStrategy) ensureAttachments(vmPod *corev1.Pod, attachments []*corev1.Pod) error {
 	for _, diskCID := range unattachedDisks(vmPod, attachments) {
 		pvc, err := r.diskSession().GetPVC(diskCID)
@@ -101,15 +101,15 @@ func (r recreateStrategy) ensureAttachments(vmPod *corev1.Pod, attachments []*co
 	return nil
 }
 
-// unattachedDisks are the disks among the machine's own volumes that have no attachment.
+// unattachedDisks returns the CIDs of the disks among the volumes of the VM Pod that have no attachment Pod.
 func unattachedDisks(vmPod *corev1.Pod, attachments []*corev1.Pod) []string {
 	return slices.DeleteFunc(manifest.DiskCIDs(vmPod.Spec), func(diskCID string) bool {
 		return slices.ContainsFunc(attachments, func(pod *corev1.Pod) bool { return pod.Labels[manifest.LabelDisk] == diskCID })
 	})
 }
 
-// ensurePodReady makes the Pod of the template and waits until the machine is up, with the disks and the addresses
-// that it is to have.
+// ensurePodReady creates the Pod of the PodTemplate if necessary, and waits until the VM has booted with its disks and addresses. If
+// another call replaces the Pod meanwhile, ensurePodReady waits for the new Pod.
 func (r recreateStrategy) ensurePodReady(template *corev1.PodTemplate) (*corev1.Pod, error) {
 	for wait := kube.NewConflictBackoff(); ; wait(r.Ctx) {
 		vmPod, err := r.ensurePodFromTemplate(template)
@@ -126,7 +126,7 @@ func (r recreateStrategy) ensurePodReady(template *corev1.PodTemplate) (*corev1.
 	}
 }
 
-// waitUntilReady waits until the machine is up, with the addresses that it had before.
+// waitUntilReady waits until the VM has booted, and checks that it has the same addresses as before.
 func (r recreateStrategy) waitUntilReady(vmPod *corev1.Pod, template *corev1.PodTemplate) error {
 	err := r.waitForBoot(vmPod)
 	switch {
@@ -135,16 +135,16 @@ func (r recreateStrategy) waitUntilReady(vmPod *corev1.Pod, template *corev1.Pod
 	case errors.Is(err, errPodDeleted):
 		return err
 	}
-	return call.CloudError.Wrap(call.WithMessage(err, "VM "+vmPod.Name+" did not come up again: "+r.DiagnosePod(vmPod)), false)
+	message := "VM " + vmPod.Name + " did not start after its Pod was recreated: " + r.DiagnosePod(vmPod)
+	return call.VMRecreateFailed.Wrap(call.WithMessage(err, message), false)
 }
 
-// checkAddressesUnchanged fails when the machine is up with other addresses than it had.
+// checkAddressesUnchanged fails if the Pod has other addresses than the VM's first Pod.
 func checkAddressesUnchanged(vmPod *corev1.Pod, template *corev1.PodTemplate) error {
 	previous, current := template.Annotations[manifest.AnnotationFirstPodAddresses], strings.Join(network.PodAddresses(vmPod), ",")
 	if previous == "" || current == "" || previous == current {
 		return nil
 	}
-	return call.CloudError.Errorf("VM %s had the address %s, and its new Pod has %s: disk_strategy: recreate needs a network plugin "+
-		"that gives a Pod the address that it asks for; recreate the VM",
-		vmPod.Name, previous, current)
+	return call.VMAddressChanged.Errorf("VM %s had address %s, but its new Pod has %s: disk_strategy: recreate requires a network plugin "+
+		"that assigns requested addresses; recreate the VM", vmPod.Name, previous, current)
 }

@@ -8,38 +8,39 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 )
 
-// Security says what a machine's container may do.
+// Security is the cloud property `security`: the privileges of a VM's container.
 type Security struct {
 	// Privileged is true by default.
 	Privileged *bool `json:"privileged"`
-	// Capabilities are those of an unprivileged machine.
+	// Capabilities are the capabilities of an unprivileged VM.
 	Capabilities *corev1.Capabilities `json:"capabilities"`
-	// HostUsers false runs the machine in a user namespace.
+	// HostUsers runs the VM in a user namespace if it is false.
 	HostUsers *bool `json:"host_users"`
-	// AppArmorProfile is native. Left out, an unprivileged machine has the container runtime's, which lets nothing mount.
+	// AppArmorProfile is the native Kubernetes structure. An unprivileged VM has by default the container runtime's profile, which denies
+	// all mounts.
 	AppArmorProfile *corev1.AppArmorProfile `json:"apparmor_profile"`
-	// SeccompProfile is native, and for unprivileged machines. Left out, such a machine has the one of the kubelet's configuration.
+	// SeccompProfile is the native Kubernetes structure, for unprivileged VMs. The default is set in the kubelet's configuration.
 	SeccompProfile *corev1.SeccompProfile `json:"seccomp_profile"`
 }
 
-// check refuses profiles that the API server would refuse, in words that name the property, and those that would do nothing: to a
-// privileged container Kubernetes applies no seccomp profile, and runtimes none of their own of AppArmor's
+// check rejects profiles that the API server would reject, with an error that names the cloud property, and profiles without effect:
+// Kubernetes applies no seccomp profile to a privileged container, and container runtimes do not apply their own AppArmor profile
 // (https://kubernetes.io/docs/tutorials/security/seccomp/; containerd, internal/cri/sputil/apparmor_linux.go).
 func (s Security) check() error {
-	if given := s.SeccompProfile; given != nil {
-		seccomp := securityProfile{"seccomp_profile", string(given.Type), given.LocalhostProfile}
+	if profile := s.SeccompProfile; profile != nil {
+		seccomp := securityProfile{"seccomp_profile", string(profile.Type), profile.LocalhostProfile}
 		if err := seccomp.check(); err != nil {
 			return err
 		}
 		if seccomp.isLocalhost() && !filepath.IsLocal(*seccomp.name) {
-			return call.Invalid("%s.localhostProfile %q is not a path below the kubelet's folder seccomp", seccomp.key(), *seccomp.name)
+			return call.Invalid("%s.localhostProfile %q is not a path relative to the kubelet's seccomp directory", seccomp.key(), *seccomp.name)
 		}
 		if s.privileged() && seccomp.confines() {
 			return seccomp.ineffectiveError()
 		}
 	}
-	if given := s.AppArmorProfile; given != nil {
-		appArmor := securityProfile{"apparmor_profile", string(given.Type), given.LocalhostProfile}
+	if profile := s.AppArmorProfile; profile != nil {
+		appArmor := securityProfile{"apparmor_profile", string(profile.Type), profile.LocalhostProfile}
 		if err := appArmor.check(); err != nil {
 			return err
 		}
@@ -52,10 +53,10 @@ func (s Security) check() error {
 
 func (s Security) privileged() bool { return s.Privileged == nil || *s.Privileged }
 
-// securityProfile is of seccomp or of AppArmor: both have the same types, in the same words.
+// securityProfile is a profile of seccomp or AppArmor. Both have the same types, with the same names.
 type securityProfile struct {
 	property, kind string
-	name           *string // of a Localhost profile
+	name           *string // for type Localhost
 }
 
 func (p securityProfile) key() string { return "cloud_properties.security." + p.property }
@@ -67,28 +68,28 @@ func (p securityProfile) confines() bool {
 }
 
 func (p securityProfile) check() error {
-	named := p.name != nil && *p.name != ""
+	hasName := p.name != nil && *p.name != ""
 	switch corev1.SeccompProfileType(p.kind) {
 	case corev1.SeccompProfileTypeLocalhost:
-		if !named {
-			return call.Invalid("%s.localhostProfile is missing: type Localhost needs a profile that is on the nodes", p.key())
+		if !hasName {
+			return call.Invalid("%s.localhostProfile is missing; type Localhost requires the name of a profile on the nodes", p.key())
 		}
 	case corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined:
 		if p.name != nil {
-			return call.Invalid("%s.localhostProfile needs type Localhost, and type is %s", p.key(), p.kind)
+			return call.Invalid("%s.localhostProfile requires type Localhost, but type is %s", p.key(), p.kind)
 		}
 	default:
-		return call.Invalid("%s.type %q is none of RuntimeDefault, Localhost, Unconfined", p.key(), p.kind)
+		return call.Invalid("%s.type %q is not valid; use RuntimeDefault, Localhost or Unconfined", p.key(), p.kind)
 	}
 	return nil
 }
 
 func (p securityProfile) ineffectiveError() error {
-	return call.Invalid("%s of type %s does nothing for a privileged machine: "+
-		"set cloud_properties.security.privileged to false, or leave it out", p.key(), p.kind)
+	return call.Invalid("%s of type %s has no effect on a privileged VM; "+
+		"set cloud_properties.security.privileged to false, or remove the profile", p.key(), p.kind)
 }
 
-// securityContext is nil for a machine with the default privileges.
+// securityContext returns the security context of the VM's container, or nil for the default privileges.
 func (s Security) securityContext() *corev1.SecurityContext {
 	if s.Privileged == nil && s.Capabilities == nil && s.AppArmorProfile == nil && s.SeccompProfile == nil {
 		return nil

@@ -17,51 +17,52 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Service is one of a VM's `services`.
+// Service is an element of the cloud property `services`.
 type Service struct {
-	// Name makes the Service one that several VMs share, and that the next VM takes over. Without it the
-	// Service is the VM's own and named after it.
+	// Name is the fixed name of a Service that several VMs share, and that later VMs take over. Without it the VM gets a Service of its
+	// own, which is named after it.
 	Name string `json:"name"`
 	// Type is ClusterIP (the default), NodePort or LoadBalancer.
 	Type corev1.ServiceType `json:"type"`
 	// Headless gives the Service no address, only DNS records of its VMs.
 	Headless bool `json:"headless"`
-	// ClusterIP is a fixed address within the s.
+	// ClusterIP is a fixed address in the cluster's Service range.
 	ClusterIP string `json:"cluster_ip"`
-	// ExternalIPs are addresses at which the nodes answer for the Service.
+	// ExternalIPs are addresses for which the nodes accept traffic of the Service.
 	ExternalIPs []string `json:"external_ips"`
-	// LoadBalancerIP asks the load balancer for an address, LoadBalancerClass names who makes it, and
-	// SourceRanges are the networks that it lets in.
-	LoadBalancerIP    string       `json:"load_balancer_ip"`
-	LoadBalancerClass string       `json:"load_balancer_class"`
-	SourceRanges      []string     `json:"source_ranges"`
-	Ports             ServicePorts `json:"ports"`
-	// ExternalTrafficPolicy is Local for clients' own addresses, and traffic to nodes with a VM alone; or Cluster.
+	// LoadBalancerIP is the requested address of the load balancer.
+	LoadBalancerIP string `json:"load_balancer_ip"`
+	// LoadBalancerClass names the implementation that creates the load balancer.
+	LoadBalancerClass string `json:"load_balancer_class"`
+	// SourceRanges are the CIDR ranges from which the load balancer accepts traffic.
+	SourceRanges []string     `json:"source_ranges"`
+	Ports        ServicePorts `json:"ports"`
+	// ExternalTrafficPolicy is Cluster or Local. Local preserves the client addresses, and sends traffic only to nodes with a VM of the
+	// Service.
 	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"external_traffic_policy"`
-	// SessionAffinity is ClientIP, which sends a client to the same VM again, or None.
+	// SessionAffinity is ClientIP, which sends all traffic of a client to the same VM, or None.
 	SessionAffinity corev1.ServiceAffinity `json:"session_affinity"`
-	// PublishNotReadyAddresses has the Service reach VMs whose readiness_probe fails, too.
+	// PublishNotReadyAddresses makes the Service send traffic also to VMs with a failing readiness_probe.
 	PublishNotReadyAddresses bool `json:"publish_not_ready_addresses"`
-	// Keep lets the Service outlive its last VM, so that a VM that is deleted before the next one is
-	// made loses no address.
+	// Keep makes the Service outlive its last VM, so that it keeps its address if a VM is deleted before the next one is created.
 	Keep        bool              `json:"keep"`
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
 }
 
-// ServicePorts are a Service's ports: each a number, a range of numbers like "1024-1033", or a hash.
+// ServicePorts are the ports of a Service: each a number, a range like "1024-1033", or a hash.
 type ServicePorts []ServicePort
 
-// maxPorts bounds a range: Kubernetes keeps a rule on each node for each port of a Service.
+// maxPorts limits the size of a range, because each node has rules for each port of a Service.
 const maxPorts = 1000
 
-// UnmarshalJSON expands ranges.
+// UnmarshalJSON decodes the ports, and expands ranges.
 func (p *ServicePorts) UnmarshalJSON(raw []byte) error {
-	var given []json.RawMessage
-	if err := json.Unmarshal(raw, &given); err != nil {
-		return fmt.Errorf("ports are a list: %w", err)
+	var entries []json.RawMessage
+	if err := json.Unmarshal(raw, &entries); err != nil {
+		return fmt.Errorf("ports is not a list: %w", err)
 	}
-	for _, entry := range given {
+	for _, entry := range entries {
 		var text string
 		if json.Unmarshal(entry, &text) == nil {
 			ports, err := portRange(text)
@@ -87,9 +88,9 @@ func portRange(text string) ([]ServicePort, error) {
 	to, toErr := strconv.ParseUint(last, 10, 16)
 	switch {
 	case err != nil || toErr != nil || from == 0 || to < from:
-		return nil, fmt.Errorf("ports: %q is neither a port, a range like \"1024-1033\", nor a hash", text)
+		return nil, fmt.Errorf("ports: %q is not valid; use a port, a range like \"1024-1033\", or a hash", text)
 	case to-from >= maxPorts:
-		return nil, fmt.Errorf("ports: %q are %d ports, and a Service takes no range of more than %d", text, to-from+1, maxPorts)
+		return nil, fmt.Errorf("ports: range %q has %d ports; use at most %d", text, to-from+1, maxPorts)
 	}
 	ports := make([]ServicePort, 0, to-from+1)
 	for port := from; port <= to; port++ {
@@ -100,43 +101,43 @@ func portRange(text string) ([]ServicePort, error) {
 
 // ServicePort is one port of a Service.
 type ServicePort struct {
-	// Name is the port's; made of protocol and port by default.
+	// Name is the name of the port, by default the protocol and the port number: tcp-80.
 	Name string `json:"name"`
 	Port int32  `json:"port"`
-	// TargetPort is the machine's port; the same by default.
+	// TargetPort is the port of the VM, by default the same as Port.
 	TargetPort int32 `json:"target_port"`
 	// Protocol is TCP (the default), UDP or SCTP.
 	Protocol corev1.Protocol `json:"protocol"`
-	// NodePort is a fixed port of the nodes.
+	// NodePort is a fixed port on the nodes.
 	NodePort int32 `json:"node_port"`
 }
 
-// buildServices returns all that the VM is behind: its services and its vip networks' addresses.
+// buildServices returns the Services of the VM: those in its cloud_properties and those of its vip networks.
 func buildServices(vmCID string, properties []Service, networks network.Networks) ([]manifest.Service, error) {
 	var services []manifest.Service
-	names := map[string]string{}
-	add := func(key string, desired Service, fallback string) error {
-		service, err := desired.build(key, fallback)
+	keys := map[string]string{} // by name of the Service
+	add := func(key string, desired Service, defaultName string) error {
+		service, err := desired.build(key, defaultName)
 		if err != nil {
 			return err
 		}
-		if other, taken := names[service.Name]; taken {
-			return call.Invalid("%s and %s are both named %s", other, key, service.Name)
+		if other, exists := keys[service.Name]; exists {
+			return call.Invalid("%s and %s have the same name, %s", other, key, service.Name)
 		}
-		names[service.Name] = key
+		keys[service.Name] = key
 		services = append(services, service)
 		return nil
 	}
 	unnamed := 0
 	for i, desired := range properties {
-		fallback := vmCID
+		defaultName := vmCID
 		if desired.Name == "" {
 			unnamed++
 			if unnamed > 1 {
-				fallback = fmt.Sprintf("%s-%d", vmCID, unnamed)
+				defaultName = fmt.Sprintf("%s-%d", vmCID, unnamed)
 			}
 		}
-		if err := add(fmt.Sprintf("cloud_properties.services[%d]", i), desired, fallback); err != nil {
+		if err := add(fmt.Sprintf("cloud_properties.services[%d]", i), desired, defaultName); err != nil {
 			return nil, err
 		}
 	}
@@ -156,8 +157,8 @@ func buildServices(vmCID string, properties []Service, networks network.Networks
 	return services, nil
 }
 
-// build checks the Service; key is where it stands in the request.
-func (s Service) build(key, fallback string) (manifest.Service, error) {
+// build validates the properties, and returns the Service. key is the position of the properties in the request, for errors.
+func (s Service) build(key, defaultName string) (manifest.Service, error) {
 	built := manifest.Service{
 		Name: s.Name, Fixed: s.Name != "", Keep: s.Keep, Type: s.Type, ClusterIP: s.ClusterIP, ExternalIPs: s.ExternalIPs,
 		LoadBalancerIP: s.LoadBalancerIP, SourceRanges: s.SourceRanges, Labels: s.Labels, Annotations: s.Annotations,
@@ -167,7 +168,7 @@ func (s Service) build(key, fallback string) (manifest.Service, error) {
 		built.Type = corev1.ServiceTypeClusterIP
 	}
 	if built.Name == "" {
-		built.Name = fallback
+		built.Name = defaultName
 	}
 	if s.Headless && s.ClusterIP == "" {
 		built.ClusterIP = corev1.ClusterIPNone
@@ -189,11 +190,11 @@ func (s Service) build(key, fallback string) (manifest.Service, error) {
 }
 
 func (s Service) checkName(key string, built manifest.Service) error {
-	if why := validation.IsDNS1035Label(built.Name); len(why) > 0 {
-		return call.Invalid("%s.name: a Service cannot be named %q: %s", key, built.Name, why[0])
+	if problems := validation.IsDNS1035Label(built.Name); len(problems) > 0 {
+		return call.Invalid("%s.name %q is not a valid Service name: %s", key, built.Name, problems[0])
 	}
 	if s.Keep && s.Name == "" {
-		return call.Invalid("%s.keep needs %s.name: no other VM can take over a Service that is named after this one", key, key)
+		return call.Invalid("%s.keep requires %s.name: no other VM can take over a Service that is named after this VM", key, key)
 	}
 	return nil
 }
@@ -202,21 +203,21 @@ func (s Service) checkType(key string, built manifest.Service) error {
 	isLoadBalancer := built.Type == corev1.ServiceTypeLoadBalancer
 	switch {
 	case !isLoadBalancer && built.Type != corev1.ServiceTypeClusterIP && built.Type != corev1.ServiceTypeNodePort:
-		return call.Invalid("%s.type %q is none of ClusterIP, NodePort, LoadBalancer", key, s.Type)
+		return call.Invalid("%s.type %q is not valid; use ClusterIP, NodePort or LoadBalancer", key, s.Type)
 	case s.Headless && s.ClusterIP != "" && s.ClusterIP != corev1.ClusterIPNone:
-		return call.Invalid("%s.cluster_ip is an address, but %s.headless asks for none", key, key)
+		return call.Invalid("%s.cluster_ip and %s.headless exclude each other; remove one", key, key)
 	case built.ClusterIP == corev1.ClusterIPNone && built.Type != corev1.ServiceTypeClusterIP:
-		return call.Invalid("%s.headless does not go with type %s", key, built.Type)
+		return call.Invalid("%s.headless requires type ClusterIP, but type is %s", key, built.Type)
 	case !isLoadBalancer && s.LoadBalancerIP != "":
-		return call.Invalid("%s.load_balancer_ip needs type LoadBalancer", key)
+		return call.Invalid("%s.load_balancer_ip requires type LoadBalancer", key)
 	case !isLoadBalancer && s.LoadBalancerClass != "":
-		return call.Invalid("%s.load_balancer_class needs type LoadBalancer", key)
+		return call.Invalid("%s.load_balancer_class requires type LoadBalancer", key)
 	case !isLoadBalancer && len(s.SourceRanges) > 0:
-		return call.Invalid("%s.source_ranges needs type LoadBalancer", key)
+		return call.Invalid("%s.source_ranges requires type LoadBalancer", key)
 	}
 	if s.LoadBalancerClass != "" {
-		if why := validation.IsQualifiedName(s.LoadBalancerClass); len(why) > 0 {
-			return call.Invalid("%s.load_balancer_class %q: %s", key, s.LoadBalancerClass, why[0])
+		if problems := validation.IsQualifiedName(s.LoadBalancerClass); len(problems) > 0 {
+			return call.Invalid("%s.load_balancer_class %q: %s", key, s.LoadBalancerClass, problems[0])
 		}
 	}
 	return nil
@@ -228,23 +229,24 @@ func (s Service) checkTraffic(key string, built manifest.Service) error {
 	affinities := []corev1.ServiceAffinity{"", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}
 	switch {
 	case !slices.Contains(policies, s.ExternalTrafficPolicy):
-		return call.Invalid("%s.external_traffic_policy %q is none of Cluster, Local", key, s.ExternalTrafficPolicy)
+		return call.Invalid("%s.external_traffic_policy %q is not valid; use Cluster or Local", key, s.ExternalTrafficPolicy)
 	case s.ExternalTrafficPolicy != "" && !isExternal:
-		return call.Invalid("%s.external_traffic_policy needs type NodePort or LoadBalancer, or external_ips: "+
-			"nothing else lets traffic in from outside of the cluster", key)
+		return call.Invalid("%s.external_traffic_policy requires type NodePort or LoadBalancer, or external_ips: "+
+			"other Services have no traffic from outside the cluster", key)
 	case !slices.Contains(affinities, s.SessionAffinity):
-		return call.Invalid("%s.session_affinity %q is none of ClientIP, None", key, s.SessionAffinity)
+		return call.Invalid("%s.session_affinity %q is not valid; use ClientIP or None", key, s.SessionAffinity)
 	case s.SessionAffinity == corev1.ServiceAffinityClientIP && built.ClusterIP == corev1.ClusterIPNone:
-		return call.Invalid("%s.session_affinity does not go with headless: clients choose among the VMs' addresses themselves", key)
+		return call.Invalid("%s.session_affinity and headless exclude each other: clients of a headless Service choose an address themselves",
+			key)
 	}
 	return nil
 }
 
 func (s Service) checkAddresses(key string, built manifest.Service) error {
-	for _, given := range []struct{ field, address string }{{"cluster_ip", s.ClusterIP}, {"load_balancer_ip", s.LoadBalancerIP}} {
-		headless := given.field == "cluster_ip" && given.address == corev1.ClusterIPNone
-		if _, err := netip.ParseAddr(given.address); given.address != "" && !headless && err != nil {
-			return call.Invalid("%s.%s %q is not an IP address", key, given.field, given.address)
+	for _, property := range []struct{ name, address string }{{"cluster_ip", s.ClusterIP}, {"load_balancer_ip", s.LoadBalancerIP}} {
+		headless := property.name == "cluster_ip" && property.address == corev1.ClusterIPNone
+		if _, err := netip.ParseAddr(property.address); property.address != "" && !headless && err != nil {
+			return call.Invalid("%s.%s %q is not an IP address", key, property.name, property.address)
 		}
 	}
 	for i, address := range built.ExternalIPs {
@@ -254,18 +256,18 @@ func (s Service) checkAddresses(key string, built manifest.Service) error {
 	}
 	for i, sourceRange := range built.SourceRanges {
 		if _, err := netip.ParsePrefix(sourceRange); err != nil {
-			return call.Invalid("%s.source_ranges[%d] %q is not a network like 10.0.0.0/8", key, i, sourceRange)
+			return call.Invalid("%s.source_ranges[%d] %q is not a CIDR range like 10.0.0.0/8", key, i, sourceRange)
 		}
 	}
 	return nil
 }
 
-// ports checks and names the ports. Every port gets a name, even a single one: by it Kubernetes knows
-// which node port to keep when the ports change.
+// ports validates the ports, and returns them. Each port gets a name, even a single port: when the ports change, Kubernetes uses the names
+// to decide which node ports to keep.
 func (s Service) ports(key string, built manifest.Service) ([]corev1.ServicePort, error) {
 	if len(s.Ports) == 0 && built.ClusterIP != corev1.ClusterIPNone {
-		return nil, call.Invalid("%s.ports is missing: an address is a Service here, which needs the ports that it is for; "+
-			"only a headless one can do without", key)
+		return nil, call.Invalid("%s.ports is missing; list the ports of the Service "+
+			"(only a headless Service can do without)", key)
 	}
 	var ports []corev1.ServicePort
 	for i, desired := range s.Ports {
@@ -297,31 +299,31 @@ func (p ServicePort) build(key string, service corev1.ServiceType) (corev1.Servi
 		built.Protocol = corev1.ProtocolTCP
 	}
 	if !slices.Contains([]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, built.Protocol) {
-		return built, call.Invalid("%s.protocol %q is none of TCP, UDP, SCTP", key, p.Protocol)
+		return built, call.Invalid("%s.protocol %q is not valid; use TCP, UDP or SCTP", key, p.Protocol)
 	}
 	if built.Name == "" {
 		built.Name = fmt.Sprintf("%s-%d", strings.ToLower(string(built.Protocol)), p.Port)
 	}
-	if why := validation.IsDNS1123Label(built.Name); len(why) > 0 {
-		return built, call.Invalid("%s.name %q: %s", key, p.Name, why[0])
+	if problems := validation.IsDNS1123Label(built.Name); len(problems) > 0 {
+		return built, call.Invalid("%s.name %q: %s", key, p.Name, problems[0])
 	}
-	if why := validation.IsValidPortNum(int(p.Port)); len(why) > 0 {
-		return built, call.Invalid("%s.port %d: %s", key, p.Port, why[0])
+	if problems := validation.IsValidPortNum(int(p.Port)); len(problems) > 0 {
+		return built, call.Invalid("%s.port %d: %s", key, p.Port, problems[0])
 	}
-	if why := validation.IsValidPortNum(int(built.TargetPort.IntVal)); len(why) > 0 {
-		return built, call.Invalid("%s.target_port %d: %s", key, p.TargetPort, why[0])
+	if problems := validation.IsValidPortNum(int(built.TargetPort.IntVal)); len(problems) > 0 {
+		return built, call.Invalid("%s.target_port %d: %s", key, p.TargetPort, problems[0])
 	}
 	switch {
 	case p.NodePort == 0:
 	case service == corev1.ServiceTypeClusterIP:
-		return built, call.Invalid("%s.node_port needs a Service of type NodePort or LoadBalancer", key)
+		return built, call.Invalid("%s.node_port requires a Service of type NodePort or LoadBalancer", key)
 	case len(validation.IsValidPortNum(int(p.NodePort))) > 0:
 		return built, call.Invalid("%s.node_port %d: %s", key, p.NodePort, validation.IsValidPortNum(int(p.NodePort))[0])
 	}
 	return built, nil
 }
 
-// UnmarshalJSON takes a number alone for the port.
+// UnmarshalJSON accepts a port number or a hash.
 func (p *ServicePort) UnmarshalJSON(raw []byte) error {
 	if json.Unmarshal(raw, &p.Port) == nil {
 		return nil

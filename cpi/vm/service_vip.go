@@ -14,20 +14,19 @@ import (
 
 // vipProperties are the cloud_properties of a vip network.
 type vipProperties struct {
-	// ServiceType is ClusterIP, with the address as an external IP, or LoadBalancer, which is asked for it.
+	// ServiceType is ClusterIP (the default), with the address as external IP, or LoadBalancer, which requests the address.
 	ServiceType corev1.ServiceType `json:"service_type"`
-	// LoadBalancerClass names who makes the load balancer.
-	LoadBalancerClass string       `json:"load_balancer_class"`
-	Ports             ServicePorts `json:"ports"`
-	// ExternalTrafficPolicy and SessionAffinity are those of a Service.
+	// LoadBalancerClass, Ports, ExternalTrafficPolicy and SessionAffinity are properties of the Service: see Service.
+	LoadBalancerClass     string                              `json:"load_balancer_class"`
+	Ports                 ServicePorts                        `json:"ports"`
 	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"external_traffic_policy"`
 	SessionAffinity       corev1.ServiceAffinity              `json:"session_affinity"`
-	// Annotations may have the address in them, in the words of network.address_annotations: load balancers are asked
-	// for one by an annotation of their own, and some refuse a Service that has loadBalancerIP, too.
+	// Annotations can contain the address, as in the templates of network.address_annotations. Many load balancers have annotations that
+	// request an address, and some reject a Service that also has loadBalancerIP.
 	Annotations map[string]string `json:"annotations"`
 }
 
-// annotations returns the annotations with the address in its place, and whether one of them asks for it.
+// annotations returns the annotations with the address, and whether one of them contains it.
 func (p vipProperties) annotations(key, address string) (annotations map[string]string, requested bool, err error) {
 	annotations = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(p.Annotations)) {
@@ -40,12 +39,12 @@ func (p vipProperties) annotations(key, address string) (annotations map[string]
 	return annotations, requested, nil
 }
 
-// buildVIPService is the vip network's address as a Service. It is named after the address, so that the
-// address follows from one VM to the next.
+// buildVIPService returns the Service of the vip network. It is named after the address, so that the next VM with the address takes over
+// the Service.
 func buildVIPService(key string, n network.Network) (Service, error) {
 	address, err := netip.ParseAddr(n.IP)
 	if err != nil {
-		return Service{}, call.Invalid("%s.ip %q is not an IP address; a vip network needs one", key, n.IP)
+		return Service{}, call.Invalid("%s.ip %q is not an IP address, which a vip network requires", key, n.IP)
 	}
 	var properties vipProperties
 	if err := call.DecodeStrict(key+".cloud_properties", n.CloudProperties.Raw(), &properties); err != nil {
@@ -68,7 +67,8 @@ func buildVIPService(key string, n network.Network) (Service, error) {
 			service.LoadBalancerIP = address.String()
 		}
 	default:
-		return Service{}, call.Invalid("%s.cloud_properties.service_type %q is none of ClusterIP, LoadBalancer", key, properties.ServiceType)
+		return Service{}, call.Invalid("%s.cloud_properties.service_type %q is not valid; use ClusterIP or LoadBalancer",
+			key, properties.ServiceType)
 	}
 	return service, nil
 }

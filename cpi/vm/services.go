@@ -12,8 +12,8 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// ensureServices puts the machine behind its Services. Its Pod has their labels already; what is left
-// is that they are there, have its ports, and stay as long as it does.
+// ensureServices ensures that the VM's Services exist, have its ports, and are owned by the VM Pod, so that they exist at least as long as
+// the Pod. The Pod already has the labels that the Services select.
 func (s *Session) ensureServices(services []manifest.Service, pod *corev1.Pod) error {
 	for _, service := range services {
 		if err := s.ensureService(service, pod); err != nil {
@@ -23,9 +23,9 @@ func (s *Session) ensureServices(services []manifest.Service, pod *corev1.Pod) e
 	return nil
 }
 
-// ensureService makes the Service, or joins the one that another machine or an earlier try left. A
-// Service with a fixed name is looked for first, since it is mostly there; one that is named after the
-// machine is mostly not.
+// ensureService creates the Service, or joins an existing one of another VM or an earlier attempt. A Service with a fixed name usually
+// exists, so ensureService reads it first. A Service that is named after the VM usually does not exist, so ensureService first tries to
+// create it.
 func (s *Session) ensureService(service manifest.Service, pod *corev1.Pod) error {
 	desired := service.Object(pod, s.Director)
 	if !service.Fixed {
@@ -45,11 +45,11 @@ func (s *Session) ensureService(service manifest.Service, pod *corev1.Pod) error
 	})
 }
 
-// checkDirector refuses to change what another director, or someone else altogether, has made.
+// checkDirector rejects an existing object that does not belong to this director.
 func (s *Session) checkDirector(kind string, existing metav1.Object) error {
 	if manifest.BelongsTo(existing, s.Director) {
 		return nil
 	}
-	return call.VMCreationFailed.Errorf("there is a %s %s already that is not this director's: choose another name, or delete it",
+	return call.ServiceExists.Errorf("%s %s exists and does not belong to this director; choose another name, or delete it",
 		kind, existing.GetName())
 }

@@ -1,8 +1,7 @@
-// Package vm serves the methods about VMs: a VM is a Pod.
+// Package vm implements the CPI methods about VMs. A VM is a Pod.
 //
-// A machine's Pod is never changed, and never deleted but by delete_vm; how it gets and loses disks all the
-// same is said in attach.go and detach.go. disk_strategy.go chooses, at one place, between machines whose disks
-// come and go while they run and those that are made again for each disk.
+// By default only delete_vm deletes the Pod, and disks are attached to it and detached from it while it runs: see attach.go and
+// detach.go. With disk_strategy: recreate the Pod is recreated for each disk. diskStrategy is the interface to both.
 package vm
 
 import (
@@ -16,45 +15,45 @@ import (
 	"bosh-kubernetes-cpi/stemcell"
 )
 
-// Session serves one request about machines.
+// Session serves one request about VMs.
 type Session struct {
 	*call.Call
 	Options
 }
 
-// Options are what the operator, and the request's context, say of machines.
+// Options are the settings for VMs in the CPI's configuration and in the context of the request.
 type Options struct {
 	Agent    agentsettings.Options
 	Network  network.Options
 	Disk     disk.Options
 	Stemcell stemcell.Options
-	// StemcellAPI is the api_version of the VM's stemcell; nil when the director does not tell.
+	// StemcellAPI is the api_version of the VM's stemcell, or nil if the director does not send it.
 	StemcellAPI *int
-	// UnschedulableTimeout is how long a machine may wait for a node that takes it, as one that an autoscaler
-	// brings; not at all when 0.
+	// UnschedulableTimeout is how long a VM may stay unschedulable, for example until an autoscaler has added a node. With 0 an
+	// unschedulable VM fails at once.
 	UnschedulableTimeout time.Duration
-	// AttachTimeout is how long a disk may take to be attached.
+	// AttachTimeout limits the time to attach a disk.
 	AttachTimeout time.Duration
 }
 
-// detached is the session with time of its own to clean up.
+// detached returns a copy of the session for cleanup: it does not end with the call, but after call.CleanupTimeout.
 func (s *Session) detached() (*Session, context.CancelFunc) {
 	return s.detachedFor(call.CleanupTimeout)
 }
 
-// detachedFor is the session with this much time of its own.
+// detachedFor returns a copy of the session that does not end with the call, but after this time.
 func (s *Session) detachedFor(limit time.Duration) (*Session, context.CancelFunc) {
 	detached, cancel := s.Call.Detached(limit)
 	return &Session{Call: detached, Options: s.Options}, cancel
 }
 
-// withTimeout is the session with no more than this much of its time.
+// withTimeout returns a copy of the session that ends with the call, or after this time if that is earlier.
 func (s *Session) withTimeout(limit time.Duration) (*Session, context.CancelFunc) {
 	bounded, cancel := s.Call.WithTimeout(limit)
 	return &Session{Call: bounded, Options: s.Options}, cancel
 }
 
-// diskSession is the part of the session that is about disks.
+// diskSession returns a session of package disk for the same call.
 func (s *Session) diskSession() *disk.Session {
 	return &disk.Session{Call: s.Call, StartTimeout: s.AttachTimeout}
 }

@@ -10,7 +10,7 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Has reports whether there is such a VM. One whose Pod is made again when it is missing gets it.
+// Has reports whether the VM exists. It recreates a missing Pod of a recreated VM.
 func (s *Session) Has(vmCID string) (bool, error) {
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
 	if err == nil && s.strategyForPod(pod).keepsPod(pod) {
@@ -25,26 +25,27 @@ func (s *Session) Has(vmCID string) (bool, error) {
 	return err == nil, err
 }
 
-// SetMetadata puts the director's metadata on the machine's Pod, and where its next Pod has it from.
+// SetMetadata sets the director's metadata on the VM Pod, and on the PodTemplate of a recreated VM.
 func (s *Session) SetMetadata(vmCID string, metadata map[string]any) error {
-	described, err := manifest.BuildMetadata(metadata)
+	desired, err := manifest.BuildMetadata(metadata)
 	if err != nil {
 		return err
 	}
-	pod, err := call.PatchMetadata(s.Ctx, s.Pods, vmCID, described)
+	pod, err := call.PatchMetadata(s.Ctx, s.Pods, vmCID, desired)
 	if errors.Is(err, kube.ErrNotFound) {
 		if err := s.recreateMissingPod(vmCID); err != nil {
 			return err
 		}
-		pod, err = call.PatchMetadata(s.Ctx, s.Pods, vmCID, described)
+		pod, err = call.PatchMetadata(s.Ctx, s.Pods, vmCID, desired)
 	}
 	if err != nil {
 		return err
 	}
-	return s.strategyForPod(pod).persistMetadata(pod, described)
+	return s.strategyForPod(pod).persistMetadata(pod, desired)
 }
 
-// GetDisks lists the CIDs of the disks that are attached to the machine.
+// GetDisks returns the CIDs of the disks that are attached to the VM. It recreates attachment Pods that were deleted while the VM
+// uses their disks.
 func (s *Session) GetDisks(vmCID string) ([]string, error) {
 	vmPod, attachments, err := s.getWithAttachments(vmCID)
 	if err != nil {
@@ -58,7 +59,7 @@ func (s *Session) GetDisks(vmCID string) ([]string, error) {
 	return s.strategyForPod(vmPod).restoreAndListDisks(vmPod, attachments)
 }
 
-// diskCIDs are the CIDs of the disks that these attach.
+// diskCIDs returns the CIDs of the disks that these Pods attach.
 func diskCIDs(attachments []*corev1.Pod) []string {
 	disks := []string{}
 	for _, attachment := range attachments {
@@ -67,8 +68,7 @@ func diskCIDs(attachments []*corev1.Pod) []string {
 	return disks
 }
 
-// getWithAttachments returns the machine's Pod and those of its disks. A machine that is made again for each
-// disk gets what it lacks of them.
+// getWithAttachments returns the VM Pod and the attachment Pods of its disks. It recreates those that a recreated VM lacks.
 func (s *Session) getWithAttachments(vmCID string) (vmPod *corev1.Pod, attachments []*corev1.Pod, err error) {
 	for wait := kube.NewConflictBackoff(); ; wait(s.Ctx) {
 		found, _, err := s.ListVMPods(vmCID)

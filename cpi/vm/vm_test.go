@@ -16,7 +16,7 @@ import (
 
 func TestVM(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "machine")
+	RunSpecs(t, "vm")
 }
 
 var _ = Describe("A VM's cloud_properties", func() {
@@ -29,7 +29,7 @@ var _ = Describe("A VM's cloud_properties", func() {
 		return vm
 	}
 
-	It("give the machine its CPUs and memory, and no more", func() {
+	It("set CPU and memory as requests and limits", func() {
 		vm := build(`{"cpu":2,"memory":1024}`)
 		for _, list := range []corev1.ResourceList{vm.Resources.Requests, vm.Resources.Limits} {
 			Expect(list.Cpu().String()).To(Equal("2"))
@@ -37,43 +37,43 @@ var _ = Describe("A VM's cloud_properties", func() {
 		}
 	})
 
-	It("take quantities too", func() {
+	It("accept quantities", func() {
 		vm := build(`{"cpu":"500m","memory":"256Mi"}`)
 		Expect(vm.Resources.Limits.Cpu().String()).To(Equal("500m"))
 		Expect(vm.Resources.Limits.Memory().String()).To(Equal("256Mi"))
 	})
 
-	It("ask for an ephemeral disk's size without a limit, which would cost the machine", func() {
+	It("request the size of the ephemeral disk without a limit, which could evict the VM", func() {
 		vm := build(`{"ephemeral_disk":4096}`)
 		Expect(vm.Resources.Requests.StorageEphemeral().String()).To(Equal("4Gi"))
 		Expect(vm.Resources.Limits).NotTo(HaveKey(corev1.ResourceEphemeralStorage))
 		Expect(vm.EphemeralClaim).To(BeNil())
 	})
 
-	It("put the ephemeral disk on a claim when they name a class", func() {
+	It("create a PVC for the ephemeral disk if they name a storage class", func() {
 		vm := build(`{"ephemeral_disk":{"size":4096,"storage_class":"fast"}}`)
 		Expect(*vm.EphemeralClaim.StorageClassName).To(Equal("fast"))
 		Expect(vm.EphemeralClaim.Resources.Requests.Storage().String()).To(Equal("4Gi"))
 		Expect(vm.Resources.Requests).NotTo(HaveKey(corev1.ResourceEphemeralStorage))
 	})
 
-	It("let native resources win", func() {
+	It("override cpu and memory with native resources", func() {
 		vm := build(`{"cpu":2,"resources":{"limits":{"cpu":"4","example.com/gpu":"1"}}}`)
 		Expect(vm.Resources.Requests.Cpu().String()).To(Equal("2"))
 		Expect(vm.Resources.Limits.Cpu().String()).To(Equal("4"))
 		Expect(vm.Resources.Limits).To(HaveKey(corev1.ResourceName("example.com/gpu")))
 	})
 
-	It("place the machine in its zone and region", func() {
+	It("select nodes in the zone and region", func() {
 		Expect(build(`{"zone":"z","region":"r","node_selector":{"disk":"ssd"}}`).NodeSelector).To(Equal(map[string]string{
 			"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r", "disk": "ssd",
 		}))
 	})
 
-	It("are what calculate_vm_cloud_properties answers", func() {
-		answer, err := Calculate(Resources{CPU: 2, RAM: 1024, EphemeralDisk: 4096})
+	It("accept the result of calculate_vm_cloud_properties", func() {
+		calculated, err := Calculate(Resources{CPU: 2, RAM: 1024, EphemeralDisk: 4096})
 		Expect(err).NotTo(HaveOccurred())
-		raw, err := json.Marshal(answer)
+		raw, err := json.Marshal(calculated)
 		Expect(err).NotTo(HaveOccurred())
 		vm := build(string(raw))
 		Expect(vm.Resources.Limits.Cpu().String()).To(Equal("2"))
@@ -81,30 +81,30 @@ var _ = Describe("A VM's cloud_properties", func() {
 		Expect(vm.Resources.Requests.StorageEphemeral().String()).To(Equal("4Gi"))
 	})
 
-	It("give a machine without special wishes all privileges", func() {
+	It("make the VM privileged by default", func() {
 		Expect(build(`{}`).SecurityContext).To(BeNil())
 		Expect(*build(`{"security":{"privileged":false,"capabilities":{"add":["SYS_ADMIN"]}}}`).SecurityContext.Privileged).To(BeFalse())
 	})
 })
 
-var _ = Describe("A create_vm that failed", func() {
-	failed := func(err error) *call.Error {
+var _ = Describe("The error of create_vm", func() {
+	typedError := func(err error) *call.Error {
 		GinkgoHelper()
-		var known *call.Error
-		Expect(errors.As(creationError(err), &known)).To(BeTrue())
-		return known
+		var typed *call.Error
+		Expect(errors.As(creationError(err), &typed)).To(BeTrue())
+		return typed
 	}
 
-	It("can be retried when the cluster, not the request, was the reason", func() {
-		unreachable := failed(&kube.Error{Kind: kube.ErrUnreachable, Err: errors.New("x")})
+	It("is retryable if the cluster, not the request, was the cause", func() {
+		unreachable := typedError(&kube.Error{Kind: kube.ErrUnreachable, Err: errors.New("x")})
 		Expect(call.VMCreationFailed.Is(unreachable)).To(BeTrue())
 		Expect(unreachable.CanRetry()).To(BeTrue())
 		for _, kind := range []error{kube.ErrRefused, kube.ErrUnauthorized, kube.ErrNoCredentials} {
-			Expect(failed(&kube.Error{Kind: kind, Err: errors.New("x")}).CanRetry()).To(BeFalse(), "%v", kind)
+			Expect(typedError(&kube.Error{Kind: kind, Err: errors.New("x")}).CanRetry()).To(BeFalse(), "%v", kind)
 		}
 	})
 
 	It("keeps the type of its cause", func() {
-		Expect(failed(call.NotSupported.Errorf("x")).Type()).To(BeEquivalentTo(call.NotSupported))
+		Expect(typedError(call.NetworkUnsupported.Errorf("x")).Type()).To(BeEquivalentTo(call.NotSupported))
 	})
 })

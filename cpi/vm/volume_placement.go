@@ -13,29 +13,31 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// A node can have only so many volumes of a CSI driver at a time. The scheduler counts those of a Pod's own volumes,
-// and a machine's Pod has none of its disks: so what the scheduler has chosen for the machine is looked at once more.
-
-// volumePlacement is how a machine comes to a node that can have its disks' volumes.
+// volumePlacement places a VM on a node that can attach the volumes of its disks.
+//
+// A node can attach a limited number of volumes of each CSI driver. The scheduler counts the volumes of a Pod, but the disks of a VM are
+// not volumes of the VM Pod. So volumePlacement checks the limit of the node that the scheduler has chosen, and reschedules the VM if
+// necessary.
 type volumePlacement struct {
 	session  *Session
-	volumes  []*corev1.PersistentVolume // of the disks that it is to get
-	rejected []string                   // the nodes that were chosen and cannot have them, with the reason
+	volumes  []*corev1.PersistentVolume // of the VM's disks
+	rejected []string                   // nodes that the scheduler chose and that cannot attach the volumes, each with the reason
 }
 
-// ensureOnSuitableNode is the session's, on a node that can have the volumes. Nodes that cannot are left to others.
+// ensureOnSuitableNode calls ensurePodAndSettings until the VM Pod is on a node that can attach the volumes. It deletes a Pod on another
+// node, and excludes that node from the next attempt.
 func (p *volumePlacement) ensureOnSuitableNode(vm manifest.VM, settings agentsettings.Files) (*corev1.Pod, error) {
 	s := p.session
 	for {
 		pod, err := s.ensurePodAndSettings(vm, settings)
-		if err != nil || len(p.volumes) == 0 || vm.Recreate { // a machine that is made again for a disk has its volume
+		if err != nil || len(p.volumes) == 0 || vm.Recreate { // the Pod of a recreated VM has the volumes of its disks
 			return pod, err
 		}
 		node, reason, err := s.checkVolumesAttachable(pod, p.volumes)
 		if err != nil || reason == "" {
 			return pod, err
 		}
-		s.Log.Info("the node that was chosen cannot have the VM's disks", "vm", pod.Name, "node", node, "reason", reason)
+		s.Log.Info("the scheduled node cannot attach the disks of the VM; rescheduling", "vm", pod.Name, "node", node, "reason", reason)
 		if gone, err := s.DeletePodIfOwned(pod, call.NeverKeep); err != nil || !gone {
 			return pod, err
 		}
@@ -44,27 +46,28 @@ func (p *volumePlacement) ensureOnSuitableNode(vm manifest.VM, settings agentset
 	}
 }
 
-// explainRejectedNodes adds to an error which nodes were passed over.
+// explainRejectedNodes adds the rejected nodes to the error, if there are any.
 func (p *volumePlacement) explainRejectedNodes(err error) error {
 	if err == nil || len(p.rejected) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w; nodes that cannot have its disks: %s", err, strings.Join(p.rejected, "; "))
+	return fmt.Errorf("%w; nodes that cannot attach its disks: %s", err, strings.Join(p.rejected, "; "))
 }
 
-// checkVolumesAttachable returns the node that the scheduler has chosen for the Pod, and why the volumes cannot be attached there;
-// "" when they can, or nothing is known. A machine that its director has named already stays where it is.
+// checkVolumesAttachable returns the node that the scheduler has chosen for the Pod, and the reason if that node cannot attach the
+// volumes. The reason is "" if it can, if the limit is unknown, or if the VM already has the director's metadata: such a VM is in use,
+// and must not be moved.
 func (s *Session) checkVolumesAttachable(pod *corev1.Pod, volumes []*corev1.PersistentVolume) (node, reason string, err error) {
-	chosen := pod
+	scheduled := pod
 	err = s.Pods.Wait(s.Ctx, kube.Selection{Name: pod.Name}, kube.ListOf(pod), func(present []*corev1.Pod) (bool, error) {
 		if len(present) == 0 || present[0].UID != pod.UID {
 			return true, nil
 		}
-		chosen = present[0]
-		return chosen.Spec.NodeName != "" || kube.WaitsForNode(chosen) || kube.HasUnboundPVC(chosen), nil
+		scheduled = present[0]
+		return scheduled.Spec.NodeName != "" || kube.WaitsForNode(scheduled) || kube.HasUnboundPVC(scheduled), nil
 	})
-	node = chosen.Spec.NodeName
-	if err != nil || node == "" || manifest.HasMetadata(chosen.Annotations) {
+	node = scheduled.Spec.NodeName
+	if err != nil || node == "" || manifest.HasMetadata(scheduled.Annotations) {
 		return node, "", err
 	}
 	nodes, err := s.Nodes.List(s.Ctx, kube.Selection{Name: node})
@@ -80,14 +83,15 @@ func (s *Session) checkVolumesAttachable(pod *corev1.Pod, volumes []*corev1.Pers
 	case errors.Is(err, kube.ErrNotFound):
 		return node, "", nil
 	case errors.Is(err, kube.ErrRefused):
-		s.Log.Warn("how many volumes a node can have is not known: the CPI's ClusterRole lacks `get` of csinodes", "error", err)
+		s.Log.Warn("cannot read the volume limit of the node: the CPI's ClusterRole lacks `get` on csinodes", "error", err)
 		return node, "", nil
 	}
 	return node, kube.VolumeLimitExceeded(nodes.Items[0], limits, volumes), err
 }
 
-// placeNearDisks makes the machine run where the disks that it is to get can be used. They are a hint: one
-// that has no volume yet gets it where the machine is, and one that is gone is attach_disk's to report.
+// placeNearDisks adds the node affinity of the volumes of these disks to the VM, and returns the placement that checks the limits of
+// nodes. The disks are a hint of the director: a disk without a volume gets one on the VM's node later, and attach_disk reports a
+// disk that does not exist.
 func (s *Session) placeNearDisks(vm *manifest.VM, disks []string) (*volumePlacement, error) {
 	placement := &volumePlacement{session: s}
 	for _, disk := range disks {

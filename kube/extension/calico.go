@@ -6,11 +6,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// CalicoGroup is how Calico keeps its objects in Kubernetes; it is there with and without Calico's own
-// API server.
+// CalicoGroup is the API group of the custom resources in which Calico stores its objects, with and without Calico's own API
+// server.
 var CalicoGroup = schema.GroupVersion{Group: "crd.projectcalico.org", Version: "v1"}
 
-// IPPool is a range that Calico gives addresses of. These are the fields that the CPI uses.
+// IPPool is a range from which Calico assigns addresses.
 type IPPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -18,7 +18,7 @@ type IPPool struct {
 	Spec IPPoolSpec `json:"spec"`
 }
 
-// IPPoolSpec is https://docs.tigera.io/calico/latest/reference/resources/ippool.
+// IPPoolSpec is the spec of an IPPool: https://docs.tigera.io/calico/latest/reference/resources/ippool.
 type IPPoolSpec struct {
 	CIDR         string   `json:"cidr"`
 	BlockSize    int      `json:"blockSize,omitempty"`
@@ -29,7 +29,7 @@ type IPPoolSpec struct {
 	AllowedUses  []string `json:"allowedUses,omitempty"`
 }
 
-// DeepCopyObject makes it a runtime.Object.
+// DeepCopyObject implements runtime.Object.
 func (p *IPPool) DeepCopyObject() runtime.Object {
 	c := *p
 	p.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
@@ -37,7 +37,7 @@ func (p *IPPool) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// IPReservation is a range, part of a pool, that Calico gives addresses of only to Pods that ask.
+// IPReservation is a reserved range: a part of a pool from which Calico assigns addresses on request only.
 type IPReservation struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -45,12 +45,12 @@ type IPReservation struct {
 	Spec IPReservationSpec `json:"spec"`
 }
 
-// IPReservationSpec is https://docs.tigera.io/calico/latest/reference/resources/ipreservation.
+// IPReservationSpec is the spec of an IPReservation: https://docs.tigera.io/calico/latest/reference/resources/ipreservation.
 type IPReservationSpec struct {
 	ReservedCIDRs []string `json:"reservedCIDRs"`
 }
 
-// DeepCopyObject makes it a runtime.Object.
+// DeepCopyObject implements runtime.Object.
 func (r *IPReservation) DeepCopyObject() runtime.Object {
 	c := *r
 	r.ObjectMeta.DeepCopyInto(&c.ObjectMeta)

@@ -1,6 +1,6 @@
-// Package extension has the types of two API groups that a cluster may have and that Kubernetes' own modules
-// have no types for: Calico's address pools, and the snapshots of the CSI snapshotter; and DaemonSets, whose own package is
-// large. They have the fields that the CPI uses, and no others.
+// Package extension defines the API types that the CPI uses and does not import from Kubernetes' own modules: [IPPool] and
+// [IPReservation] of Calico and [VolumeSnapshot] of the CSI snapshotter, which a cluster may not have, and [DaemonSet], since
+// k8s.io/api/apps/v1 is large. The types have only the fields that the CPI uses.
 //
-// Package kube sends and receives them, kube/manifest builds them; this package imports neither.
+// Package kube sends and receives these objects, and package kube/manifest builds them; this package imports neither.
 package extension

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Groups are those of all kinds here, which have no form but JSON.
+// Groups are the API groups of the kinds in this package. Their types have no protobuf encoding, only JSON.
 var Groups = []schema.GroupVersion{AppsGroup, CalicoGroup, SnapshotGroup}
 
 // List is a list of objects of one of these kinds.
@@ -17,7 +17,7 @@ type List[T any] struct {
 	Items []T `json:"items"`
 }
 
-// DeepCopyObject makes it a runtime.Object.
+// DeepCopyObject implements runtime.Object.
 func (l *List[T]) DeepCopyObject() runtime.Object {
 	c := *l
 	c.Items = make([]T, len(l.Items))

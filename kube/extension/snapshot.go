@@ -6,11 +6,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// SnapshotGroup is the API of https://kubernetes-csi.github.io/docs/snapshot-controller.html, which is
-// an extension: a cluster may not have it.
+// SnapshotGroup is the API group of the CSI snapshot controller, which a cluster may not have:
+// https://kubernetes-csi.github.io/docs/snapshot-controller.html.
 var SnapshotGroup = schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
 
-// VolumeSnapshot is a snapshot of a claim's volume. These are the fields that the CPI uses.
+// VolumeSnapshot is a snapshot of a PVC's volume.
 type VolumeSnapshot struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -19,13 +19,13 @@ type VolumeSnapshot struct {
 	Status *VolumeSnapshotStatus `json:"status,omitempty"`
 }
 
-// VolumeSnapshotSpec says what to take a snapshot of.
+// VolumeSnapshotSpec is the source of the snapshot, and its class if that is not the cluster's default.
 type VolumeSnapshotSpec struct {
 	Source                  VolumeSnapshotSource `json:"source"`
 	VolumeSnapshotClassName *string              `json:"volumeSnapshotClassName,omitempty"`
 }
 
-// VolumeSnapshotSource names the claim.
+// VolumeSnapshotSource is the name of the PVC.
 type VolumeSnapshotSource struct {
 	PersistentVolumeClaimName *string `json:"persistentVolumeClaimName,omitempty"`
 }
@@ -36,12 +36,12 @@ type VolumeSnapshotStatus struct {
 	Error      *VolumeSnapshotError `json:"error,omitempty"`
 }
 
-// VolumeSnapshotError is the last error; the controller tries again.
+// VolumeSnapshotError is the controller's last error. The controller tries again.
 type VolumeSnapshotError struct {
 	Message *string `json:"message,omitempty"`
 }
 
-// DeepCopyObject makes it a runtime.Object.
+// DeepCopyObject implements runtime.Object.
 func (s *VolumeSnapshot) DeepCopyObject() runtime.Object {
 	c := *s
 	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
@@ -52,7 +52,7 @@ func (s *VolumeSnapshot) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// VolumeSnapshotClass says which driver takes snapshots. These are the fields that the CPI looks at.
+// VolumeSnapshotClass is the CSI driver that takes snapshots.
 type VolumeSnapshotClass struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -60,7 +60,7 @@ type VolumeSnapshotClass struct {
 	Driver string `json:"driver"`
 }
 
-// DeepCopyObject makes it a runtime.Object.
+// DeepCopyObject implements runtime.Object.
 func (s *VolumeSnapshotClass) DeepCopyObject() runtime.Object {
 	c := *s
 	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)

@@ -13,39 +13,39 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-// attachmentGracePeriod is how long a deleted attachment may keep its device while something still uses
-// it: longer than any node lives. An attachment leaves as soon as its device is free, and with one that left
-// earlier the kubelet would unmap the volume under a filesystem that a machine has mounted.
+// attachmentGracePeriod is the termination grace period of an attachment Pod, longer than any node lives. The Pod exits as soon
+// as nothing uses its device. If the kubelet killed the Pod earlier, it would also unmap the volume, although the VM may still
+// have its filesystem mounted.
 const attachmentGracePeriod = 10 * 365 * 24 * 60 * 60 // seconds
 
-// Attachment makes one disk appear in one running VM.
+// Attachment attaches one disk to one running VM.
 type Attachment struct {
-	Disk       string // the disk's CID
-	SizeMiB    int64
-	Filesystem string // made on a blank disk: ext4 or xfs
-	Formatted  bool   // it had its filesystem once, and is not to be blank
-	Reserve    bool   // see AnnotationReserve
-	Mode       corev1.PersistentVolumeMode
-	Bind       bool        // as a directory, see AnnotationAttach
-	VM         *corev1.Pod // one that is Recreated has the disk among its own volumes
-	Director   string
-	// PriorityClass is the machine's when empty.
+	Disk        string // the disk's CID
+	SizeMiB     int64
+	Filesystem  string // created on a blank disk: ext4 or xfs
+	Formatted   bool   // the disk has had a filesystem: a blank volume is an error
+	Preallocate bool   // see AnnotationPreallocate
+	Mode        corev1.PersistentVolumeMode
+	Bind        bool        // as a directory, see AnnotationAttach
+	VM          *corev1.Pod // the VM Pod
+	Director    string
+	// PriorityClass is the PriorityClass of the attachment Pod; if empty, that of the VM Pod.
 	PriorityClass string
 }
 
-// Pod is the attachment. It runs on the VM's node from the VM's image, needs no address, and belongs
-// to the VM's Pod.
+// Pod returns the attachment Pod. It runs on the VM's node from the VM's image, has no address of its own, and is owned by the VM
+// Pod, or by the PodTemplate of a recreated VM.
 //
-// Its one container prepares the device and its node, holds them, and when it is told to end lets go
-// once the device is free. The kubelet reports it running after its postStart hook, which waits for the
-// node: the Pod is ready when the device is there. (A readiness probe would say the same up to a second
-// later, an init container up to two.)
+// Its one container prepares the device and publishes its device node to the VM. When the Pod is deleted, the container exits
+// once the device is free. The kubelet reports the container as running after its postStart hook, which waits for the device
+// node: the Pod is ready when the VM can use the disk. (A readiness probe would report that up to a second later, an init
+// container up to two seconds.)
 func (a Attachment) Pod() *corev1.Pod {
 	meta := newObjectMeta(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
 	meta.Labels[LabelDisk] = a.Disk
-	// See DiskBudget. One that the garbage collector does not take away with its machine's Pod would keep
-	// its node from being drained.
+	// See AttachmentPDB. The attachment of a recreated VM is not deleted with the VM Pod: with a PodDisruptionBudget it would block
+	// the drain of its node.
 	if group := a.VM.Labels[LabelGroup]; group != "" && !IsRecreated(a.VM) {
 		meta.Labels[LabelGroup] = group
 	}
@@ -82,11 +82,14 @@ func (a Attachment) Pod() *corev1.Pod {
 	return pod
 }
 
-// hasMarksVolume reports whether the attachment notes for itself, across its node's boots, that the machine has had the disk.
+// hasMarksVolume reports whether the attachment Pod has a volume in which it records that the VM has had the disk. The record
+// outlives a restart of the node.
 func (a Attachment) hasMarksVolume() bool {
 	return a.Mode == corev1.PersistentVolumeBlock && !IsRecreated(a.VM)
 }
 
+// container returns the container of the attachment Pod. For a recreated VM, which has the disk as a volume of its own Pod, it only
+// prepares the volume, or is idle if the VM has the disk already.
 func (a Attachment) container() corev1.Container {
 	container := corev1.Container{
 		Name:    attachmentContainer,
@@ -103,8 +106,8 @@ func (a Attachment) container() corev1.Container {
 			Exec: &corev1.ExecAction{Command: node.WaitAttached()},
 		}},
 	}
-	if a.Reserve {
-		container.Env = append(container.Env, reserveEnv)
+	if a.Preallocate {
+		container.Env = append(container.Env, preallocateEnv)
 	}
 	switch {
 	case slices.Contains(DiskCIDs(a.VM.Spec), a.Disk):
@@ -128,27 +131,30 @@ func (a Attachment) container() corev1.Container {
 	return container
 }
 
-// reserveEnv has an image file take all of its room from the volume.
-var reserveEnv = corev1.EnvVar{Name: "RESERVE", Value: "true"}
+// preallocateEnv makes the program allocate the full size of the disk's image file on the volume.
+var preallocateEnv = corev1.EnvVar{Name: "PREALLOCATE", Value: "true"}
 
-// directoryMounts are those of an attachment that makes a directory appear: what it mounts in the
-// machine's folder reaches the node, and from there the machine.
+// directoryMounts are the mounts of an attachment with Bind: what it mounts in the VM's directory propagates to the node, and from
+// there into the VM.
 var directoryMounts = []corev1.VolumeMount{
 	{Name: "devices", MountPath: "/devices", MountPropagation: new(corev1.MountPropagationBidirectional)},
 	{Name: "disk", MountPath: "/volume"},
 }
 
-// IsDirectory reports whether the disk, or the attachment, is one that appears as a directory.
+// IsDirectory reports whether the disk appears in the VM as a directory. object is its PVC or its attachment Pod.
 func IsDirectory(object metav1.Object) bool {
 	return object.GetAnnotations()[AnnotationAttach] == AttachBind
 }
 
-// releasePrefix begins the names of the containers that run once in an attachment.
+// releasePrefix begins the names of the containers that run the exclusivity check.
 const releasePrefix = "release-"
 
-// ReleaseContainer is an ephemeral container for the attachment that proves that nothing uses the device, and
-// takes its node away in the same moment. It exits with 0 when it did, and with 1 when the device is
-// in use; its termination message then names the users. A directory likewise.
+// ReleaseContainer returns an ephemeral container for the attachment Pod that runs the exclusivity check: it opens the device
+// exclusively, and removes the device node while it has the device open. For a disk that appears as a directory, it checks and
+// removes the mount.
+//
+// The container exits with 0 if the VM does not have the disk any more, with 1 if the disk is in use (the termination message
+// lists the users), or with ExitNotPublished.
 func ReleaseContainer(attachment *corev1.Pod) corev1.EphemeralContainer {
 	if IsDirectory(attachment) {
 		release := newReleaseContainer(attachment, node.ReleaseDirectory())
@@ -158,8 +164,8 @@ func ReleaseContainer(attachment *corev1.Pod) corev1.EphemeralContainer {
 	return newReleaseContainer(attachment, node.Release())
 }
 
-// AddReleaseContainer is the strategic merge patch, for the subresource ephemeralcontainers, that adds the container
-// to exactly this attachment Pod.
+// AddReleaseContainer returns the strategic merge patch of the subresource ephemeralcontainers that adds the container to exactly
+// this attachment Pod.
 func AddReleaseContainer(attachment *corev1.Pod, release corev1.EphemeralContainer) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": attachment.UID},
@@ -167,14 +173,15 @@ func AddReleaseContainer(attachment *corev1.Pod, release corev1.EphemeralContain
 	})
 }
 
-// ExitNotPublished is the status with which a release ends that has found nothing, of an attachment that does not hold its disk.
+// ExitNotPublished is the exit status of an exclusivity check without a result: the attachment Pod has not published its disk yet,
+// and may do so at any moment.
 const ExitNotPublished = node.ExitNotPublished
 
-// IsReleaseContainer reports whether the ephemeral container of this name proves the device free.
+// IsReleaseContainer reports whether the ephemeral container of this name runs the exclusivity check.
 func IsReleaseContainer(name string) bool { return strings.HasPrefix(name, releasePrefix) }
 
-// LastReleaseContainer is the name of the last container that was to prove the device free, or "". Their names are
-// numbered: the API server puts one that a patch adds before those that are there.
+// LastReleaseContainer returns the name of the latest container that runs the exclusivity check, or "". It compares the numbers
+// in their names, because the API server puts a container that a patch adds before the existing ones.
 func LastReleaseContainer(attachment *corev1.Pod) (last string) {
 	latest := 0
 	for _, container := range attachment.Spec.EphemeralContainers {
@@ -186,7 +193,7 @@ func LastReleaseContainer(attachment *corev1.Pod) (last string) {
 	return last
 }
 
-// newReleaseContainer is an ephemeral container with a name of its own: it runs once, and stays in the Pod.
+// newReleaseContainer returns an ephemeral container with a new name: an ephemeral container runs once and is never removed.
 func newReleaseContainer(attachment *corev1.Pod, command []string) corev1.EphemeralContainer {
 	container := OwnContainer(attachment)
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{

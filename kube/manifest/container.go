@@ -2,15 +2,15 @@ package manifest
 
 import corev1 "k8s.io/api/core/v1"
 
-// Names of the CPI's own containers: each of its Pods has one. The cluster may inject others beside it, in whatever
-// place; they are found by these names alone.
+// Names of the CPI's containers. Each of its Pods has one. The cluster may inject other containers at any position, so the CPI finds
+// its own container by name.
 const (
-	vmContainer         = "machine"
-	attachmentContainer = "hold"
+	vmContainer         = "vm"
+	attachmentContainer = "attach"
 	copyContainer       = "copy"
 )
 
-// OwnContainerName is the name of the CPI's container in the Pod. That of an errand is called after its role.
+// OwnContainerName returns the name of the CPI's container in the Pod. In helper Pods other than copy Pods, it is the role of the Pod.
 func OwnContainerName(pod *corev1.Pod) string {
 	switch role := pod.Labels[LabelRole]; role {
 	case RoleVM:
@@ -24,8 +24,7 @@ func OwnContainerName(pod *corev1.Pod) string {
 	}
 }
 
-// OwnContainer is the CPI's container in the Pod. A Pod of the CPI's that has none was changed by someone else; the empty
-// container stands for what is missing.
+// OwnContainer returns the CPI's container in the Pod. If someone else has removed or renamed it, the result is an empty container.
 func OwnContainer(pod *corev1.Pod) *corev1.Container {
 	return containerByName(pod.Spec, OwnContainerName(pod))
 }
@@ -39,7 +38,7 @@ func containerByName(spec corev1.PodSpec, name string) *corev1.Container {
 	return &corev1.Container{}
 }
 
-// OwnContainerStatus is what the kubelet reports of the CPI's container in the Pod; empty while it reports nothing.
+// OwnContainerStatus returns the status of the CPI's container in the Pod; empty if the kubelet has not reported one.
 func OwnContainerStatus(pod *corev1.Pod) corev1.ContainerStatus {
 	for _, status := range pod.Status.ContainerStatuses {
 		if status.Name == OwnContainerName(pod) {
@@ -49,18 +48,19 @@ func OwnContainerStatus(pod *corev1.Pod) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// HasBooted reports whether the machine has booted. It goes by the CPI's own container alone: whether the Pod is ready is for the
-// jobs in it (readiness_probe), for containers that were injected, and for load balancers (readiness gates) to say as well.
+// HasBooted reports whether the VM has booted: whether the CPI's container runs and has passed its startup probe. The
+// condition Ready of the Pod is not suitable, because it also depends on the VM's jobs (readiness_probe), on injected
+// containers, and on load balancers (readiness gates).
 func HasBooted(pod *corev1.Pod) bool {
 	status := OwnContainerStatus(pod)
 	return status.State.Running != nil && status.Started != nil && *status.Started
 }
 
-// Outcome reports whether the CPI's container in a Pod that runs once is over, and whether it ended well. A container
-// that was injected may keep the Pod itself from ending.
+// Outcome reports whether the CPI's container in a helper Pod has finished, and whether it has succeeded. An injected container
+// may keep the Pod itself running.
 func Outcome(pod *corev1.Pod) (finished, succeeded bool) {
-	if ended := OwnContainerStatus(pod).State.Terminated; ended != nil {
-		return true, ended.ExitCode == 0
+	if terminated := OwnContainerStatus(pod).State.Terminated; terminated != nil {
+		return true, terminated.ExitCode == 0
 	}
 	succeeded = pod.Status.Phase == corev1.PodSucceeded
 	return succeeded || pod.Status.Phase == corev1.PodFailed, succeeded

@@ -12,11 +12,11 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-// ExitNoSpace is the status with which a copy ends whose data does not fit.
+// ExitNoSpace is the exit status of a copy Pod if the data does not fit on the successor.
 const ExitNoSpace = node.ExitNoSpace
 
-// Successor is the claim of a disk that is to take the old one's place. It carries the metadata that the
-// director has given the old one.
+// Successor returns the PVC to which update_disk copies the old disk, marked as an incomplete copy. It has the metadata that the
+// director has set on the old one.
 func (d Disk) Successor(old *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	pvc := d.PVC()
 	for _, pair := range []struct{ from, to map[string]string }{{old.Labels, pvc.Labels}, {old.Annotations, pvc.Annotations}} {
@@ -35,16 +35,16 @@ func (d Disk) Successor(old *corev1.PersistentVolumeClaim) *corev1.PersistentVol
 	return pvc
 }
 
-// Copy copies a disk that is attached to no VM to its successor.
+// Copy describes the copy of a detached disk to its successor.
 type Copy struct {
 	Old, New *corev1.PersistentVolumeClaim
-	VM       *corev1.Pod // a VM from whose image the copy runs
-	Node     string      // where it has to run; anywhere that can run the image when empty
+	VM       *corev1.Pod // a VM that provides the image
+	Node     string      // the node to run on; if empty, any node that can run the image
 	Director string
 }
 
-// Pod is the copy. It runs once. Its name is that of the old disk's attachment, so that there is never
-// one beside the other, and it belongs to the successor.
+// Pod returns the copy Pod. It runs once and is owned by the successor. It has the name of the old disk's attachment Pod, because
+// only one of the two may exist at a time.
 func (c Copy) Pod() *corev1.Pod {
 	meta := newObjectMeta(AttachmentName(c.Old.Name), c.Old.Namespace, c.Director, RoleCopy)
 	meta.Labels[LabelDisk] = c.Old.Name
@@ -62,6 +62,7 @@ func (c Copy) Pod() *corev1.Pod {
 	return pod
 }
 
+// container returns the container of the copy Pod.
 func (c Copy) container() corev1.Container {
 	container := corev1.Container{
 		Name:    copyContainer,
@@ -80,13 +81,13 @@ func (c Copy) container() corev1.Container {
 			corev1.ResourceMemory: mebibytes(64),
 		}},
 	}
-	if IsSpaceReserved(c.New) {
-		container.Env = append(container.Env, reserveEnv)
+	if IsPreallocated(c.New) {
+		container.Env = append(container.Env, preallocateEnv)
 	}
 	return container
 }
 
-// addPVCVolume gives the claim to the Pod's container: a Block claim as the device /dev/NAME, a Filesystem claim
+// addPVCVolume adds the PVC to the Pod and its first container: with volumeMode Block as the device /dev/NAME, with Filesystem
 // mounted at /NAME.
 func addPVCVolume(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim, name string) {
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{

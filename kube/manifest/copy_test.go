@@ -8,7 +8,7 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-var _ = Describe("A disk that is to take another one's place", func() {
+var _ = Describe("The successor of a disk", func() {
 	disk := func(name string, mode corev1.PersistentVolumeMode) manifest.Disk {
 		return manifest.Disk{
 			Name: name, Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: mode,
@@ -17,18 +17,18 @@ var _ = Describe("A disk that is to take another one's place", func() {
 	}
 	old := disk("disk-1", corev1.PersistentVolumeFilesystem).PVC()
 	old.Labels[manifest.Prefix+"job"] = "db"
-	old.Labels["team"] = "of the old cloud_properties"
+	old.Labels["team"] = "a-label-of-the-old-cloud-properties"
 	old.Annotations[manifest.Prefix+"job"] = "db"
 	old.Annotations[manifest.AnnotationMetadata] = `{"job":"db"}`
 	old.Annotations["pv.kubernetes.io/bind-completed"] = "yes"
 
-	It("has the metadata of the old one and is no disk yet", func() {
+	It("has the metadata of the old disk, and is marked as an incomplete copy", func() {
 		desired := disk("disk-2", corev1.PersistentVolumeBlock)
-		desired.Labels = map[string]string{"team": "a", manifest.LabelManagedBy: "not mine to set"}
+		desired.Labels = map[string]string{"team": "a", manifest.LabelManagedBy: "ignored"}
 		expectGolden("successor", desired.Successor(old))
 	})
 
-	It("gets its data from a Pod whose name is that of the old one's attachment", func() {
+	It("gets its data from a copy Pod with the name of the old disk's attachment Pod", func() {
 		successor := disk("disk-2", corev1.PersistentVolumeBlock).Successor(old)
 		successor.UID = "uid-of-the-successor"
 		vm := testVM()

@@ -9,31 +9,31 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Disk is a persistent disk as create_disk was asked for it.
+// Disk describes a persistent disk as a create_disk call requests it.
 type Disk struct {
 	Name         string
 	Namespace    string
 	Director     string
 	SizeMiB      int64
-	StorageClass *string // nil: the cluster's default class
+	StorageClass *string // nil: the cluster's default
 	Mode         corev1.PersistentVolumeMode
-	Bind         bool // it appears as a directory, see AnnotationAttach
+	Bind         bool // as a directory, see AnnotationAttach
 	AccessModes  []corev1.PersistentVolumeAccessMode
 	Labels       map[string]string
 	Annotations  map[string]string
 	Filesystem   string
-	Reserve      bool   // see AnnotationReserve
-	Snapshot     string // the snapshot that it starts with the content of, or empty
-	// SnapshotClass is the VolumeSnapshotClass of its own snapshots; the default one when empty.
+	Preallocate  bool   // see AnnotationPreallocate
+	Snapshot     string // name of the VolumeSnapshot with the initial content; empty for a blank disk
+	// SnapshotClass is the VolumeSnapshotClass for snapshots of this disk; empty for the cluster's default.
 	SnapshotClass string
 }
 
-// PVC is the disk.
+// PVC returns the PVC of the disk.
 func (d Disk) PVC() *corev1.PersistentVolumeClaim {
 	meta := newObjectMeta(d.Name, d.Namespace, d.Director, RoleDisk)
 	meta.Labels[LabelDisk] = d.Name
 	for key, value := range d.Labels {
-		if _, own := meta.Labels[key]; !own {
+		if _, reserved := meta.Labels[key]; !reserved {
 			meta.Labels[key] = value
 		}
 	}
@@ -43,14 +43,14 @@ func (d Disk) PVC() *corev1.PersistentVolumeClaim {
 	} else {
 		meta.Annotations[AnnotationFilesystem] = d.Filesystem
 	}
-	if d.Reserve {
-		meta.Annotations[AnnotationReserve] = strconv.FormatBool(true)
+	if d.Preallocate {
+		meta.Annotations[AnnotationPreallocate] = strconv.FormatBool(true)
 	}
 	if d.SnapshotClass != "" {
 		meta.Annotations[AnnotationSnapshotClass] = d.SnapshotClass
 	}
 	for key, value := range d.Annotations {
-		if _, own := meta.Annotations[key]; !own {
+		if _, reserved := meta.Annotations[key]; !reserved {
 			meta.Annotations[key] = value
 		}
 	}
@@ -73,17 +73,17 @@ func (d Disk) PVC() *corev1.PersistentVolumeClaim {
 	return pvc
 }
 
-// IsSpaceReserved reports whether the disk's image file is to have all of its room.
-func IsSpaceReserved(pvc *corev1.PersistentVolumeClaim) bool {
-	return pvc.Annotations[AnnotationReserve] == strconv.FormatBool(true)
+// IsPreallocated reports whether the disk's image file is allocated in full size, see AnnotationPreallocate.
+func IsPreallocated(pvc *corev1.PersistentVolumeClaim) bool {
+	return pvc.Annotations[AnnotationPreallocate] == strconv.FormatBool(true)
 }
 
-// Relabel is the strategic merge patch that gives the disk's claim the labels and annotations that are asked
-// for; nil when it has them. It names nothing else, so that it changes nothing that another call has changed meanwhile.
+// Relabel returns the strategic merge patch that sets the requested labels and annotations that the disk's PVC does not have, or
+// nil. The patch contains nothing else, and does not revert what other calls change in the meantime.
 func (d Disk) Relabel(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
 	desired := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{}}
 	for key, value := range d.Labels {
-		if has, ok := pvc.Labels[key]; !ok || has != value {
+		if current, ok := pvc.Labels[key]; !ok || current != value {
 			desired.Labels[key] = &value
 		}
 	}
@@ -94,11 +94,11 @@ func (d Disk) Relabel(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
 	if d.SnapshotClass != "" {
 		annotations[AnnotationSnapshotClass] = d.SnapshotClass
 	}
-	if d.Reserve != IsSpaceReserved(pvc) {
-		annotations[AnnotationReserve] = strconv.FormatBool(d.Reserve)
+	if d.Preallocate != IsPreallocated(pvc) {
+		annotations[AnnotationPreallocate] = strconv.FormatBool(d.Preallocate)
 	}
 	for key, value := range annotations {
-		if has, ok := pvc.Annotations[key]; !ok || has != value {
+		if current, ok := pvc.Annotations[key]; !ok || current != value {
 			desired.Annotations[key] = value
 		}
 	}
@@ -108,13 +108,14 @@ func (d Disk) Relabel(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
 	return desired.Patch()
 }
 
-// IsFormatted reports that the disk had a filesystem once.
+// IsFormatted reports whether the disk has ever had a filesystem.
 func IsFormatted(pvc *corev1.PersistentVolumeClaim) bool {
 	_, formatted := pvc.Annotations[AnnotationFormatted]
 	return formatted
 }
 
-// RequestStorage is the strategic merge patch by which a claim asks for this much, if it is still as it was read.
+// RequestStorage returns the strategic merge patch with which the PVC requests this amount, if it has not changed since it was
+// read.
 func RequestStorage(pvc *corev1.PersistentVolumeClaim, amount resource.Quantity) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion},
@@ -122,7 +123,7 @@ func RequestStorage(pvc *corev1.PersistentVolumeClaim, amount resource.Quantity)
 	})
 }
 
-// VolumeMode is the claim's, which Kubernetes takes for Filesystem when it is not given.
+// VolumeMode returns the PVC's volume mode, by default Filesystem.
 func VolumeMode(pvc *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
 	if pvc.Spec.VolumeMode == nil {
 		return corev1.PersistentVolumeFilesystem
@@ -130,10 +131,9 @@ func VolumeMode(pvc *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
 	return *pvc.Spec.VolumeMode
 }
 
-// PVCSizeMiB is how much a claim asks for, in MiB, so that the disk in it has exactly its size. An
-// image file needs room for the volume's own filesystem: ext4 takes some 5 % for inodes and
-// journal, KubeVirt reckons with 6 %; a small volume needs a fixed part besides. A directory needs
-// nothing on top.
+// PVCSizeMiB returns the size in MiB that the PVC of a disk of diskMiB requests. A disk on a Filesystem volume is an image file,
+// and the volume's own filesystem needs space in addition: ext4 uses about 5 % for inodes and the journal, KubeVirt calculates
+// with 6 %, and a small volume also needs a fixed part. A Block volume and a directory need nothing in addition.
 func PVCSizeMiB(diskMiB int64, mode corev1.PersistentVolumeMode, directory bool) int64 {
 	if directory || mode == corev1.PersistentVolumeBlock {
 		return diskMiB
@@ -142,7 +142,8 @@ func PVCSizeMiB(diskMiB int64, mode corev1.PersistentVolumeMode, directory bool)
 	return diskMiB + (diskMiB*percent+99)/100 + fixedMiB
 }
 
-// RecordSize is the patch that notes a disk's size in MiB on its claim, if that is still as it was read.
+// RecordSize returns the patch that records a disk's size in MiB on its PVC, if the PVC has not changed since it was
+// read.
 func RecordSize(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,

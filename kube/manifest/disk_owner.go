@@ -9,18 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DiskOwner is the record on a disk's PVC of who may open its volume. It is the only record of that: a Pod that
-// attaches or copies the disk starts once the record names it (see GateOwner), and the VM has the disk until the
-// record is released, whatever becomes of the Pod.
+// DiskOwner is the owner record of a disk: a label and an annotation of its PVC, with the VM and the Pod that may open its volume.
+// It is the only such record. An attachment or copy Pod starts once the record contains the Pod (see OwnerGate). A VM has the disk
+// until the record is removed, even if the attachment Pod is deleted.
 type DiskOwner struct {
-	// VM is the VM that has the disk (LabelVM); empty when a copy has it.
+	// VM is the VM that has the disk (LabelVM); empty during a copy.
 	VM string
-	// Pod is the UID of the attachment Pod, or of the Pod that copies the disk (AnnotationOwner).
+	// Pod is the UID of the attachment Pod or the copy Pod (AnnotationOwner).
 	Pod types.UID
 }
 
-// DiskOwnerOf returns the record of a disk; the zero value means that the disk is free. ok is false for a damaged
-// record: a VM without a Pod, or a Pod without a VM although no copy was begun.
+// DiskOwnerOf returns the owner record of a disk; the zero value means that the disk is free. ok is false for an invalid record: a VM
+// without a Pod, or a Pod without a VM although no copy has begun.
 func DiskOwnerOf(pvc *corev1.PersistentVolumeClaim) (owner DiskOwner, ok bool) {
 	owner = DiskOwner{VM: pvc.Labels[LabelVM], Pod: types.UID(pvc.Annotations[AnnotationOwner])}
 	switch {
@@ -32,7 +32,7 @@ func DiskOwnerOf(pvc *corev1.PersistentVolumeClaim) (owner DiskOwner, ok bool) {
 	return owner, owner.Pod != ""
 }
 
-// AssignDisk is the strategic merge patch that records the owner, if the PVC is still as it was read.
+// AssignDisk returns the strategic merge patch that records the owner, if the PVC has not changed since it was read.
 func AssignDisk(pvc *corev1.PersistentVolumeClaim, owner DiskOwner) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
@@ -41,8 +41,8 @@ func AssignDisk(pvc *corev1.PersistentVolumeClaim, owner DiskOwner) ([]byte, err
 	})
 }
 
-// AssignCopy is the strategic merge patch that records the Pod as the one that copies the disk to its successor, under
-// the same condition.
+// AssignCopy returns the strategic merge patch that records the copy Pod as the owner of the disk, and the successor, if the PVC
+// has not changed since it was read.
 func AssignCopy(pvc *corev1.PersistentVolumeClaim, successor string, pod types.UID) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
@@ -51,7 +51,7 @@ func AssignCopy(pvc *corev1.PersistentVolumeClaim, successor string, pod types.U
 	})
 }
 
-// ReleaseDisk is the JSON patch that makes the disk free, if the record is still this one. It also removes a damaged one.
+// ReleaseDisk returns the JSON patch that removes this owner record, which may be invalid, if the PVC still has it.
 func ReleaseDisk(owner DiskOwner) ([]byte, error) {
 	var patch jsonPatch
 	if owner.VM != "" {
@@ -63,7 +63,7 @@ func ReleaseDisk(owner DiskOwner) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// MarkFormatted is the JSON patch that records that the disk has its filesystem, if the owner is still this Pod.
+// MarkFormatted returns the JSON patch that records that the disk has a filesystem, if this Pod still owns the disk.
 func MarkFormatted(pod types.UID) ([]byte, error) {
 	var patch jsonPatch
 	patch.test("/metadata/annotations/"+AnnotationOwner, string(pod))
@@ -71,14 +71,14 @@ func MarkFormatted(pod types.UID) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// BeginCopy is the strategic merge patch that names the successor to which the disk is about to be copied, if the PVC is
-// still as it was read. What an earlier copy recorded it replaces.
+// BeginCopy returns the strategic merge patch that records the successor to which the disk is about to be copied, if the PVC has not
+// changed since it was read. It replaces the record of an earlier copy.
 func BeginCopy(pvc *corev1.PersistentVolumeClaim, successor string) ([]byte, error) {
 	return copyRecord(pvc, &successor)
 }
 
-// AbandonCopy is the patch that removes the name of the successor and the record of the Pod that copied the disk, under
-// the same condition.
+// AbandonCopy returns the strategic merge patch that removes the record of the successor and of the copy Pod, if the PVC has not
+// changed since it was read.
 func AbandonCopy(pvc *corev1.PersistentVolumeClaim) ([]byte, error) { return copyRecord(pvc, nil) }
 
 func copyRecord(pvc *corev1.PersistentVolumeClaim, successor *string) ([]byte, error) {
@@ -88,7 +88,7 @@ func copyRecord(pvc *corev1.PersistentVolumeClaim, successor *string) ([]byte, e
 	})
 }
 
-// AdvanceCopy is the JSON patch that gives LabelCopy of exactly this successor another value, if it has the first one still.
+// AdvanceCopy returns the JSON patch that changes LabelCopy of exactly this successor, by UID, if its value is from.
 func AdvanceCopy(successor *corev1.PersistentVolumeClaim, from, to string) ([]byte, error) {
 	var patch jsonPatch
 	patch.test("/metadata/uid", string(successor.UID))
@@ -97,23 +97,23 @@ func AdvanceCopy(successor *corev1.PersistentVolumeClaim, from, to string) ([]by
 	return json.Marshal(patch)
 }
 
-// FinishCopy is the JSON patch that makes an accepted copy a disk like any other.
+// FinishCopy returns the JSON patch that makes an accepted copy an ordinary disk.
 func FinishCopy() ([]byte, error) {
 	var patch jsonPatch
 	patch.remove("/metadata/labels/"+LabelCopy, CopyAccepted)
 	return json.Marshal(patch)
 }
 
-// OwnerGate is the scheduling gate of a Pod that attaches or copies a disk, until the disk's PVC names the Pod as its
-// owner. A request that creates such a Pod late, when the disk has another owner, therefore starts nothing.
+// OwnerGate is the scheduling gate of an attachment or copy Pod. It is removed when the disk's PVC records the Pod as the owner of the
+// disk. Therefore a delayed request that creates such a Pod starts nothing if the disk has another owner by then.
 const OwnerGate = Prefix + "disk-owner"
 
-// IsGated reports whether the Pod waits to become the owner of its disk.
+// IsGated reports whether the Pod has OwnerGate: it waits to become the owner of its disk.
 func IsGated(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate corev1.PodSchedulingGate) bool { return gate.Name == OwnerGate })
 }
 
-// Ungate is the strategic merge patch that lets exactly this Pod start.
+// Ungate returns the strategic merge patch that removes OwnerGate from exactly this Pod, by UID.
 func Ungate(pod *corev1.Pod) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
@@ -121,12 +121,12 @@ func Ungate(pod *corev1.Pod) ([]byte, error) {
 	})
 }
 
-// addOwnerGate makes the Pod wait to become the owner of its disk.
+// addOwnerGate adds OwnerGate to the Pod.
 func addOwnerGate(pod *corev1.Pod) {
 	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: OwnerGate}}
 }
 
-// jsonPatch is a JSON patch (RFC 6902) of string values. Keys in its paths are written as they are.
+// jsonPatch is a JSON patch (RFC 6902) of string values. Callers do not escape the keys in paths: see pointer.
 type jsonPatch []jsonOperation
 
 type jsonOperation struct {
@@ -143,13 +143,13 @@ func (p *jsonPatch) add(path, value string) {
 	*p = append(*p, jsonOperation{"add", pointer(path), value})
 }
 
-// remove removes what has this value.
+// remove removes the value at path if it is this one.
 func (p *jsonPatch) remove(path, value string) {
 	p.test(path, value)
 	*p = append(*p, jsonOperation{Operation: "remove", Path: pointer(path)})
 }
 
-// pointer is the path as a JSON pointer (RFC 6901): the first three slashes separate, the others are a key's own.
+// pointer returns the path as a JSON pointer (RFC 6901): the first three slashes are separators, the others belong to the key.
 func pointer(path string) string {
 	const separators = 3 // "", "metadata", "labels", KEY
 	parts := strings.SplitN(path, "/", separators+1)

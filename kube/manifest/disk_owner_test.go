@@ -27,33 +27,34 @@ var _ = Describe("The owner record of a disk", func() {
 	}
 
 	DescribeTable("is read from its PVC:", func(vm, pod, copiedTo string, owner manifest.DiskOwner, ok bool) {
-		found, is := manifest.DiskOwnerOf(recorded(vm, pod, copiedTo))
+		found, valid := manifest.DiskOwnerOf(recorded(vm, pod, copiedTo))
 		Expect(found).To(Equal(owner))
-		Expect(is).To(Equal(ok))
+		Expect(valid).To(Equal(ok))
 	},
 		Entry("a free disk", "", "", "", manifest.DiskOwner{}, true),
 		Entry("a disk of a VM", "agent-1", "u", "", manifest.DiskOwner{VM: "agent-1", Pod: "u"}, true),
-		Entry("a disk that is copied", "", "u", "disk-2", manifest.DiskOwner{Pod: "u"}, true),
+		Entry("a disk that is being copied", "", "u", "disk-2", manifest.DiskOwner{Pod: "u"}, true),
 		Entry("a VM without a Pod", "agent-1", "", "", manifest.DiskOwner{VM: "agent-1"}, false),
 		Entry("a Pod without a VM or a copy", "", "u", "", manifest.DiskOwner{Pod: "u"}, false),
 	)
 
-	DescribeTable("is changed by a merge patch only if the PVC is as it was read:", func(patch func(*corev1.PersistentVolumeClaim) ([]byte, error)) {
-		raw, err := patch(recorded("", "", ""))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(string(raw)).To(And(ContainSubstring(`"resourceVersion":"7"`), ContainSubstring(`"uid":"uid-of-the-disk"`)))
-	},
-		Entry("assigned", func(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
+	DescribeTable("is changed by a merge patch only if the PVC has not changed since it was read:",
+		func(patch func(*corev1.PersistentVolumeClaim) ([]byte, error)) {
+			raw, err := patch(recorded("", "", ""))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(raw)).To(And(ContainSubstring(`"resourceVersion":"7"`), ContainSubstring(`"uid":"uid-of-the-disk"`)))
+		},
+		Entry("assigned to a VM", func(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
 			return manifest.AssignDisk(pvc, manifest.DiskOwner{VM: "agent-1", Pod: "u"})
 		}),
-		Entry("given to a copy", func(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
+		Entry("assigned to a copy Pod", func(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
 			return manifest.AssignCopy(pvc, "disk-2", "u")
 		}),
-		Entry("marked with a successor", func(pvc *corev1.PersistentVolumeClaim) ([]byte, error) { return manifest.BeginCopy(pvc, "disk-2") }),
-		Entry("without a successor again", manifest.AbandonCopy),
+		Entry("with a new successor", func(pvc *corev1.PersistentVolumeClaim) ([]byte, error) { return manifest.BeginCopy(pvc, "disk-2") }),
+		Entry("without a successor", manifest.AbandonCopy),
 	)
 
-	It("is removed by a JSON patch that tests each value before", func() {
+	It("is removed by a JSON patch that tests each value first", func() {
 		Expect(manifest.ReleaseDisk(manifest.DiskOwner{VM: "agent-1", Pod: "u"})).To(MatchJSON(`[
 			{"op": "test", "path": "/metadata/labels/bosh.cloudfoundry.org~1vm", "value": "agent-1"},
 			{"op": "remove", "path": "/metadata/labels/bosh.cloudfoundry.org~1vm"},

@@ -1,7 +1,11 @@
-// Package manifest builds the Kubernetes objects that stand for BOSH's machines and disks, and the patches that change
-// them.
+// Package manifest builds the Kubernetes objects that implement BOSH's VMs, disks, snapshots and networks, and the patches that
+// change them.
 //
-// Its functions take plain values and return whole objects, or a strategic merge patch. They see no client, clock,
-// environment or context, so that what the CPI puts into a cluster can be read, and tested, in one place. Every label,
-// annotation and role has its name in names.go.
+// [VM], [Disk], [Attachment], [Copy], [Service] and [Prefetch] describe what a call requests. Their methods return complete
+// objects. Functions such as [AssignDisk] return the body of a patch: a strategic merge patch, unless their comment mentions a
+// JSON patch. All names of labels, annotations and roles are in names.go, and the programs that the containers run are in
+// package node.
+//
+// The package sends no requests, and uses no clock, environment or context: equal input gives equal objects. Package kube sends
+// them, and package cpi decides when.
 package manifest

@@ -8,21 +8,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxEventMessage is how many bytes Kubernetes takes as an event's message.
+// maxEventMessage is Kubernetes' limit for the message of an Event, in bytes.
 const maxEventMessage = 1024
 
-// Event is what a call leaves on the object that it was about.
+// Event describes an Event about the result of a call, for the object that the call changed.
 type Event struct {
 	About    corev1.ObjectReference
 	Director string
-	Call     string // what tells the call from every other
+	Call     string // ID of the call, part of the name
 	Reason   string // in CamelCase
-	Message  string // cut to what Kubernetes takes
+	Message  string // truncated to Kubernetes' limit
 	Warning  bool   // the call failed
 	At       metav1.Time
 }
 
-// Object is the Event, in the form of client-go's recorder. A call has one, with a name of its own.
+// Object returns the Event, in the form of client-go's recorder. A call has at most one Event, because the name contains the call's
+// ID.
 func (e Event) Object() *corev1.Event {
 	kind := corev1.EventTypeNormal
 	if e.Warning {
@@ -42,7 +43,7 @@ func (e Event) Object() *corev1.Event {
 	}
 }
 
-// truncate returns no more than this many bytes of the text, in whole characters. What it leaves out, it marks.
+// truncate returns at most limit bytes of the text, in whole characters. A truncated text ends with an ellipsis.
 func truncate(text string, limit int) string {
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))
 	if len(text) <= limit {

@@ -22,11 +22,11 @@ var _ = Describe("An Event", func() {
 		}.Object()
 	}
 
-	It("is in the form of client-go's recorder", func() {
+	It("has the form of client-go's recorder", func() {
 		expectGolden("event", newEvent("detach_disk (disk disk-1) failed after 1.2 s: in use"))
 	})
 
-	It("has no longer message than Kubernetes takes, in whole characters", func() {
+	It("truncates its message to Kubernetes' limit, in whole characters", func() {
 		for _, character := range []string{"a", "ö", "…", "😀"} {
 			for lead := range 4 {
 				text := strings.Repeat("x", lead) + strings.Repeat(character, 2000)

@@ -10,8 +10,8 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Names with everything in them: the metadata of whatever a director and its operators call things can be put on an object,
-// and none of it takes the place of what the CPI works with.
+// FuzzMetadata checks that any metadata of a director results in valid labels and annotations, and never replaces one that the CPI
+// itself uses.
 func FuzzMetadata(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"deployment", "cf"}, {"name", "web/0 (bootstrap)"}, {"", ""}, {"vm", "x"}, {"a b", "c\x00d"}, {"bosh.cloudfoundry.org/role", "vm"},
@@ -26,15 +26,15 @@ func FuzzMetadata(f *testing.F) {
 		}
 		for name, label := range described.Labels {
 			if len(validation.IsQualifiedName(name)) > 0 || label != nil && len(validation.IsValidLabelValue(*label)) > 0 {
-				t.Fatalf("%q: %q gives the label %q, which is none", key, value, name)
+				t.Fatalf("%q: %q gives the invalid label %q", key, value, name)
 			}
 			if manifest.IsReservedKey(name) {
-				t.Fatalf("%q takes the place of label %s", key, name)
+				t.Fatalf("%q replaces label %s", key, name)
 			}
 		}
 		for name := range described.Annotations {
 			if len(validation.IsQualifiedName(name)) > 0 || name != manifest.AnnotationMetadata && manifest.IsReservedKey(name) {
-				t.Fatalf("%q gives the annotation %q", key, name)
+				t.Fatalf("%q gives the invalid or reserved annotation %q", key, name)
 			}
 		}
 		patch, err := described.Patch()
@@ -43,23 +43,23 @@ func FuzzMetadata(f *testing.F) {
 		}
 		var decoded struct{ Metadata metav1.ObjectMeta }
 		if err := json.Unmarshal(patch, &decoded); err != nil {
-			t.Fatalf("the patch is none: %v", err)
+			t.Fatalf("the patch is not valid: %v", err)
 		}
 	})
 }
 
-// FuzzGroup: an instance group of any name has a label, the same for the same name.
+// FuzzGroup checks that an instance group of any name has a valid label value, and always the same one.
 func FuzzGroup(f *testing.F) {
-	for _, name := range []string{"", "web", "web-and-all-that-is-behind-it-in-a-name-that-no-label-can-hold-any-more", "ä", "a/b", "-"} {
+	for _, name := range []string{"", "web", "web-with-a-name-that-is-longer-than-a-label-value-may-be-in-kubernetes", "ä", "a/b", "-"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		label := manifest.GroupLabel(name)
-		if why := validation.IsValidLabelValue(label); len(why) > 0 {
-			t.Fatalf("group %q has the label %q: %v", name, label, why)
+		if problems := validation.IsValidLabelValue(label); len(problems) > 0 {
+			t.Fatalf("group %q has the label %q: %v", name, label, problems)
 		}
 		if manifest.GroupLabel(name) != label {
-			t.Fatal("a label is another the second time")
+			t.Fatal("a second call returns another label")
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// GroupLabel is the value of LabelGroup: the group's name, or a hash where no label can hold it.
+// GroupLabel returns the value of LabelGroup: the group's name, or a hash if the name is not a valid label value.
 func GroupLabel(group string) string {
 	if label, ok := LabelValue(group); ok {
 		return label
@@ -17,13 +17,13 @@ func GroupLabel(group string) string {
 	return groupHash(group)
 }
 
+// groupHash returns a hash of the group's name that is a valid label value and object name.
 func groupHash(group string) string {
 	sum := sha256.Sum256([]byte(group))
 	return "group-" + hex.EncodeToString(sum[:16])
 }
 
-// PDBName is the name of the group's disruption budget: the group's, or a hash where no object can
-// have it.
+// PDBName returns the name of the group's PodDisruptionBudget: the group's name, or a hash if that is not a valid object name.
 func PDBName(group string) string {
 	if len(group) <= validation.DNS1123LabelMaxLength && len(validation.IsDNS1123Subdomain(group)) == 0 {
 		return group
@@ -31,6 +31,7 @@ func PDBName(group string) string {
 	return groupHash(group)
 }
 
+// annotateGroup adds the annotations of the group and its disruption budget.
 func (vm VM) annotateGroup(annotations map[string]string) {
 	if vm.Group != "" {
 		annotations[LabelGroup] = vm.Group
@@ -40,11 +41,11 @@ func (vm VM) annotateGroup(annotations map[string]string) {
 	}
 }
 
-// topologySpreadConstraints returns what was asked for; without it, the machines of a group are spread over nodes and
-// zones as well as the cluster allows.
+// topologySpreadConstraints returns the requested constraints. By default, the VMs of a group are spread over nodes and zones as
+// far as the cluster allows.
 func (vm VM) topologySpreadConstraints() []corev1.TopologySpreadConstraint {
-	if vm.TopologySpread != nil || vm.Group == "" {
-		return vm.TopologySpread
+	if vm.TopologySpreadConstraints != nil || vm.Group == "" {
+		return vm.TopologySpreadConstraints
 	}
 	var constraints []corev1.TopologySpreadConstraint
 	for _, key := range []string{corev1.LabelHostname, corev1.LabelTopologyZone} {
@@ -56,7 +57,7 @@ func (vm VM) topologySpreadConstraints() []corev1.TopologySpreadConstraint {
 	return constraints
 }
 
-// groupSelector selects the machines, or the attachments, of a group.
+// groupSelector selects the VM Pods or the attachment Pods of a group.
 func groupSelector(label, director, role string) *metav1.LabelSelector {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{LabelGroup: label, LabelRole: role}}
 	if director != "" {
@@ -65,7 +66,7 @@ func groupSelector(label, director, role string) *metav1.LabelSelector {
 	return selector
 }
 
-// VMGroupSelector is the label selector of the group's machines, by its LabelGroup.
+// VMGroupSelector returns the label selector of the VM Pods with this value of LabelGroup.
 func VMGroupSelector(label, director string) string {
 	return metav1.FormatLabelSelector(groupSelector(label, director, RoleVM))
 }

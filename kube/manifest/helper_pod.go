@@ -5,8 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// newHelperPod is a Pod that does something for a machine, or for a disk, where that is: as the node sees it, and
-// with what is in a machine's image. It runs once.
+// newHelperPod returns a privileged Pod in the node's network and PID namespaces, which runs once, from the VM's image.
 func newHelperPod(vmPod *corev1.Pod, meta metav1.ObjectMeta, container corev1.Container) *corev1.Pod {
 	container.Image = OwnContainer(vmPod).Image
 	container.ImagePullPolicy = corev1.PullIfNotPresent
@@ -20,9 +19,9 @@ func newHelperPod(vmPod *corev1.Pod, meta metav1.ObjectMeta, container corev1.Co
 			TerminationGracePeriodSeconds: new(int64(1)),
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
-			HostNetwork:                   true, // no address of its own
-			HostPID:                       true, // to see, or end, what uses a device
-			// Wherever the machine is, this may follow: cordoned, full or failing nodes included.
+			HostNetwork:                   true, // the Pod needs no address
+			HostPID:                       true, // to find processes that use a device, and to end a VM's processes
+			// It may run wherever the VM runs, even on a cordoned or failing node.
 			Tolerations:       []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			PriorityClassName: vmPod.Spec.PriorityClassName,
 			ImagePullSecrets:  vmPod.Spec.ImagePullSecrets,
@@ -30,8 +29,8 @@ func newHelperPod(vmPod *corev1.Pod, meta metav1.ObjectMeta, container corev1.Co
 	}
 }
 
-// nodeAffinityTo asks the scheduler for this node. A Pod with nodeName instead would bypass it, and a claim
-// that waits for its first consumer would stay Pending for ever.
+// nodeAffinityTo requires this node. With nodeName, a Pod would bypass the scheduler, and a PVC that waits for its first consumer
+// would stay Pending forever.
 func nodeAffinityTo(name string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
@@ -44,8 +43,7 @@ func nodeAffinityTo(name string) *corev1.Affinity {
 	}}
 }
 
-// RequiredNode is the node that onNode binds the Pod to; "" when it may run on several. What else the cluster has added
-// to the Pod's affinity does not matter.
+// RequiredNode returns the node that nodeAffinityTo requires, or "". It ignores what the cluster has added to the Pod's affinity.
 func RequiredNode(pod *corev1.Pod) string {
 	affinity := pod.Spec.Affinity
 	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -61,7 +59,7 @@ func RequiredNode(pod *corev1.Pod) string {
 	return ""
 }
 
-// podAffinityTo asks the scheduler for the node of a machine that has none yet.
+// podAffinityTo requires the node of a VM Pod that is not scheduled yet.
 func podAffinityTo(pod *corev1.Pod) *corev1.Affinity {
 	return &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{

@@ -22,8 +22,7 @@ func TestManifest(t *testing.T) {
 	RunSpecs(t, "manifest")
 }
 
-// expectGolden compares the whole object with testdata/NAME.yaml; UPDATE_GOLDEN=1 writes it. The scripts
-// are files of their own and left out.
+// expectGolden compares the complete object with testdata/NAME.yaml; UPDATE_GOLDEN=1 writes that file.
 func expectGolden(name string, object any) {
 	GinkgoHelper()
 	raw, err := yaml.Marshal(object)
@@ -37,7 +36,7 @@ func expectGolden(name string, object any) {
 	Expect(string(raw)).To(Equal(string(want)))
 }
 
-// withoutScripts replaces the text of the scripts in a Pod, which would hide the rest.
+// withoutScripts returns the Pod with a placeholder for each script: the text would hide the rest of the object.
 func withoutScripts(pod *corev1.Pod) *corev1.Pod {
 	pod = pod.DeepCopy()
 	for _, container := range pod.Spec.Containers {
@@ -56,6 +55,7 @@ func withoutScripts(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
+// shorten replaces each script in the command.
 func shorten(command []string) {
 	for i, word := range command {
 		if strings.Contains(word, "\n") {
@@ -66,7 +66,8 @@ func shorten(command []string) {
 
 func testVM() manifest.VM {
 	return manifest.VM{
-		Name: "agent-a1", Namespace: "bosh", Director: "d1", Stemcell: "registry/stemcell@sha256:00", Image: "registry/stemcell@sha256:00", Digest: "digest",
+		Name: "agent-a1", Namespace: "bosh", Director: "d1", Digest: "digest",
+		Stemcell: "registry/stemcell@sha256:00", Image: "registry/stemcell@sha256:00",
 	}
 }
 
@@ -77,14 +78,14 @@ func runningPod(vm manifest.VM) *corev1.Pod {
 	return pod
 }
 
-var _ = Describe("A machine", func() {
-	It("with nothing asked for is a privileged Pod that restarts and has no token", func() {
+var _ = Describe("A VM", func() {
+	It("is by default a privileged Pod that is always restarted and has no token", func() {
 		expectGolden("vm-plain", withoutScripts(testVM().Pod()))
 	})
 
-	It("carries all that was asked for", func() {
+	It("has everything that its call requests", func() {
 		vm := testVM()
-		vm.Labels = map[string]string{"tier": "web", manifest.LabelRole: "not mine to set"}
+		vm.Labels = map[string]string{"tier": "web", manifest.LabelRole: "ignored"}
 		vm.Annotations = map[string]string{"cni.projectcalico.org/ipAddrs": `["10.0.0.1"]`}
 		vm.Init = "/lib/systemd/systemd"
 		vm.Resources = corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}
@@ -102,7 +103,7 @@ var _ = Describe("A machine", func() {
 		expectGolden("vm-full", withoutScripts(vm.Pod()))
 	})
 
-	It("that is not privileged is confined by the profiles that it was given", func() {
+	It("has the requested security profiles if it is not privileged", func() {
 		vm := testVM()
 		vm.SecurityContext = &corev1.SecurityContext{
 			Privileged:      new(false),
@@ -113,52 +114,52 @@ var _ = Describe("A machine", func() {
 		expectGolden("vm-confined", withoutScripts(vm.Pod()))
 	})
 
-	It("owns the Secret with its settings", func() {
+	It("owns the Secret with its agent settings", func() {
 		vm := testVM()
 		expectGolden("settings", vm.SettingsSecret(map[string][]byte{"settings.json": []byte("{}")}, runningPod(vm)))
 	})
 })
 
 var _ = Describe("A disk", func() {
-	It("on a Filesystem claim asks for room for the image file", func() {
-		expectGolden("claim-filesystem", manifest.Disk{
+	It("requests additional space for its image file with volumeMode Filesystem", func() {
+		expectGolden("pvc-filesystem", manifest.Disk{
 			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem,
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Filesystem: "ext4",
 		}.PVC())
 	})
 
-	It("whose room is reserved says so, and so do its attachment and a copy to it", func() {
-		disk := manifest.Disk{Name: "disk-1", Namespace: "bosh", SizeMiB: 1024, Filesystem: "ext4", Reserve: true}
+	It("passes preallocation on to its attachment Pod and to a copy Pod", func() {
+		disk := manifest.Disk{Name: "disk-1", Namespace: "bosh", SizeMiB: 1024, Filesystem: "ext4", Preallocate: true}
 		pvc := disk.PVC()
-		Expect(manifest.IsSpaceReserved(pvc)).To(BeTrue())
-		reserveVariable := ContainElement(corev1.EnvVar{Name: "RESERVE", Value: "true"})
-		attachment := manifest.Attachment{Disk: "disk-1", Reserve: true, VM: runningPod(testVM())}.Pod()
-		Expect(attachment.Spec.Containers[0].Env).To(reserveVariable)
+		Expect(manifest.IsPreallocated(pvc)).To(BeTrue())
+		preallocateVariable := ContainElement(corev1.EnvVar{Name: "PREALLOCATE", Value: "true"})
+		attachment := manifest.Attachment{Disk: "disk-1", Preallocate: true, VM: runningPod(testVM())}.Pod()
+		Expect(attachment.Spec.Containers[0].Env).To(preallocateVariable)
 		disk.Name = "disk-2"
-		copied := manifest.Copy{Old: pvc, New: disk.Successor(pvc), VM: runningPod(testVM())}.Pod()
-		Expect(copied.Spec.Containers[0].Env).To(reserveVariable)
+		copyPod := manifest.Copy{Old: pvc, New: disk.Successor(pvc), VM: runningPod(testVM())}.Pod()
+		Expect(copyPod.Spec.Containers[0].Env).To(preallocateVariable)
 
-		disk.Reserve = false
-		copied = manifest.Copy{Old: pvc, New: disk.Successor(pvc), VM: runningPod(testVM())}.Pod()
-		Expect(copied.Spec.Containers[0].Env).NotTo(reserveVariable)
+		disk.Preallocate = false
+		copyPod = manifest.Copy{Old: pvc, New: disk.Successor(pvc), VM: runningPod(testVM())}.Pod()
+		Expect(copyPod.Spec.Containers[0].Env).NotTo(preallocateVariable)
 	})
 
-	It("that appears as a directory asks for its exact size, and has no filesystem of its own", func() {
-		expectGolden("claim-bind", manifest.Disk{
+	It("requests its exact size and no filesystem if it appears as a directory", func() {
+		expectGolden("pvc-bind", manifest.Disk{
 			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, Bind: true,
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
 		}.PVC())
 	})
 
-	It("on a Block claim asks for its exact size", func() {
-		expectGolden("claim-block", manifest.Disk{
+	It("requests its exact size with volumeMode Block", func() {
+		expectGolden("pvc-block", manifest.Disk{
 			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock, StorageClass: new("fast"),
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Filesystem: "xfs",
 			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"note": "b"},
 		}.PVC())
 	})
 
-	It("is attached by a Pod on the machine's node, from the machine's image, that belongs to the machine", func() {
+	It("is attached by a Pod that runs on the VM's node from the VM's image, and is owned by the VM Pod", func() {
 		vm := testVM()
 		vm.PriorityClass = "high"
 		expectGolden("attachment-filesystem", withoutScripts(manifest.Attachment{
@@ -166,13 +167,13 @@ var _ = Describe("A disk", func() {
 		}.Pod()))
 	})
 
-	It("on a Block claim is given to the attachment as a device", func() {
+	It("is a device in the attachment Pod with volumeMode Block", func() {
 		expectGolden("attachment-block", withoutScripts(manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 1024, Filesystem: "xfs", Mode: corev1.PersistentVolumeBlock, VM: runningPod(testVM()), Director: "d1",
 		}.Pod()))
 	})
 
-	It("that appears as a directory is mounted in the machine's folder, and proven free there", func() {
+	It("is mounted, and checked by its mount, in the VM's directory on the node if it appears as a directory", func() {
 		attachment := manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, Bind: true, VM: runningPod(testVM()), Director: "d1",
 		}.Pod()
@@ -182,7 +183,7 @@ var _ = Describe("A disk", func() {
 		Expect(release.VolumeMounts).To(Equal(attachment.Spec.Containers[0].VolumeMounts))
 	})
 
-	It("is proven free by a container that runs once, with a name of its own for each try", func() {
+	It("has an exclusivity check in a container that runs once, with a new name for each attempt", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
 		attachment.Spec.EphemeralContainers = []corev1.EphemeralContainer{manifest.ReleaseContainer(attachment)}
 		release := manifest.ReleaseContainer(attachment)
@@ -193,7 +194,7 @@ var _ = Describe("A disk", func() {
 })
 
 var _ = Describe("Names", func() {
-	DescribeTable("of labels are made from any metadata key",
+	DescribeTable("of labels are derived from metadata keys:",
 		func(key, name string, ok bool) {
 			got, valid := manifest.LabelKey(key)
 			Expect(got).To(Equal(name))
@@ -201,17 +202,17 @@ var _ = Describe("Names", func() {
 		},
 		Entry("plain", "deployment", "bosh.cloudfoundry.org/deployment", true),
 		Entry("with a space", "my tag", "bosh.cloudfoundry.org/my-tag", true),
-		Entry("of letters that no label has", "ßß", "bosh.cloudfoundry.org/", false),
+		Entry("without any valid character", "ßß", "bosh.cloudfoundry.org/", false),
 		Entry("too long", strings.Repeat("x", 64), "bosh.cloudfoundry.org/"+strings.Repeat("x", 64), false),
 	)
 
-	It("of machines fit where Kubernetes puts them", func() {
+	It("of VMs are valid object names, and short enough for label values", func() {
 		Expect(manifest.ValidName(manifest.VMName("b9206f40-7abb-413d-9157-e797e8feb91b"))).To(BeTrue())
 		Expect(manifest.ValidName("agent-UPPER")).To(BeFalse())
 		Expect(manifest.ValidName("agent-" + strings.Repeat("x", 60))).To(BeFalse())
 	})
 
-	It("that others may use are not reserved", func() {
+	It("are reserved only if the CPI itself uses them", func() {
 		Expect(manifest.IsReservedKey("tier")).To(BeFalse())
 		Expect(manifest.IsReservedKey(manifest.AnnotationInstance)).To(BeFalse())
 	})
@@ -224,14 +225,14 @@ var _ = Describe("Names", func() {
 	})
 })
 
-var _ = Describe("A claim's size", func() {
-	DescribeTable("holds the disk with what its filesystem needs",
+var _ = Describe("The size of a PVC", func() {
+	DescribeTable("has space for the disk and for the volume's filesystem:",
 		func(disk int64, mode corev1.PersistentVolumeMode, directory bool, pvcMiB int64) {
 			Expect(manifest.PVCSizeMiB(disk, mode, directory)).To(Equal(pvcMiB))
 		},
-		Entry("a block volume is exact", int64(1000), corev1.PersistentVolumeBlock, false, int64(1000)),
-		Entry("6 % and 64 MiB more", int64(1000), corev1.PersistentVolumeFilesystem, false, int64(1124)),
+		Entry("exact for a Block volume", int64(1000), corev1.PersistentVolumeBlock, false, int64(1000)),
+		Entry("6 % and 64 MiB more for a Filesystem volume", int64(1000), corev1.PersistentVolumeFilesystem, false, int64(1124)),
 		Entry("rounded up", int64(1), corev1.PersistentVolumeFilesystem, false, int64(66)),
-		Entry("a directory is exact", int64(1000), corev1.PersistentVolumeFilesystem, true, int64(1000)),
+		Entry("exact for a directory", int64(1000), corev1.PersistentVolumeFilesystem, true, int64(1000)),
 	)
 })

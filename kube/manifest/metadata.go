@@ -6,14 +6,15 @@ import (
 	"maps"
 )
 
-// Metadata is what the director knows of a VM, a disk or a snapshot, as it stands on the object.
+// Metadata is the director's metadata of a VM, a disk or a snapshot, as labels and annotations.
 type Metadata struct {
 	Labels      map[string]*string `json:"labels,omitempty"` // nil removes a label
 	Annotations map[string]string  `json:"annotations,omitempty"`
 }
 
-// BuildMetadata puts the director's metadata into labels where Kubernetes allows the value, and into
-// annotations always. A label that can no longer hold its value is removed.
+// BuildMetadata turns the director's metadata into annotations, and into labels if the value is a valid label value; otherwise it
+// removes the label. A key that the CPI uses itself gets the prefix "tag-". AnnotationMetadata contains everything, also keys
+// that are not valid names. It fails for values that cannot be encoded as JSON.
 func BuildMetadata(metadata map[string]any) (Metadata, error) {
 	all, err := json.Marshal(metadata)
 	if err != nil {
@@ -46,17 +47,16 @@ func BuildMetadata(metadata map[string]any) (Metadata, error) {
 	return described, nil
 }
 
-// HasMetadata reports whether the director has ever given the object metadata. A VM it names as soon as create_vm has
-// answered.
+// HasMetadata reports whether the director has set metadata on the object. For a VM, the director does that right after create_vm.
 func HasMetadata(annotations map[string]string) bool {
-	_, named := annotations[AnnotationMetadata]
-	return named
+	_, ok := annotations[AnnotationMetadata]
+	return ok
 }
 
-// Patch is the strategic merge patch that puts the metadata on an object.
+// Patch returns the strategic merge patch that sets the metadata.
 func (m Metadata) Patch() ([]byte, error) { return metadataPatch(m) }
 
-// applyTo puts the metadata on an object that is yet to be made. What the CPI has written there stays.
+// applyTo adds the metadata to the labels and annotations of a new object.
 func (m Metadata) applyTo(labels, annotations map[string]string) {
 	for key, value := range m.Labels {
 		if value != nil {
@@ -66,13 +66,12 @@ func (m Metadata) applyTo(labels, annotations map[string]string) {
 	maps.Copy(annotations, m.Annotations)
 }
 
-// SetLabel is the strategic merge patch that sets an object's label, or removes it when value is nil.
+// SetLabel returns the strategic merge patch that sets an object's label, or removes it if value is nil.
 func SetLabel(key string, value *string) ([]byte, error) {
 	return metadataPatch(map[string]any{"labels": map[string]*string{key: value}})
 }
 
-// SetAnnotation is the strategic merge patch that sets an object's annotation, or removes it when value is
-// nil.
+// SetAnnotation returns the strategic merge patch that sets an object's annotation, or removes it if value is nil.
 func SetAnnotation(key string, value *string) ([]byte, error) {
 	return metadataPatch(map[string]any{"annotations": map[string]*string{key: value}})
 }

@@ -8,107 +8,105 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Prefix begins every label and annotation that is the CPI's own.
+// Prefix begins every label and annotation of the CPI.
 const Prefix = "bosh.cloudfoundry.org/"
 
-// LabelManagedBy and its value are on every object; see
+// LabelManagedBy, with the value ManagedBy, is on every object of the CPI; see
 // https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/.
 const (
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	ManagedBy      = "bosh-kubernetes-cpi"
 )
 
-// Labels by which the CPI finds its objects again.
+// Labels by which the CPI finds its objects.
 const (
 	LabelDirector = Prefix + "director-uuid"
 	LabelRole     = Prefix + "role"
-	// LabelVM is on a machine's Pods, and on the PVC of a disk while a VM has it: see DiskOwner.
+	// LabelVM is on a VM's objects, and on the PVC of a disk while a VM has it: see DiskOwner.
 	LabelVM   = Prefix + "vm"
 	LabelDisk = Prefix + "disk"
-	// LabelGroup is on the machines of one instance group, and on their attachments. The annotation of
-	// the same name holds the group's name as BOSH gave it.
+	// LabelGroup is on the VM Pods of one instance group, and on their attachment Pods. The annotation of the same name is the
+	// group's name in BOSH.
 	LabelGroup = Prefix + "group"
-	// LabelRequestedAddresses is on a machine with static addresses: see AddressLabel.
-	LabelRequestedAddresses = Prefix + "address"
-	// LabelCopy is on a disk that update_disk makes to take another one's place, until it has: its value
-	// tells how far that is: CopyUnproven, CopyProven or CopyAccepted.
+	// LabelRequestedAddresses is on a VM with static addresses: see AddressLabel.
+	LabelRequestedAddresses = Prefix + "requested-addresses"
+	// LabelCopy is on the successor of a disk until it has replaced that disk in update_disk: CopyIncomplete, CopyVerified or
+	// CopyAccepted.
 	LabelCopy = Prefix + "copy"
-	// LabelUnfinished is on a snapshot until the call that takes it answers.
-	LabelUnfinished = Prefix + "unfinished"
-	// LabelPrefetch is on the Pods that have nodes pull a stemcell's image: the name of their DaemonSet.
+	// LabelIncomplete is on a snapshot until the call that takes it is about to succeed.
+	LabelIncomplete = Prefix + "incomplete"
+	// LabelPrefetch is on the Pods of a prefetch DaemonSet: its name.
 	LabelPrefetch = Prefix + "prefetch"
 )
 
 // Roles, the values of LabelRole: what an object is for.
 const (
-	RoleVM         = "vm"
-	RoleTemplate   = "template" // the PodTemplate of a machine that is made again for each disk
-	RoleStorage    = "storage"  // the claim of such a machine's own storage
-	RoleAttachment = "attachment"
-	RoleDisk       = "disk"
-	RoleCopy       = "copy"   // the Pod that copies a disk
-	RoleReboot     = "reboot" // the Pod that restarts a machine
-	RoleFlush      = "flush"  // the Pod that writes out what is in memory for a disk
-	RoleSnapshot   = "snapshot"
-	RoleEvent      = "event"
-	RolePullSecret = "pull-secret"
-	RoleService    = "service"
-	RolePDB        = "budget"
-	RoleNetwork    = "network"
-	RolePrefetch   = "prefetch" // the DaemonSet with which nodes pull a stemcell's image, and its Pods
+	RoleVM            = "vm"
+	RoleVMTemplate    = "vm-template"    // the PodTemplate of a recreated VM
+	RoleEphemeralDisk = "ephemeral-disk" // the PVC of a recreated VM's ephemeral disk
+	RoleAttachment    = "attachment"
+	RoleDisk          = "disk"
+	RoleCopy          = "copy"   // the copy Pod
+	RoleReboot        = "reboot" // the reboot Pod
+	RoleFlush         = "flush"  // the flush Pod
+	RoleSnapshot      = "snapshot"
+	RoleEvent         = "event"
+	RolePullSecret    = "pull-secret"
+	RoleService       = "service"
+	RolePDB           = "pod-disruption-budget"
+	RoleNetwork       = "network"
+	RolePrefetch      = "prefetch" // the prefetch DaemonSet and its Pods
 )
 
 // Values of LabelCopy.
 const (
-	// CopyIncomplete is no disk yet: its data is not there, or not known to be right.
-	CopyIncomplete = "unproven"
-	// CopyVerified has the data. The old disk stays until the director has named the new one.
-	CopyVerified = "proven"
-	// CopyAccepted was named by the director: it is the disk from now on, and the old one is about to be deleted.
+	// CopyIncomplete is a successor without all data, or with data that was not compared with the original.
+	CopyIncomplete = "incomplete"
+	// CopyVerified is a successor with all data. The old disk stays until the director uses the CID of the new one.
+	CopyVerified = "verified"
+	// CopyAccepted is a successor that the director uses: the old disk is about to be deleted.
 	CopyAccepted = "accepted"
 )
 
-// Annotations of machines.
+// Annotations of VMs.
 const (
-	// AnnotationDigest identifies what create_vm was asked for, so that a repeated call can tell
-	// whether the Pod it finds is its own; and likewise what the DaemonSet of a create_stemcell is to be.
+	// AnnotationDigest is a digest of what a create_vm call requests: a repeated call recognizes its Pod by it. On a prefetch
+	// DaemonSet it is a digest of the Pod template.
 	AnnotationDigest = Prefix + "digest"
-	// AnnotationStemcell is the CID of the stemcell that a VM was made from, or whose image nodes pull.
+	// AnnotationStemcell is the CID of the stemcell of a VM or of a prefetch DaemonSet.
 	AnnotationStemcell = Prefix + "stemcell"
-	// AnnotationRequestedAddresses asks the CNI shim for the Pod's addresses.
+	// AnnotationRequestedAddresses requests the Pod's addresses from the CNI shim.
 	AnnotationRequestedAddresses = Prefix + "ip-address"
-	// AnnotationDisruptionBudget holds, on machines and their group's budget, how many may be away; see Budget.
+	// AnnotationDisruptionBudget is the String of the DisruptionBudget, on VM Pods and on their group's PodDisruptionBudget.
 	AnnotationDisruptionBudget = Prefix + "disruption-budget"
-	// AnnotationFirstPodAddresses holds, on the PodTemplate of a machine that is made again for each disk, the
-	// addresses of its first Pod.
-	AnnotationFirstPodAddresses = Prefix + "addresses"
-	// AnnotationMetadata holds all metadata of a VM or disk as it came, as JSON, so that nothing is
-	// dropped where Kubernetes does not allow a key or value.
+	// AnnotationFirstPodAddresses is on the PodTemplate of a recreated VM: the addresses of its first Pod, separated by commas.
+	AnnotationFirstPodAddresses = Prefix + "first-pod-addresses"
+	// AnnotationMetadata is the complete metadata of a VM, disk or snapshot as JSON, including keys and values that are not valid
+	// in labels and annotations.
 	AnnotationMetadata = Prefix + "metadata"
 )
 
-// AnnotationCall names, on what a call creates and removes again when it fails, the call that owns it: the one that
-// created it, or a repeated one that has adopted it since. Its value is a UUID of version 7, which begins with the
-// time of the call.
-const AnnotationCall = Prefix + "call"
+// AnnotationCall is the ID of the call that owns an object: the call that has created it, or a repeated one that has adopted it.
+// Only the owner deletes the object when it fails. The ID is a UUID of version 7, which begins with the time of the call.
+const AnnotationCall = Prefix + "call-id"
 
 // Annotations of disks.
 const (
-	// AnnotationSize is a disk's size in MiB as BOSH asked for it.
+	// AnnotationSize is a disk's size in MiB as BOSH requested it.
 	AnnotationSize = Prefix + "size-mib"
-	// AnnotationFilesystem names the filesystem that a blank disk gets.
+	// AnnotationFilesystem is the filesystem that is created on a blank disk: ext4 or xfs.
 	AnnotationFilesystem = Prefix + "filesystem"
-	// AnnotationReserve is "true" on a disk whose image file is to have all of its room from the first attachment on.
-	AnnotationReserve = Prefix + "reserve"
-	// AnnotationSnapshotClass names the VolumeSnapshotClass of a disk's snapshots, where it is not the default.
+	// AnnotationPreallocate is "true" on a disk with an image file that is allocated in full size when the disk is attached.
+	AnnotationPreallocate = Prefix + "preallocate"
+	// AnnotationSnapshotClass is the VolumeSnapshotClass for snapshots of a disk, if it is not the default.
 	AnnotationSnapshotClass = Prefix + "snapshot-class"
-	// AnnotationAttach says on a disk and on its attachment that it appears as a directory: AttachBind.
+	// AnnotationAttach is AttachBind on a disk, and on its attachment Pod, if the disk appears in the VM as a directory.
 	AnnotationAttach = Prefix + "attach"
-	// AnnotationFormatted is on a disk once it has a filesystem: a blank volume is not that disk's.
+	// AnnotationFormatted is on a disk once it has a filesystem: from then on, a blank volume is an error.
 	AnnotationFormatted = Prefix + "formatted"
-	// AnnotationCopyOf names, on a disk with LabelCopy and for good, the one that it takes the place of.
+	// AnnotationCopyOf is on a successor, and stays: the disk that it replaces.
 	AnnotationCopyOf = Prefix + "copy-of"
-	// AnnotationCopiedTo names, on the old disk, the one that is to take its place.
+	// AnnotationCopiedTo is on the old disk: its successor.
 	AnnotationCopiedTo = Prefix + "copied-to"
 	// AnnotationOwner is the UID of the Pod that may open a disk's volume: see DiskOwner.
 	AnnotationOwner = Prefix + "owner-uid"
@@ -117,22 +115,22 @@ const (
 // AttachBind is the value of AnnotationAttach.
 const AttachBind = "bind"
 
-// AnnotationKeep marks a Service that stays when its last machine goes.
+// AnnotationKeep is "true" on a Service that stays when its last VM is deleted.
 const AnnotationKeep = Prefix + "keep"
 
-// servicePrefix begins the labels that put a machine behind a Service. It is not Prefix, so that no
-// metadata's name can be one of them.
+// servicePrefix begins the labels of the VMs behind a Service. It differs from Prefix, because the director's metadata could
+// otherwise set such a label.
 const servicePrefix = "service." + Prefix
 
-// AnnotationInstance and AnnotationInstanceID hold the instance's id, on VMs and on disks: the director's
-// metadata puts them there under these names.
+// AnnotationInstance and AnnotationInstanceID are the BOSH instance's ID on VMs and on disks. The director's metadata contains it
+// under these names.
 const (
 	AnnotationInstance   = Prefix + "id"
 	AnnotationInstanceID = Prefix + "instance_id"
 )
 
-// reservedKeys are the labels and annotations that the CPI itself works with. names_test.go proves that none is
-// missing: one that is would be the operator's to set, and a VM's metadata could overwrite it.
+// reservedKeys are the labels and annotations that the CPI itself uses; names_test.go checks that none is missing. Operators could
+// set a missing one, and a VM's metadata could overwrite it.
 var reservedKeys = []string{
 	LabelManagedBy,
 	LabelDirector,
@@ -142,7 +140,7 @@ var reservedKeys = []string{
 	LabelGroup,
 	LabelRequestedAddresses,
 	LabelCopy,
-	LabelUnfinished,
+	LabelIncomplete,
 	LabelPrefetch,
 	AnnotationDigest,
 	AnnotationStemcell,
@@ -153,7 +151,7 @@ var reservedKeys = []string{
 	AnnotationSize,
 	AnnotationFilesystem,
 	AnnotationFormatted,
-	AnnotationReserve,
+	AnnotationPreallocate,
 	AnnotationSnapshotClass,
 	AnnotationAttach,
 	AnnotationCopyOf,
@@ -163,38 +161,37 @@ var reservedKeys = []string{
 	AnnotationCall,
 }
 
-// IsReservedKey reports whether the CPI itself works with the label or annotation of this name.
+// IsReservedKey reports whether the CPI itself uses the label or annotation of this name.
 func IsReservedKey(name string) bool {
 	return slices.Contains(reservedKeys, name) || strings.HasPrefix(name, servicePrefix)
 }
 
-// BelongsTo reports whether an object is this director's, and may be changed and deleted for it.
+// BelongsTo reports whether the object belongs to this director: only then may the CPI change or delete it for the director.
 func BelongsTo(object metav1.Object, director string) bool {
 	labels := object.GetLabels()
 	return labels[LabelManagedBy] == ManagedBy && labels[LabelDirector] == director
 }
 
-// DirectorSelector selects all objects of this director.
+// DirectorSelector returns the label selector of all objects of this director.
 func DirectorSelector(director string) string {
 	return LabelManagedBy + "=" + ManagedBy + "," + LabelDirector + "=" + director
 }
 
-// VMName is the name of an agent's Pod and Secret, and the VM's CID.
+// VMName returns the name of a VM's Pod, PodTemplate and Secret, which is the VM's CID.
 func VMName(agentID string) string { return "agent-" + agentID }
 
-// DiskName is the name of a disk's claim, and the disk's CID.
+// DiskName returns the name of a disk's PVC, which is the disk's CID.
 func DiskName(uuid string) string { return "disk-" + uuid }
 
-// AttachmentName is the name of the one Pod that can attach this disk.
+// AttachmentName returns the name of the disk's attachment Pod, which is also the name of its copy Pod.
 func AttachmentName(diskCID string) string { return diskCID + "-attachment" }
 
-// ValidName reports whether an object can have this name; every name the CPI makes up is also a
-// label's value, which must be shorter.
+// ValidName reports whether the name is valid for an object, and short enough that AttachmentName is a valid label value, too.
 func ValidName(name string) bool {
 	return len(name) <= validation.LabelValueMaxLength-len("-attachment") && len(validation.IsDNS1123Subdomain(name)) == 0
 }
 
-// newObjectMeta is the metadata that every object of the CPI carries.
+// newObjectMeta returns the metadata that all objects of the CPI have. Without a director, LabelDirector is missing.
 func newObjectMeta(name, namespace, director, role string) metav1.ObjectMeta {
 	labels := map[string]string{LabelManagedBy: ManagedBy, LabelRole: role}
 	if label, ok := LabelValue(director); ok && director != "" {
@@ -203,8 +200,7 @@ func newObjectMeta(name, namespace, director, role string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}
 }
 
-// LabelValue returns the value as a label can hold it. Kubernetes allows 63 characters of letters,
-// digits, '-', '_' and '.'; a value with others cannot be kept without changing it.
+// LabelValue returns the value, and whether it is a valid label value: up to 63 letters, digits, '-', '_' and '.'.
 func LabelValue(value string) (string, bool) {
 	if len(validation.IsValidLabelValue(value)) > 0 {
 		return "", false
@@ -212,20 +208,21 @@ func LabelValue(value string) (string, bool) {
 	return value, true
 }
 
-// AddressLabel is the value of LabelAddress for these addresses; "" for none. A label has no ':' and ','.
+// AddressLabel returns the value of LabelRequestedAddresses for these addresses: separated by '_', and with '-' for ':'. It is ""
+// without addresses, or if the value is too long.
 func AddressLabel(addresses []string) string {
 	label, _ := LabelValue(strings.ReplaceAll(strings.Join(addresses, "_"), ":", "-"))
 	return label
 }
 
-// RequestsAddress reports whether a machine with this value of LabelAddress asked for the address.
+// RequestsAddress reports whether a VM with this value of LabelRequestedAddresses has requested the address.
 func RequestsAddress(label, address string) bool {
 	requested := AddressLabel([]string{address})
 	return requested != "" && slices.Contains(strings.Split(label, "_"), requested)
 }
 
-// LabelKey returns the key under Prefix as a label's or annotation's name can be: characters that
-// it may not have become '-'.
+// LabelKey returns the key with Prefix, and with '-' for characters that the name of a label or annotation cannot contain. The
+// result is false if the name is still not valid.
 func LabelKey(key string) (string, bool) {
 	clean := strings.Map(func(r rune) rune {
 		switch {

@@ -15,11 +15,11 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// directorKeys are the names among the constants that are not the CPI's own: the director's metadata has them.
+// directorKeys are the constants for keys that only the director's metadata sets.
 var directorKeys = []string{"AnnotationInstance", "AnnotationInstanceID"}
 
-// keyConstants are the constants of the package whose names say that they are labels, annotations or roles: the file
-// that each stands in, and its value.
+// keyConstants returns the constants of the package for labels, annotations and roles, by their name prefix: the file and the
+// value of each.
 func keyConstants() map[string]struct{ file, value string } {
 	GinkgoHelper()
 	found := map[string]struct{ file, value string }{}
@@ -45,7 +45,7 @@ func keyConstants() map[string]struct{ file, value string } {
 	return found
 }
 
-// valueOf is the text of "x" and of Prefix + "x".
+// valueOf returns the value of the expressions "x" and Prefix + "x".
 func valueOf(expression ast.Expr) string {
 	switch e := expression.(type) {
 	case *ast.BasicLit:
@@ -59,7 +59,7 @@ func valueOf(expression ast.Expr) string {
 }
 
 var _ = Describe("The keys of labels and annotations", func() {
-	It("lie in names.go, those of roles too", func() {
+	It("are in names.go, as are the roles", func() {
 		Expect(len(keyConstants())).To(BeNumerically(">", 30))
 		for name, key := range keyConstants() {
 			Expect(key.file).To(Equal("names.go"), name)
@@ -67,7 +67,7 @@ var _ = Describe("The keys of labels and annotations", func() {
 		}
 	})
 
-	It("are reserved, each of them, but for the director's", func() {
+	It("are reserved, except those of the director", func() {
 		for name, key := range keyConstants() {
 			if !strings.HasPrefix(name, "Role") {
 				Expect(manifest.IsReservedKey(key.value)).To(Equal(!slices.Contains(directorKeys, name)), name)
@@ -75,7 +75,7 @@ var _ = Describe("The keys of labels and annotations", func() {
 		}
 	})
 
-	It("are reserved for Services of whatever name", func() {
+	It("are reserved for Services of any name", func() {
 		Expect(manifest.IsReservedKey(manifest.LabelService("web"))).To(BeTrue())
 	})
 })

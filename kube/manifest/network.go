@@ -9,26 +9,26 @@ import (
 	"bosh-kubernetes-cpi/kube/extension"
 )
 
-// Beginnings of the names of what create_network makes; they tell delete_network what to delete.
+// Prefixes of the names of the objects that create_network creates: delete_network derives the kind from the network's CID.
 const (
 	ipPoolPrefix        = "bosh-pool-"
 	ipReservationPrefix = "bosh-reservation-"
 )
 
-// IPPoolName is the name of the address pool for a range, and the network's CID.
+// IPPoolName returns the name of the IPPool of a range, which is the network's CID.
 func IPPoolName(network netip.Prefix) string { return ipPoolPrefix + rangeName(network) }
 
-// IPReservationName is the name of the reservation of a range, and the network's CID.
+// IPReservationName returns the name of the IPReservation of a range, which is the network's CID.
 func IPReservationName(network netip.Prefix) string { return ipReservationPrefix + rangeName(network) }
 
-// IsIPPool reports whether a network's CID is an address pool's name.
+// IsIPPool reports whether a network's CID is the name of an IPPool.
 func IsIPPool(cid string) bool { return strings.HasPrefix(cid, ipPoolPrefix) }
 
-// IsIPReservation reports whether a network's CID is a reservation's name.
+// IsIPReservation reports whether a network's CID is the name of an IPReservation.
 func IsIPReservation(cid string) bool { return strings.HasPrefix(cid, ipReservationPrefix) }
 
-// rangeName is the range with '-' for what a name cannot have. IPv6 is written in full: "::" could
-// stand for any number of groups.
+// rangeName returns the range with '-' for characters that a name cannot contain. IPv6 addresses are expanded, because "::"
+// would be ambiguous then.
 func rangeName(network netip.Prefix) string {
 	text := netip.PrefixFrom(network.Addr(), network.Bits()).String()
 	if network.Addr().Is6() {
@@ -38,7 +38,7 @@ func rangeName(network netip.Prefix) string {
 	return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(text)
 }
 
-// IPPoolSettings are what a pool has in common with those of the cluster's other Pods.
+// IPPoolSettings are cloud_properties.ip_pool of a network. They have to match the pools of the cluster's other Pods.
 type IPPoolSettings struct {
 	IPIPMode    string `json:"ipip_mode"`
 	VXLANMode   string `json:"vxlan_mode"`
@@ -46,8 +46,8 @@ type IPPoolSettings struct {
 	BlockSize   int    `json:"block_size"`
 }
 
-// IPPool is a pool of these addresses that no node matches: Calico gives addresses of it only to Pods that
-// ask.
+// IPPool returns a pool of these addresses with a node selector that no node matches: Calico assigns its addresses on request
+// only.
 func IPPool(network netip.Prefix, director string, settings IPPoolSettings) *extension.IPPool {
 	return &extension.IPPool{
 		TypeMeta:   calicoTypeMeta("IPPool"),
@@ -59,7 +59,7 @@ func IPPool(network netip.Prefix, director string, settings IPPoolSettings) *ext
 	}
 }
 
-// IPReservation keeps the addresses, which are part of a pool, from automatic assignment.
+// IPReservation returns a reservation of these addresses, which are part of a pool: Calico assigns them on request only.
 func IPReservation(network netip.Prefix, director string) *extension.IPReservation {
 	return &extension.IPReservation{
 		TypeMeta:   calicoTypeMeta("IPReservation"),

@@ -9,11 +9,11 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-// probePort is where a probe listens to itself, through its Service.
+// probePort is the port on which a probe connects to itself, through its Service.
 const probePort = 6868
 
-// NodeProbePod is a Pod like the machine, on this node, that tells in its termination message what a machine finds there, and ends. It is
-// behind the Service of its own name.
+// NodeProbePod returns a Pod for the deep check. It is like the VM Pod but runs once, on this node, and reports in its termination
+// message what a VM would find there. The Service of the same name, see NodeProbeService, routes to it.
 func NodeProbePod(vm VM, nodeName string) *corev1.Pod {
 	vm.Affinity, vm.Tolerations = nodeAffinityTo(nodeName), []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	vm.Services = []Service{NodeProbeService(vm.Name)}
@@ -28,7 +28,7 @@ func NodeProbePod(vm VM, nodeName string) *corev1.Pod {
 	return pod
 }
 
-// NodeProbeService is the Service of the probe of this name.
+// NodeProbeService returns the Service of the probe of this name.
 func NodeProbeService(name string) Service {
 	return Service{
 		Name: name, Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Name: "probe", Port: probePort}},
@@ -36,7 +36,7 @@ func NodeProbeService(name string) Service {
 	}
 }
 
-// removeSettingsVolume takes the volume with the agent's settings from a Pod that has no agent.
+// removeSettingsVolume removes the volume with the agent settings from a Pod without an agent.
 func removeSettingsVolume(pod *corev1.Pod) {
 	settings := func(mount corev1.VolumeMount) bool { return mount.MountPath == vmSettingsPath }
 	container := &pod.Spec.Containers[0]

@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// applyPatch is the object as the API server makes it of the patch.
+// applyPatch returns the object as the API server changes it with a strategic merge patch.
 func applyPatch[T any](from *T, patch []byte, err error) *T {
 	GinkgoHelper()
 	Expect(err).NotTo(HaveOccurred())
@@ -36,7 +36,7 @@ var _ = Describe("The director's metadata", func() {
 		return result
 	}
 
-	It("stands in labels where they can hold it, in annotations always, and whole in one", func() {
+	It("is in labels if the values are valid, in annotations always, and completely in one annotation", func() {
 		result := described(map[string]any{"deployment": "cf", "name": "web/0 (bootstrap)", "index": 3})
 		Expect(result.Annotations).To(Equal(map[string]string{
 			manifest.Prefix + "deployment": "cf", manifest.Prefix + "name": "web/0 (bootstrap)", manifest.Prefix + "index": "3",
@@ -47,12 +47,12 @@ var _ = Describe("The director's metadata", func() {
 		}))
 	})
 
-	It("never takes the place of a key that the CPI works with", func() {
-		result := described(map[string]any{"vm": "mine", "size-mib": "7"})
-		Expect(result.Labels).To(Equal(map[string]*string{manifest.Prefix + "tag-vm": new("mine"), manifest.Prefix + "tag-size-mib": new("7")}))
+	It("never replaces a key that the CPI itself uses", func() {
+		result := described(map[string]any{"vm": "x", "size-mib": "7"})
+		Expect(result.Labels).To(Equal(map[string]*string{manifest.Prefix + "tag-vm": new("x"), manifest.Prefix + "tag-size-mib": new("7")}))
 	})
 
-	It("removes a label whose value no label can hold any more", func() {
+	It("removes a label if its new value is not valid", func() {
 		pod := testVM().Pod()
 		pod.Labels[manifest.Prefix+"name"] = "web"
 		patch, err := described(map[string]any{"name": "web/0"}).Patch()
@@ -62,10 +62,10 @@ var _ = Describe("The director's metadata", func() {
 	})
 })
 
-var _ = Describe("A disk's claim", func() {
+var _ = Describe("The PVC of a disk", func() {
 	disk := manifest.Disk{Name: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock}
 
-	It("gets one label or annotation, and loses it again, beside those that it has", func() {
+	It("gets a label or an annotation, and loses it again", func() {
 		pvc := disk.PVC()
 		patch, err := manifest.SetLabel("team", new("a"))
 		updated := applyPatch(pvc, patch, err)
@@ -80,7 +80,7 @@ var _ = Describe("A disk's claim", func() {
 		Expect(applyPatch(updated, patch, err).Annotations).To(Equal(pvc.Annotations))
 	})
 
-	It("keeps its labels when only annotations are asked for, and the other way round", func() {
+	It("keeps its labels if only annotations are requested, and vice versa", func() {
 		pvc := disk.PVC()
 		desired := disk
 		desired.Annotations = map[string]string{"note": "b"}
@@ -96,26 +96,26 @@ var _ = Describe("A disk's claim", func() {
 		Expect(after.Labels).To(HaveKeyWithValue("team", "a"))
 	})
 
-	It("has its room reserved, and no longer", func() {
-		reserved := disk
-		reserved.Reserve = true
-		patch, err := reserved.Relabel(disk.PVC())
+	It("gets and loses preallocation", func() {
+		preallocated := disk
+		preallocated.Preallocate = true
+		patch, err := preallocated.Relabel(disk.PVC())
 		after := applyPatch(disk.PVC(), patch, err)
-		Expect(manifest.IsSpaceReserved(after)).To(BeTrue())
-		Expect(reserved.Relabel(after)).To(BeNil())
+		Expect(manifest.IsPreallocated(after)).To(BeTrue())
+		Expect(preallocated.Relabel(after)).To(BeNil())
 		patch, err = disk.Relabel(after)
 		after = applyPatch(after, patch, err)
-		Expect(manifest.IsSpaceReserved(after)).To(BeFalse())
+		Expect(manifest.IsPreallocated(after)).To(BeFalse())
 		Expect(disk.Relabel(after)).To(BeNil())
 	})
 
-	It("is left alone when it has what is asked for", func() {
+	It("is not patched if it has the requested labels", func() {
 		desired := disk
 		desired.Labels = map[string]string{"team": "a"}
 		Expect(desired.Relabel(desired.PVC())).To(BeNil())
 	})
 
-	It("asks for more room", func() {
+	It("requests more storage", func() {
 		patch, err := manifest.RequestStorage(disk.PVC(), resource.MustParse("3Gi"))
 		after := applyPatch(disk.PVC(), patch, err)
 		Expect(after.Spec.Resources.Requests.Storage().String()).To(Equal("3Gi"))
@@ -123,8 +123,8 @@ var _ = Describe("A disk's claim", func() {
 	})
 })
 
-var _ = Describe("A machine's Pod", func() {
-	It("gets annotations under the condition that it is still this one", func() {
+var _ = Describe("A VM Pod", func() {
+	It("gets annotations if it still has the same UID", func() {
 		pod := runningPod(testVM())
 		patch, err := manifest.AnnotatePod(pod, map[string]string{"example.org/ip": "10.0.0.1"})
 		Expect(applyPatch(pod, patch, err).Annotations).To(HaveKeyWithValue("example.org/ip", "10.0.0.1"))
@@ -133,7 +133,7 @@ var _ = Describe("A machine's Pod", func() {
 })
 
 var _ = Describe("An attachment", func() {
-	It("gets each proof beside those that it had, and knows the last, wherever the API server puts it", func() {
+	It("keeps the containers of earlier exclusivity checks, and finds the latest at any position", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
 		for range 11 {
 			patch, err := manifest.AddReleaseContainer(attachment, manifest.ReleaseContainer(attachment))
@@ -144,11 +144,11 @@ var _ = Describe("An attachment", func() {
 	})
 })
 
-var _ = Describe("A group's budget", func() {
+var _ = Describe("The PodDisruptionBudget of a group", func() {
 	vm := testVM()
 	vm.Group, vm.Budget = "web", &manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}
 
-	It("is made right for another number of machines, under the condition that it has not changed", func() {
+	It("is resized for another number of VMs, if it has not changed", func() {
 		budget := vm.Budget.Object(vm, runningPod(vm), 3)
 		budget.ResourceVersion = "7"
 		patch, err := manifest.ResizePDB(budget, 5)
@@ -156,30 +156,30 @@ var _ = Describe("A group's budget", func() {
 		Expect(string(patch)).To(ContainSubstring(`"resourceVersion":"7"`))
 	})
 
-	DescribeTable("is left alone", func(budget manifest.DisruptionBudget, vms int) {
+	DescribeTable("is not patched", func(budget manifest.DisruptionBudget, vms int) {
 		Expect(manifest.ResizePDB(budget.Object(vm, runningPod(vm), 3), vms)).To(BeNil())
 	},
-		Entry("when it is right", manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}, 3),
-		Entry("when it does not depend on their number", manifest.DisruptionBudget{MinAvailable: new(int32(2))}, 9),
+		Entry("if it is correct", manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}, 3),
+		Entry("if it does not depend on the number of VMs", manifest.DisruptionBudget{MinAvailable: new(int32(2))}, 9),
 	)
 
-	It("is left alone when it has no rule of the CPI's", func() {
+	It("is not patched without an annotation of the CPI", func() {
 		Expect(manifest.ResizePDB(&policyv1.PodDisruptionBudget{}, 3)).To(BeNil())
 	})
 })
 
-var _ = Describe("A range of addresses that BOSH manages", func() {
+var _ = Describe("The address range of a managed network", func() {
 	It("is a pool that no node matches", func() {
 		expectGolden("ip-pool", manifest.IPPool(netip.MustParsePrefix("10.9.0.0/16"), "d1", manifest.IPPoolSettings{VXLANMode: "Always", NATOutgoing: true}))
 	})
 
-	It("is reserved in a pool of the cluster's", func() {
+	It("is a reserved range in a pool of the cluster", func() {
 		expectGolden("ip-reservation", manifest.IPReservation(netip.MustParsePrefix("fd00::/112"), "d1"))
 	})
 })
 
-var _ = Describe("A disk's snapshot", func() {
-	It("names the claim, and carries the director's metadata", func() {
+var _ = Describe("The snapshot of a disk", func() {
+	It("names the PVC, and has the director's metadata", func() {
 		metadata, err := manifest.BuildMetadata(map[string]any{"job": "db", "name": "db/0"})
 		Expect(err).NotTo(HaveOccurred())
 		expectGolden("snapshot", manifest.VolumeSnapshot("snapshot-1", "d1", manifest.Disk{Name: "disk-1", Namespace: "bosh"}.PVC(), metadata))

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// DisruptionBudget says how many machines of a group a drain must leave, or may take. One of the two is set.
+// DisruptionBudget limits how many VMs of a group a drain may evict. Exactly one of the fields is set.
 type DisruptionBudget struct {
 	MinAvailable   *int32
 	MaxUnavailable *int32
@@ -24,7 +24,7 @@ const (
 	maxUnavailablePrefix = "max-unavailable="
 )
 
-// String is what AnnotationBudget holds.
+// String returns the value of AnnotationDisruptionBudget.
 func (b DisruptionBudget) String() string {
 	if b.MaxUnavailable != nil {
 		return fmt.Sprint(maxUnavailablePrefix, *b.MaxUnavailable)
@@ -32,7 +32,7 @@ func (b DisruptionBudget) String() string {
 	return fmt.Sprint(minAvailablePrefix, *b.MinAvailable)
 }
 
-// DisruptionBudgetOf reads AnnotationBudget; nil when the object has none.
+// DisruptionBudgetOf parses the object's AnnotationDisruptionBudget. It returns nil if that is missing or not valid.
 func DisruptionBudgetOf(object metav1.Object) *DisruptionBudget {
 	text := object.GetAnnotations()[AnnotationDisruptionBudget]
 	_, number, _ := strings.Cut(text, "=")
@@ -48,11 +48,12 @@ func DisruptionBudgetOf(object metav1.Object) *DisruptionBudget {
 	return nil
 }
 
-// DependsOnGroupSize reports that the budget depends on the number of machines.
+// DependsOnGroupSize reports whether MinAvailableFor depends on the number of VMs.
 func (b DisruptionBudget) DependsOnGroupSize() bool { return b.MaxUnavailable != nil }
 
-// MinAvailableFor is the least number of machines that must stay, of so many. For Pods without a controller
-// Kubernetes supports neither maxUnavailable nor percentages.
+// MinAvailableFor returns how many of this number of VMs must be available. For Pods without a controller, Kubernetes supports neither
+// maxUnavailable nor percentages:
+// https://kubernetes.io/docs/tasks/run-application/configure-pdb/#arbitrary-controllers-and-selectors.
 func (b DisruptionBudget) MinAvailableFor(vms int) int32 {
 	if b.MaxUnavailable != nil {
 		return max(0, int32(vms)-*b.MaxUnavailable)
@@ -60,27 +61,28 @@ func (b DisruptionBudget) MinAvailableFor(vms int) int32 {
 	return *b.MinAvailable
 }
 
-// Object is the budget of the machine's group, with this many machines in it. It belongs to all of
-// them and goes with the last.
+// Object returns the PodDisruptionBudget of the VM's group, which has this number of VMs. It is owned by all of them and is
+// deleted with the last one.
 func (b DisruptionBudget) Object(vm VM, pod *corev1.Pod, vms int) *policyv1.PodDisruptionBudget {
-	budget := newPDB(vm, pod, PDBName(vm.Group), RoleVM, b.MinAvailableFor(vms))
-	budget.Annotations[AnnotationDisruptionBudget] = b.String()
-	// A machine that is broken already keeps no node from being drained.
-	budget.Spec.UnhealthyPodEvictionPolicy = new(policyv1.AlwaysAllow)
-	return budget
+	pdb := newPDB(vm, pod, PDBName(vm.Group), RoleVM, b.MinAvailableFor(vms))
+	pdb.Annotations[AnnotationDisruptionBudget] = b.String()
+	// Unhealthy VMs do not block a drain.
+	pdb.Spec.UnhealthyPodEvictionPolicy = new(policyv1.AlwaysAllow)
+	return pdb
 }
 
-// AttachmentPDB keeps the attachments of the group's machines from being evicted: each leaves with its
-// machine, when that is evicted, and not before. One that was evicted while its machine waits for its
-// turn could not be had back when the drain is given up.
+// AttachmentPDB returns the PodDisruptionBudget that protects the attachment Pods of the group from eviction. An attachment Pod
+// is deleted with its VM Pod when that is evicted, and not before: if it were evicted while its VM Pod has to wait, and the drain were
+// canceled then, the attachment would be lost.
 func AttachmentPDB(vm VM, pod *corev1.Pod) *policyv1.PodDisruptionBudget {
 	return newPDB(vm, pod, AttachmentPDBName(vm.Group), RoleAttachment, math.MaxInt32)
 }
 
-// AttachmentPDBName is the name of the budget of the group's attachments.
+// AttachmentPDBName returns the name of the PodDisruptionBudget of the group's attachment Pods.
 func AttachmentPDBName(group string) string { return PDBName(group) + "-disks" }
 
-func newPDB(vm VM, pod *corev1.Pod, name, role string, least int32) *policyv1.PodDisruptionBudget {
+// newPDB returns a PodDisruptionBudget for the Pods of the VM's group with this role.
+func newPDB(vm VM, pod *corev1.Pod, name, role string, minAvailable int32) *policyv1.PodDisruptionBudget {
 	meta := newObjectMeta(name, pod.Namespace, vm.Director, RolePDB)
 	meta.Labels[LabelGroup] = GroupLabel(vm.Group)
 	meta.Annotations = map[string]string{LabelGroup: vm.Group}
@@ -88,14 +90,14 @@ func newPDB(vm VM, pod *corev1.Pod, name, role string, least int32) *policyv1.Po
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: meta,
 		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: new(intstr.FromInt32(least)),
+			MinAvailable: new(intstr.FromInt32(minAvailable)),
 			Selector:     groupSelector(GroupLabel(vm.Group), vm.Director, role),
 		},
 	}
 }
 
-// JoinPDB is the strategic merge patch by which another machine joins a budget that is there. It
-// holds only for the version that was read: a patch in between saw other machines.
+// JoinPDB returns the strategic merge patch that adds another VM to an existing PodDisruptionBudget, if that has not changed since
+// it was read: a concurrent change was made for another number of VMs.
 func JoinPDB(existing, desired *policyv1.PodDisruptionBudget) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{
@@ -106,19 +108,19 @@ func JoinPDB(existing, desired *policyv1.PodDisruptionBudget) ([]byte, error) {
 	})
 }
 
-// ResizePDB is the patch that makes a budget that is there right for this many machines, under the same
-// condition; nil when it is right already, or is not of a kind that depends on their number.
+// ResizePDB returns the patch that adapts an existing PodDisruptionBudget to this number of VMs, if it has not changed since it was
+// read. The patch is nil if the PodDisruptionBudget is already correct, or does not depend on the number.
 func ResizePDB(existing *policyv1.PodDisruptionBudget, vms int) ([]byte, error) {
 	budget := DisruptionBudgetOf(existing)
 	if budget == nil || !budget.DependsOnGroupSize() {
 		return nil, nil
 	}
-	least := budget.MinAvailableFor(vms)
-	if existing.Spec.MinAvailable != nil && existing.Spec.MinAvailable.IntVal == least {
+	minAvailable := budget.MinAvailableFor(vms)
+	if existing.Spec.MinAvailable != nil && existing.Spec.MinAvailable.IntVal == minAvailable {
 		return nil, nil
 	}
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": existing.UID, "resourceVersion": existing.ResourceVersion},
-		"spec":     map[string]any{"minAvailable": least},
+		"spec":     map[string]any{"minAvailable": minAvailable},
 	})
 }

@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AddVolumeAffinity makes the machine run only where these volumes can be used, besides what is required of its
-// node already: a zonal or node-local volume says in its node affinity from where it can be reached.
+// AddVolumeAffinity restricts the VM, in addition to its other requirements, to nodes that can use these volumes. A zonal or
+// node-local volume has a node affinity.
 func (vm *VM) AddVolumeAffinity(volumes ...*corev1.PersistentVolume) {
 	for _, volume := range volumes {
 		if volume.Spec.NodeAffinity != nil && volume.Spec.NodeAffinity.Required != nil {
@@ -17,15 +17,15 @@ func (vm *VM) AddVolumeAffinity(volumes ...*corev1.PersistentVolume) {
 	}
 }
 
-// AvoidNode keeps the machine from a node.
+// AvoidNode excludes a node for the VM.
 func (vm *VM) AvoidNode(node string) {
 	vm.Affinity = addRequiredTerms(vm.Affinity, []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
 		{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}},
 	}}})
 }
 
-// AddPlatformAffinity makes the machine run only on nodes that can run its image, besides what is required of its node already:
-// those with Linux, and of one of these architectures, where they are known.
+// AddPlatformAffinity restricts the VM, in addition to its other requirements, to nodes that can run its image: Linux nodes of one
+// of these architectures, or of any if none is given.
 func (vm *VM) AddPlatformAffinity(architectures ...string) {
 	requirements := []corev1.NodeSelectorRequirement{requirementIn(corev1.LabelOSStable, "linux")}
 	if len(architectures) > 0 {
@@ -38,8 +38,8 @@ func requirementIn(key string, values ...string) corev1.NodeSelectorRequirement 
 	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
 }
 
-// platformAffinity asks the scheduler for a node that can run the machine's image, as RunsOn has asked for the machine's. Each of
-// the machine's terms says it; a machine that was made before has none.
+// platformAffinity requires a node that can run the VM's image: the requirements of AddPlatformAffinity, which each term of the
+// VM Pod contains. A VM Pod of an older CPI may not have them.
 func platformAffinity(pod *corev1.Pod) *corev1.Affinity {
 	affinity := pod.Spec.Affinity
 	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -55,7 +55,7 @@ func platformAffinity(pod *corev1.Pod) *corev1.Affinity {
 	return addRequiredTerms(nil, []corev1.NodeSelectorTerm{{MatchExpressions: platform}})
 }
 
-// addRequiredTerms returns the affinity with these terms required of the node, besides what it requires already.
+// addRequiredTerms returns a copy of the affinity that also requires one of these terms.
 func addRequiredTerms(affinity *corev1.Affinity, terms []corev1.NodeSelectorTerm) *corev1.Affinity {
 	result := affinity.DeepCopy()
 	if result == nil {
@@ -72,23 +72,23 @@ func addRequiredTerms(affinity *corev1.Affinity, terms []corev1.NodeSelectorTerm
 	return result
 }
 
-// combineTerms returns the terms that hold when one of each list holds: a list is an or, a term an and. No
-// term stands for any node.
-func combineTerms(some, others []corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm {
-	if len(some) == 0 {
-		return others
+// combineTerms returns terms that match the nodes that match a term of each list. Kubernetes combines the terms of a list with OR, and
+// the requirements of a term with AND, so the result has a term for each pair. An empty list matches any node.
+func combineTerms(first, second []corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm {
+	if len(first) == 0 {
+		return second
 	}
-	if len(others) == 0 {
-		return some
+	if len(second) == 0 {
+		return first
 	}
-	var pairs []corev1.NodeSelectorTerm
-	for _, a := range some {
-		for _, b := range others {
-			pairs = append(pairs, corev1.NodeSelectorTerm{
+	var combined []corev1.NodeSelectorTerm
+	for _, a := range first {
+		for _, b := range second {
+			combined = append(combined, corev1.NodeSelectorTerm{
 				MatchExpressions: slices.Concat(a.MatchExpressions, b.MatchExpressions),
 				MatchFields:      slices.Concat(a.MatchFields, b.MatchFields),
 			})
 		}
 	}
-	return pairs
+	return combined
 }

@@ -11,28 +11,32 @@ import (
 )
 
 func term(key string, values ...string) corev1.NodeSelectorTerm {
-	return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}}}
+	return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+		{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values},
+	}}
 }
 
 func volumeIn(terms ...corev1.NodeSelectorTerm) *corev1.PersistentVolume {
-	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}}}
+	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{
+		Required: &corev1.NodeSelector{NodeSelectorTerms: terms},
+	}}}
 }
 
-// requiredTerms are the terms of which a node has to meet one.
+// requiredTerms returns the terms of the required node affinity.
 func requiredTerms(affinity *corev1.Affinity) []corev1.NodeSelectorTerm {
 	return affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 }
 
-var _ = Describe("A machine's image", func() {
+var _ = Describe("The image of a VM", func() {
 	linux, architectures := term("kubernetes.io/os", "linux"), term("kubernetes.io/arch", "amd64", "arm64")
 
-	It("has it go to nodes with Linux", func() {
+	It("restricts the VM to Linux nodes", func() {
 		vm := testVM()
 		vm.AddPlatformAffinity()
 		Expect(requiredTerms(vm.Pod().Spec.Affinity)).To(Equal([]corev1.NodeSelectorTerm{linux}))
 	})
 
-	It("has it go to nodes of its architectures, among those that its own affinity allows", func() {
+	It("restricts the VM to nodes of the image's architectures, in addition to its own affinity", func() {
 		vm := testVM()
 		vm.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{term("disk", "ssd"), term("disk", "nvme")}}}}
@@ -42,29 +46,29 @@ var _ = Describe("A machine's image", func() {
 			term("disk", "nvme").MatchExpressions, linux.MatchExpressions, architectures.MatchExpressions)))
 	})
 
-	It("has a copy that runs from it go to such nodes too, and to no others that the machine asked for", func() {
+	It("restricts a copy Pod in the same way, but not by the VM's other requirements", func() {
 		vm := testVM()
 		vm.AddPlatformAffinity("amd64", "arm64")
 		vm.AddVolumeAffinity(volumeIn(term("zone", "a")))
 		old := manifest.Disk{Name: "disk-1", Namespace: "bosh"}.PVC()
-		copied := manifest.Copy{Old: old, New: manifest.Disk{Name: "disk-2", Namespace: "bosh"}.Successor(old), VM: runningPod(vm)}
-		Expect(requiredTerms(copied.Pod().Spec.Affinity)).To(HaveExactElements(
+		copying := manifest.Copy{Old: old, New: manifest.Disk{Name: "disk-2", Namespace: "bosh"}.Successor(old), VM: runningPod(vm)}
+		Expect(requiredTerms(copying.Pod().Spec.Affinity)).To(HaveExactElements(
 			HaveField("MatchExpressions", slices.Concat(linux.MatchExpressions, architectures.MatchExpressions))))
 
-		copied.VM = runningPod(testVM())
-		Expect(copied.Pod().Spec.Affinity).To(BeNil(), "of a machine that was made before")
+		copying.VM = runningPod(testVM())
+		Expect(copying.Pod().Spec.Affinity).To(BeNil(), "a VM Pod of an older CPI has no such requirements")
 	})
 })
 
-var _ = Describe("A machine with disks", func() {
+var _ = Describe("A VM with disks", func() {
 
-	It("goes where its volume can be reached", func() {
+	It("is restricted to nodes that can use its volume", func() {
 		vm := testVM()
 		vm.AddVolumeAffinity(volumeIn(term("zone", "a"), term("zone", "b")))
 		Expect(requiredTerms(vm.Affinity)).To(Equal([]corev1.NodeSelectorTerm{term("zone", "a"), term("zone", "b")}))
 	})
 
-	It("goes where all of its volumes, and its own affinity, agree", func() {
+	It("is restricted to nodes that match all its volumes and its own affinity", func() {
 		vm := testVM()
 		vm.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{term("disk", "ssd")}}}}
@@ -76,7 +80,7 @@ var _ = Describe("A machine with disks", func() {
 		Expect(original.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms).To(HaveLen(1))
 	})
 
-	It("goes anywhere when its volumes can be reached from anywhere", func() {
+	It("is not restricted by volumes without a node affinity", func() {
 		vm := testVM()
 		vm.AddVolumeAffinity(&corev1.PersistentVolume{})
 		Expect(vm.Affinity).To(BeNil())

@@ -12,31 +12,31 @@ import (
 	"bosh-kubernetes-cpi/kube/extension"
 )
 
-// Prefetch has nodes pull a stemcell's image before the first machine needs it.
+// Prefetch makes nodes pull a stemcell's image before the first VM needs it.
 type Prefetch struct {
 	Namespace string
 	Director  string
 	Stemcell  string // the stemcell's CID
-	Reference string // of that, what stands for the image, see PrefetchName
-	Image     string // by the name that nodes have for it
+	Reference string // the CID without the platform, see PrefetchName
+	Image     string // the image reference for nodes
 
-	Architectures []string // for which the image is; none when they are not known
+	Architectures []string // of the image; empty if unknown
 	NodeSelector  map[string]string
 	Tolerations   []corev1.Toleration
 	PullSecrets   []corev1.LocalObjectReference
 }
 
-// nobodyUID is the user of that name, and of no file.
+// nobodyUID is the ID of the user and group nobody, which owns no files.
 const nobodyUID = 65534
 
-// PrefetchName is the name of the DaemonSet with which nodes pull this image for the director, whatever its settings are.
+// PrefetchName returns the name of the prefetch DaemonSet of this image and director. It does not depend on other settings.
 func PrefetchName(director, reference string) string {
 	sum := sha256.Sum256([]byte(director + "\n" + reference))
 	return RolePrefetch + "-" + hex.EncodeToString(sum[:8])
 }
 
-// Pod is what runs on each node: one program of the image that sleeps, with nothing of the node's and no privileges, so that
-// the kubelet pulls the image, and keeps it when it needs room for others. It satisfies the Pod Security Standard "restricted".
+// Pod returns the Pod for each node: the kubelet pulls the image, and keeps it during garbage collection because the Pod uses it.
+// The Pod only sleeps, without privileges and without access to the node. It complies with the Pod Security Standard "restricted".
 func (p Prefetch) Pod() *corev1.Pod {
 	meta := newObjectMeta("", p.Namespace, p.Director, RolePrefetch)
 	meta.Labels[LabelPrefetch] = PrefetchName(p.Director, p.Reference)
@@ -63,7 +63,7 @@ func (p Prefetch) Pod() *corev1.Pod {
 				RunAsNonRoot: new(true), RunAsUser: new(int64(nobodyUID)), RunAsGroup: new(int64(nobodyUID)),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
-			TerminationGracePeriodSeconds: new(int64(1)), // it ignores the signal, as the first of its processes
+			TerminationGracePeriodSeconds: new(int64(1)), // as PID 1, sleep ignores SIGTERM
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
 			NodeSelector:                  p.NodeSelector,
@@ -74,12 +74,12 @@ func (p Prefetch) Pod() *corev1.Pod {
 	}
 }
 
-// PrefetchedImage is the image that the DaemonSet has nodes pull.
+// PrefetchedImage returns the image that the prefetch DaemonSet makes nodes pull.
 func PrefetchedImage(set *extension.DaemonSet) string {
 	return containerByName(set.Spec.Template.Spec, RolePrefetch).Image
 }
 
-// DaemonSet runs the Pod on each node that it is for. Two that are to be the same have the same AnnotationDigest.
+// DaemonSet returns the prefetch DaemonSet with this Pod as its template. AnnotationDigest is equal for equal templates.
 func (p Prefetch) DaemonSet(pod *corev1.Pod) (*extension.DaemonSet, error) {
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec}
 	raw, err := json.Marshal(template)

@@ -10,7 +10,7 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-var _ = Describe("What has nodes pull a stemcell's image", func() {
+var _ = Describe("A prefetch DaemonSet", func() {
 	prefetch := func() manifest.Prefetch {
 		return manifest.Prefetch{
 			Namespace: "bosh", Director: "d1", Stemcell: "registry/stemcell@sha256:00#amd64", Reference: "registry/stemcell@sha256:00",
@@ -26,11 +26,11 @@ var _ = Describe("What has nodes pull a stemcell's image", func() {
 		return set
 	}
 
-	It("is a program of it that sleeps without privileges, on each node that it is for", func() {
+	It("runs a program of the image that sleeps without privileges, on the selected nodes", func() {
 		expectGolden("prefetch", daemonSet(prefetch()))
 	})
 
-	It("has one name for one image and director, which can be a label, whatever else is asked for", func() {
+	It("has one name per image and director, which is a valid label value", func() {
 		name := manifest.PrefetchName("d1", "registry/stemcell@sha256:00")
 		Expect(validation.IsDNS1123Label(name)).To(BeEmpty())
 		other := prefetch()
@@ -40,7 +40,7 @@ var _ = Describe("What has nodes pull a stemcell's image", func() {
 		Expect(manifest.PrefetchName("d1", "registry/stemcell@sha256:01")).NotTo(Equal(name))
 	})
 
-	It("can be told from what other settings make of it", func() {
+	It("has another digest with other settings", func() {
 		other := prefetch()
 		other.NodeSelector = nil
 		Expect(daemonSet(prefetch()).Annotations).To(Equal(daemonSet(prefetch()).Annotations))

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PullSecret is the Secret with which nodes pull images from a registry. It belongs to no VM, since a
-// node may have to pull again for any of them.
+// PullSecret returns the Secret with which nodes pull images from a registry; content is a .dockerconfigjson file. No VM owns it,
+// because a node may have to pull an image for any VM again.
 func PullSecret(name, namespace, director string, content []byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: newObjectMeta(name, namespace, director, RolePullSecret),
@@ -16,8 +16,8 @@ func PullSecret(name, namespace, director string, content []byte) *corev1.Secret
 	}
 }
 
-// UpdatePullSecret is the strategic merge patch that gives the Secret that is there the content of the other. It is there all the
-// time, so that no pull in between goes without.
+// UpdatePullSecret returns the strategic merge patch that replaces the content of the existing Secret. Deleting and creating the
+// Secret would let a pull in between fail.
 func UpdatePullSecret(existing, desired *corev1.Secret) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": existing.UID}, "data": desired.Data})
 }

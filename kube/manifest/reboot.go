@@ -9,18 +9,18 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-// RebootPodName is the name of the Pod that restarts this machine.
+// RebootPodName returns the name of the reboot Pod of this VM.
 func RebootPodName(vm string) string { return vm + "-reboot" }
 
-// containerID is the runtime's own id of the machine's container, without the runtime's name.
+// containerID returns the runtime's ID of the VM's container, without the runtime's name.
 func containerID(vm *corev1.Pod) string {
 	_, id, _ := strings.Cut(OwnContainerStatus(vm).ContainerID, "://")
 	return id
 }
 
-// RebootPod is a Pod on the machine's node that ends the machine's init program, as its own reset button:
-// the kubelet then starts the container again in the same Pod, with the same address and volumes. It
-// runs once, belongs to the machine, and leaves a container alone that is not the one of the request.
+// RebootPod returns the Pod that restarts the VM: it runs once on the VM's node and ends the VM's init program. The kubelet then
+// starts the container again in the same Pod, with the same address and volumes. The reboot Pod is owned by the VM. It gets the
+// ID of the VM's current container, and does nothing if the VM runs in a later one by then.
 func RebootPod(vm *corev1.Pod, director string) *corev1.Pod {
 	return newOwnedHelperPod(RebootPodName(vm.Name), RoleReboot, director, vm, corev1.Container{
 		Command: node.Reboot(),

@@ -12,10 +12,9 @@ import (
 
 const podTemplateKind = "PodTemplate"
 
-// PodTemplate says how the machine's Pod is to be, each time that it is made. The Pod belongs to it, and so
-// does all that otherwise belongs to a machine's Pod.
+// PodTemplate returns the template for each Pod of a recreated VM. It owns the Pod, and all objects that a VM Pod owns otherwise.
 func (vm VM) PodTemplate() *corev1.PodTemplate {
-	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleTemplate)
+	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleVMTemplate)
 	meta.Labels[LabelVM] = vm.Name
 	meta.Annotations = map[string]string{AnnotationDigest: vm.Digest}
 	pod := vm.Pod()
@@ -25,11 +24,11 @@ func (vm VM) PodTemplate() *corev1.PodTemplate {
 	}}
 }
 
-// PodFromTemplate is the template's Pod. With a node it has to run there, cordoned or not: where its disks are
-// attached.
+// PodFromTemplate returns the VM Pod of the template. If node is not empty, the Pod must run on this node, even if the node is
+// cordoned: the VM's disks are attached there.
 func PodFromTemplate(template *corev1.PodTemplate, node string) *corev1.Pod {
-	copied := template.Template.DeepCopy()
-	pod := &corev1.Pod{ObjectMeta: copied.ObjectMeta, Spec: copied.Spec}
+	podTemplate := template.Template.DeepCopy()
+	pod := &corev1.Pod{ObjectMeta: podTemplate.ObjectMeta, Spec: podTemplate.Spec}
 	pod.Name, pod.Namespace = template.Name, template.Namespace
 	pod.OwnerReferences = []metav1.OwnerReference{templateOwner(template)}
 	if node != "" {
@@ -44,9 +43,9 @@ func PodFromTemplate(template *corev1.PodTemplate, node string) *corev1.Pod {
 	return pod
 }
 
-// EphemeralPVC is the claim of the machine's own storage, which outlives the Pod.
+// EphemeralPVC returns the PVC of a recreated VM's ephemeral disk, which outlives the Pod.
 func (vm VM) EphemeralPVC(template *corev1.PodTemplate) *corev1.PersistentVolumeClaim {
-	meta := newObjectMeta(EphemeralPVCName(vm.Name), vm.Namespace, vm.Director, RoleStorage)
+	meta := newObjectMeta(EphemeralPVCName(vm.Name), vm.Namespace, vm.Director, RoleEphemeralDisk)
 	meta.Labels[LabelVM] = vm.Name
 	meta.OwnerReferences = []metav1.OwnerReference{templateOwner(template)}
 	return &corev1.PersistentVolumeClaim{ObjectMeta: meta, Spec: *vm.EphemeralClaim}
@@ -56,8 +55,7 @@ func templateOwner(template *corev1.PodTemplate) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: podTemplateKind, Name: template.Name, UID: template.UID}
 }
 
-// OwnerReference is what belongs together with the machine goes with: its Pod, or the PodTemplate that the Pod is
-// made from.
+// OwnerReference returns the owner of the VM's objects: its Pod, or for a recreated VM its PodTemplate.
 func OwnerReference(pod *corev1.Pod) metav1.OwnerReference {
 	for _, owner := range pod.OwnerReferences {
 		if owner.Kind == podTemplateKind {
@@ -67,18 +65,18 @@ func OwnerReference(pod *corev1.Pod) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
 }
 
-// IsRecreated reports whether the machine, or the attachment's machine, is made again for each disk.
+// IsRecreated reports whether the Pod is the VM Pod or an attachment Pod of a recreated VM.
 func IsRecreated(pod *corev1.Pod) bool { return OwnerReference(pod).Kind == podTemplateKind }
 
-// TemplateChange is how a machine's PodTemplate becomes another.
+// TemplateChange is a change of a recreated VM's PodTemplate. Empty fields change nothing.
 type TemplateChange struct {
-	AddDisk    *corev1.PersistentVolumeClaim // a disk
-	RemoveDisk string                        // a disk's CID
-	Addresses  []string                      // of its first Pod
+	AddDisk    *corev1.PersistentVolumeClaim // the disk's PVC
+	RemoveDisk string                        // the disk's CID
+	Addresses  []string                      // see AnnotationFirstPodAddresses
 	Metadata   *Metadata                     // of the Pod
 }
 
-// Patch is the strategic merge patch that makes the change to the template, however often.
+// Patch returns the strategic merge patch that makes the change. Applying it again changes nothing.
 func (c TemplateChange) Patch() ([]byte, error) {
 	template := map[string]any{}
 	if c.Metadata != nil {
@@ -94,8 +92,7 @@ func (c TemplateChange) Patch() ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// diskPatch adds or removes the disk as a volume of the Pod: a Block claim is its device, a Filesystem claim
-// its directory.
+// diskPatch adds or removes the disk as a volume of the Pod: as a device with volumeMode Block, as a mount with Filesystem.
 func (c TemplateChange) diskPatch() map[string]any {
 	container := map[string]any{"name": vmContainer}
 	if c.RemoveDisk != "" {
@@ -116,7 +113,7 @@ func (c TemplateChange) diskPatch() map[string]any {
 	}}}
 }
 
-// DiskCIDs are the CIDs of the disks that are volumes of such a machine's Pod.
+// DiskCIDs returns the sorted CIDs of the disks that are volumes of a recreated VM's Pod.
 func DiskCIDs(pod corev1.PodSpec) []string {
 	var disks []string
 	container := containerByName(pod, vmContainer)

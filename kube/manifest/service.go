@@ -8,17 +8,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LabelService is the label of the machines behind the Service of this name.
+// LabelService returns the label of the VMs behind the Service of this name.
 func LabelService(name string) string { return servicePrefix + name }
 
-// Service is a stable address for one machine or several.
+// Service describes a Kubernetes Service that routes to one or more VMs.
 type Service struct {
 	Name  string
-	Fixed bool // the name is the operator's: another machine may have the Service already
-	Keep  bool // it stays when its last machine goes
+	Fixed bool // the operator has chosen the name: other VMs may share the Service
+	Keep  bool // the Service stays when its last VM is deleted
 
 	Type              corev1.ServiceType
-	ClusterIP         string // "None" for a headless Service; the cluster's choice when empty
+	ClusterIP         string // "None" for a headless Service; if empty, the cluster assigns one
 	ExternalIPs       []string
 	LoadBalancerIP    string
 	LoadBalancerClass *string
@@ -27,15 +27,13 @@ type Service struct {
 	Labels            map[string]string
 	Annotations       map[string]string
 
-	ExternalTrafficPolicy    corev1.ServiceExternalTrafficPolicy // Kubernetes' default when empty
+	ExternalTrafficPolicy    corev1.ServiceExternalTrafficPolicy // if empty, Kubernetes' default
 	SessionAffinity          corev1.ServiceAffinity              // likewise
 	PublishNotReadyAddresses bool
 }
 
-// Object is the Service as its first machine makes it.
-//
-// It belongs to the Pods of all its machines: the garbage collector removes it with the last of them,
-// whatever crashes when, and never before.
+// Object returns the Service for its first VM. Unless Keep is set, it is owned by the Pods of all its VMs: Kubernetes deletes it
+// with the last of them, even if a call is interrupted, and never earlier.
 func (s Service) Object(pod *corev1.Pod, director string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: s.meta(pod, director),
@@ -55,13 +53,13 @@ func (s Service) Object(pod *corev1.Pod, director string) *corev1.Service {
 	}
 }
 
-// serviceLabelValue is the value of the labels that put a machine behind a Service.
+// serviceLabelValue is the value of LabelService labels.
 const serviceLabelValue = "true"
 
 func (s Service) meta(pod *corev1.Pod, director string) metav1.ObjectMeta {
 	meta := newObjectMeta(s.Name, pod.Namespace, director, RoleService)
 	for key, value := range s.Labels {
-		if _, own := meta.Labels[key]; !own {
+		if _, reserved := meta.Labels[key]; !reserved {
 			meta.Labels[key] = value
 		}
 	}
@@ -75,9 +73,8 @@ func (s Service) meta(pod *corev1.Pod, director string) metav1.ObjectMeta {
 	return meta
 }
 
-// JoinPatch is the strategic merge patch by which another machine joins the Service that is there and
-// gives it its own ports. What the patch does not mention stays: the cluster IP, the load balancer, and
-// the node ports of ports with the same names.
+// JoinPatch returns the strategic merge patch with which another VM joins an existing Service and replaces its ports. Fields
+// that are not in the patch stay: the cluster IP, the load balancer, and the node ports of ports with the same names.
 func (s Service) JoinPatch(existing *corev1.Service, pod *corev1.Pod, director string) ([]byte, error) {
 	meta := s.meta(pod, director)
 	ports := []any{map[string]any{"$patch": "replace"}}
@@ -96,7 +93,7 @@ func (s Service) JoinPatch(existing *corev1.Service, pod *corev1.Pod, director s
 		spec["sessionAffinity"] = s.SessionAffinity
 	}
 	if s.ClusterIP != "" {
-		spec["clusterIP"] = s.ClusterIP // the API server refuses to change it, and says so
+		spec["clusterIP"] = s.ClusterIP // the API server rejects a change with an error
 	}
 	if s.LoadBalancerIP != "" {
 		spec["loadBalancerIP"] = s.LoadBalancerIP
@@ -112,15 +109,15 @@ func (s Service) JoinPatch(existing *corev1.Service, pod *corev1.Pod, director s
 	if s.Keep {
 		changed["ownerReferences"] = []any{map[string]any{"$patch": "replace"}}
 	} else {
-		changed["ownerReferences"] = meta.OwnerReferences // merged by UID with those of other machines
+		changed["ownerReferences"] = meta.OwnerReferences // merged by UID with those of other VMs
 	}
 	return json.Marshal(map[string]any{"metadata": changed, "spec": spec})
 }
 
-// IsKept reports that the Service stays without machines.
+// IsKept reports whether the Service stays when its last VM is deleted.
 func IsKept(service *corev1.Service) bool { return service.Annotations[AnnotationKeep] == "true" }
 
-// IsBehindService reports whether the machine is behind the Service of this name.
+// IsBehindService reports whether the VM is behind the Service of this name.
 func IsBehindService(service string, pod *corev1.Pod) bool {
 	return pod.Labels[LabelService(service)] == serviceLabelValue
 }

@@ -6,14 +6,14 @@ import (
 	"bosh-kubernetes-cpi/kube/extension"
 )
 
-// SnapshotName is the name of a snapshot, and its CID.
+// SnapshotName returns the name of a VolumeSnapshot, which is the snapshot's CID.
 func SnapshotName(uuid string) string { return "snapshot-" + uuid }
 
-// VolumeSnapshot is a snapshot of the disk's volume, with the director's metadata on it, as on VMs and disks. Until
-// FinishSnapshot it is no director's.
+// VolumeSnapshot returns a snapshot of the disk's volume with the director's metadata. Until FinishSnapshot, it has
+// LabelIncomplete, and garbage collection deletes it if its call is interrupted.
 func VolumeSnapshot(name, director string, disk *corev1.PersistentVolumeClaim, metadata Metadata) *extension.VolumeSnapshot {
 	snapshot := &extension.VolumeSnapshot{ObjectMeta: newObjectMeta(name, disk.Namespace, director, RoleSnapshot)}
-	snapshot.Labels[LabelDisk], snapshot.Labels[LabelUnfinished] = disk.Name, "true"
+	snapshot.Labels[LabelDisk], snapshot.Labels[LabelIncomplete] = disk.Name, "true"
 	snapshot.Annotations = map[string]string{}
 	metadata.applyTo(snapshot.Labels, snapshot.Annotations)
 	snapshot.Spec.Source.PersistentVolumeClaimName = &disk.Name
@@ -23,5 +23,5 @@ func VolumeSnapshot(name, director string, disk *corev1.PersistentVolumeClaim, m
 	return snapshot
 }
 
-// FinishSnapshot is the patch for a snapshot whose name the director is about to get.
-func FinishSnapshot() ([]byte, error) { return SetLabel(LabelUnfinished, nil) }
+// FinishSnapshot returns the strategic merge patch for a snapshot that its call is about to return to the director.
+func FinishSnapshot() ([]byte, error) { return SetLabel(LabelIncomplete, nil) }

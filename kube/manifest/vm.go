@@ -14,22 +14,25 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-// Where a machine finds what its Pod gives it.
+// Mount paths in the VM's container.
 const (
-	vmVolumePath   = "/bosh/machine"
+	vmVolumePath   = "/bosh/ephemeral-disk"
 	vmSettingsPath = "/bosh/settings"
 	vmDevicesPath  = "/dev/bosh"
 	vmLXCFSPath    = "/bosh/lxcfs"
 
-	// NodeDirectory holds a folder per VM on the node, in which its disks' device nodes appear.
-	// /run is emptied when the node boots, so no device node outlives the numbers it stands for.
+	// NodeDirectory is the parent directory, on a node, of one directory per VM with the device nodes of its disks. /run is
+	// emptied when the node boots: no device node remains with numbers that may belong to another device then.
 	NodeDirectory = "/run/bosh-kubernetes-cpi"
 )
 
-// DevicePath is where a disk appears inside its VM, and the disk's hint for the agent.
+// ephemeralDiskVolume is the name of the VM Pod's volume for the ephemeral disk.
+const ephemeralDiskVolume = "ephemeral-disk"
+
+// DevicePath returns the path of a disk inside its VM, which is also the disk hint for the agent.
 func DevicePath(diskCID string) string { return path.Join(vmDevicesPath, diskCID) }
 
-// VM is a machine as create_vm was asked for it.
+// VM describes a VM as a create_vm call requests it.
 type VM struct {
 	Name      string
 	Namespace string
@@ -37,39 +40,39 @@ type VM struct {
 	Stemcell  string // the stemcell's CID
 	Image     string
 	Digest    string // see AnnotationDigest
-	Call      string `json:"-"` // see AnnotationCall; no part of what was asked for
+	Call      string `json:"-"` // see AnnotationCall; not part of the digest
 
 	Group    string            // the name of the instance group, see LabelGroup
-	Budget   *DisruptionBudget // how many machines of the group may be away; nil: no matter
-	Services []Service         // what the machine is behind
+	Budget   *DisruptionBudget // nil: no PodDisruptionBudget
+	Services []Service         // that route to the VM
 
-	Addresses   []string // static ones, of its Pod
+	Addresses   []string // requested addresses of the VM Pod
 	Labels      map[string]string
 	Annotations map[string]string
-	Init        string // path of the init program; found out by the start script when empty
+	Init        string // path of the init program; if empty, the start script searches for it
 
-	ReadinessProbe *corev1.Probe // whether it serves; nil: it does once it is up
+	ReadinessProbe *corev1.Probe // nil: ready once it has booted
 
-	Resources       corev1.ResourceRequirements
-	SharedMemory    *resource.Quantity                // size of /dev/shm; nil: the runtime's own
-	EphemeralClaim  *corev1.PersistentVolumeClaimSpec // nil: the node's own storage
-	Recreate        bool                              // for each disk, see Template; needs EphemeralClaim
-	NodeSelector    map[string]string
-	Affinity        *corev1.Affinity
-	Tolerations     []corev1.Toleration
-	TopologySpread  []corev1.TopologySpreadConstraint
-	PriorityClass   string
-	RuntimeClass    *string
-	ServiceAccount  string
-	PullSecrets     []corev1.LocalObjectReference
-	DNSPolicy       corev1.DNSPolicy
-	DNSConfig       *corev1.PodDNSConfig
-	HostUsers       *bool
-	LXCFS           string                  `json:",omitempty"` // folder of the node at which lxcfs is mounted; none when empty
-	SecurityContext *corev1.SecurityContext // nil: privileged
+	Resources                 corev1.ResourceRequirements
+	SharedMemory              *resource.Quantity                // size of /dev/shm; nil: the runtime's default
+	EphemeralClaim            *corev1.PersistentVolumeClaimSpec // nil: emptyDir
+	Recreate                  bool                              // recreated VM, see PodTemplate; requires EphemeralClaim
+	NodeSelector              map[string]string
+	Affinity                  *corev1.Affinity
+	Tolerations               []corev1.Toleration
+	TopologySpreadConstraints []corev1.TopologySpreadConstraint
+	PriorityClass             string
+	RuntimeClass              *string
+	ServiceAccount            string
+	PullSecrets               []corev1.LocalObjectReference
+	DNSPolicy                 corev1.DNSPolicy
+	DNSConfig                 *corev1.PodDNSConfig
+	HostUsers                 *bool
+	LXCFS                     string                  `json:",omitempty"` // mount point of lxcfs on the node; "": no lxcfs
+	SecurityContext           *corev1.SecurityContext // nil: privileged
 }
 
-// meta is the metadata of the machine's Pod.
+// meta returns the metadata of the VM Pod.
 func (vm VM) meta() metav1.ObjectMeta {
 	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleVM)
 	meta.Labels[LabelVM] = vm.Name
@@ -83,7 +86,7 @@ func (vm VM) meta() metav1.ObjectMeta {
 		meta.Labels[LabelRequestedAddresses] = label
 	}
 	for key, value := range vm.Labels {
-		if _, own := meta.Labels[key]; !own {
+		if _, reserved := meta.Labels[key]; !reserved {
 			meta.Labels[key] = value
 		}
 	}
@@ -93,11 +96,11 @@ func (vm VM) meta() metav1.ObjectMeta {
 	return meta
 }
 
-// servicesDrainSeconds is for how many seconds a VM behind Services serves when its Pod ends: each node's kube-proxy takes a second,
-// as it is usually configured, to remove the VM from the endpoints.
+// servicesDrainSeconds is for how many seconds a VM behind Services keeps serving when its Pod is deleted: in its default
+// configuration, the kube-proxy of each node takes a second to remove the VM from the endpoints.
 const servicesDrainSeconds = 3
 
-// preStopCommand is what is run in the machine when its Pod ends.
+// preStopCommand returns the command that shuts the VM down before its container is stopped.
 func (vm VM) preStopCommand() []string {
 	if len(vm.Services) == 0 {
 		return node.VMStop()
@@ -105,15 +108,15 @@ func (vm VM) preStopCommand() []string {
 	return append(node.VMStop(), strconv.Itoa(servicesDrainSeconds))
 }
 
-// Pod is the machine. It restarts for ever, never gets a service account's token unless asked to,
-// and is never changed after its creation.
+// Pod returns the VM Pod. Its container is always restarted, and gets a service account token only with ServiceAccount. The Pod's
+// spec is never changed after its creation.
 func (vm VM) Pod() *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: vm.meta(),
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{vm.container()},
 			Volumes: []corev1.Volume{
-				{Name: "machine", VolumeSource: vm.ephemeralVolume()},
+				{Name: ephemeralDiskVolume, VolumeSource: vm.ephemeralVolume()},
 				{Name: "settings", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
 					SecretName: vm.Name, DefaultMode: new(int32(0o400)),
 				}}},
@@ -146,7 +149,7 @@ func (vm VM) Pod() *corev1.Pod {
 	return pod
 }
 
-// container is what the machine runs in.
+// container returns the VM's container. By default it is privileged.
 func (vm VM) container() corev1.Container {
 	security := vm.SecurityContext
 	if security == nil {
@@ -163,7 +166,7 @@ func (vm VM) container() corev1.Container {
 			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: vm.startupProbeCommand()}},
 			PeriodSeconds:    1,
 			TimeoutSeconds:   10,
-			FailureThreshold: math.MaxInt32, // a machine that boots slowly is not restarted for it
+			FailureThreshold: math.MaxInt32, // a VM that boots slowly is not restarted
 		},
 		ReadinessProbe: vm.ReadinessProbe,
 		Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
@@ -171,13 +174,13 @@ func (vm VM) container() corev1.Container {
 		}},
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts: []corev1.VolumeMount{
-			{Name: "machine", MountPath: vmVolumePath},
+			{Name: ephemeralDiskVolume, MountPath: vmVolumePath},
 			{Name: "settings", MountPath: vmSettingsPath, ReadOnly: true},
 		},
 	}
 }
 
-// mountSharedMemory gives the machine a /dev/shm of this size, in the place of the runtime's.
+// mountSharedMemory replaces the runtime's /dev/shm by one of this size.
 func mountSharedMemory(pod *corev1.Pod, size resource.Quantity) {
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "shared-memory", VolumeSource: corev1.VolumeSource{
 		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &size},
@@ -186,7 +189,7 @@ func mountSharedMemory(pod *corev1.Pod, size resource.Quantity) {
 	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "shared-memory", MountPath: "/dev/shm"})
 }
 
-// mountDevices gives the machine its folder on the node, in which its disks appear while it runs.
+// mountDevices mounts the VM's directory on the node, in which its disks appear while it runs.
 func mountDevices(pod *corev1.Pod) {
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
 		Name: "devices", VolumeSource: devicesVolume(pod.Namespace, pod.Name),
@@ -198,8 +201,8 @@ func mountDevices(pod *corev1.Pod) {
 	})
 }
 
-// mountLXCFS gives the machine the files of its node's lxcfs. A node without it has an empty folder there from then on, at which
-// it can be mounted later.
+// mountLXCFS mounts the files of the node's lxcfs. On a node without lxcfs this creates an empty directory, at which lxcfs can be
+// mounted later.
 func mountLXCFS(pod *corev1.Pod, lxcfs string) {
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
 		Name: "lxcfs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
@@ -209,18 +212,18 @@ func mountLXCFS(pod *corev1.Pod, lxcfs string) {
 	container := &pod.Spec.Containers[0]
 	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{
 		Name: "lxcfs", MountPath: vmLXCFSPath, ReadOnly: true,
-		MountPropagation: new(corev1.MountPropagationHostToContainer), // for a lxcfs that starts, or restarts, after the machine
+		MountPropagation: new(corev1.MountPropagationHostToContainer), // for an lxcfs that starts, or restarts, after the VM
 	})
 }
 
-// nodeFailureTolerations keeps Kubernetes from deleting the machines of a node that it has not heard of for five
-// minutes: they may well be running. Whether a machine is to be replaced is for BOSH to say.
+// nodeFailureTolerations keep Kubernetes from deleting the VM Pods of a node that has not reported for five minutes: the VMs may
+// still run, and BOSH decides whether to replace them.
 var nodeFailureTolerations = []corev1.Toleration{
 	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 }
 
-// startupProbeCommand is the command that tells whether the machine is up.
+// startupProbeCommand returns the command that succeeds once the VM has booted.
 func (vm VM) startupProbeCommand() []string {
 	if vm.Recreate {
 		return node.AgentConnected()
@@ -235,7 +238,7 @@ func initArguments(init string) []string {
 	return []string{init}
 }
 
-// ephemeralVolume holds /var/vcap, so that it outlives the container.
+// ephemeralVolume returns the volume for /var/vcap, which outlives the container.
 func (vm VM) ephemeralVolume() corev1.VolumeSource {
 	switch {
 	case vm.EphemeralClaim == nil:
@@ -248,8 +251,9 @@ func (vm VM) ephemeralVolume() corev1.VolumeSource {
 	}}
 }
 
-// EphemeralPVCName is the name of the claim of a machine's own storage: the one that Kubernetes gives it.
-func EphemeralPVCName(vm string) string { return vm + "-machine" }
+// EphemeralPVCName returns the name of the PVC of a VM's ephemeral disk. Kubernetes forms it from the names of the Pod and the
+// volume: https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#persistentvolumeclaim-naming.
+func EphemeralPVCName(vm string) string { return vm + "-" + ephemeralDiskVolume }
 
 func devicesVolume(namespace, vm string) corev1.VolumeSource {
 	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
@@ -258,8 +262,7 @@ func devicesVolume(namespace, vm string) corev1.VolumeSource {
 	}}
 }
 
-// SettingsSecret is the Secret with what the machine is given for its agent, a key for each file. It belongs to the
-// VM and goes with it.
+// SettingsSecret returns the Secret with the agent settings, one key per file. It is owned by the VM and deleted with it.
 func (vm VM) SettingsSecret(files map[string][]byte, pod *corev1.Pod) *corev1.Secret {
 	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleVM)
 	meta.Labels[LabelVM] = vm.Name
@@ -272,17 +275,18 @@ func (vm VM) SettingsSecret(files map[string][]byte, pod *corev1.Pod) *corev1.Se
 	}
 }
 
-// Adopt is the strategic merge patch by which a call makes what another has created its own, if it is still as it was read.
+// Adopt returns the strategic merge patch that makes the call the owner of an object that another call has created, if the object
+// has not changed since it was read.
 func Adopt(object metav1.Object, call string) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "annotations": map[string]string{AnnotationCall: call},
 	})
 }
 
-// AnnotatePod is the strategic merge patch that sets annotations of exactly this Pod, and of no successor.
+// AnnotatePod returns the strategic merge patch that sets annotations of exactly this Pod, by UID.
 func AnnotatePod(pod *corev1.Pod, annotations map[string]string) ([]byte, error) {
 	return metadataPatch(map[string]any{"uid": pod.UID, "annotations": annotations})
 }
 
-// mebibytes is a quantity of n MiB.
+// mebibytes returns a quantity of n MiB.
 func mebibytes(n int64) resource.Quantity { return *resource.NewQuantity(n<<20, resource.BinarySI) }

@@ -16,19 +16,19 @@ import (
 	mod "golang.org/x/mod/module"
 )
 
-// allowedLicenses are the licenses that the project takes: what it is made of can be used and given on with it.
+// allowedLicenses are the licenses that dependencies may have: the project can be used and distributed with them.
 var allowedLicenses = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unlicense", "CC0-1.0"}
 
-// component is a module that a program or a BOSH release is made of.
+// component is a Go module, Go's standard library or a Go toolchain that is part of a program or a BOSH release.
 type component struct {
 	path, version, sum string
-	licenses           []string // by their SPDX identifiers
-	texts              []string // of its licenses and notices
-	sha256             string   // of the archive of the module, for a module that a BOSH release carries as an archive
-	boshPackage        string   // the package of the BOSH release that carries it
+	licenses           []string // SPDX identifiers
+	texts              []string // contents of its license and notice files
+	sha256             string   // of its archive, if a BOSH release contains it as an archive
+	boshPackage        string   // the package of the BOSH release that contains it
 }
 
-// componentsOf returns the modules of a program, and Go itself.
+// componentsOf returns the modules of a program, and Go's standard library. It reads their licenses in Go's module cache.
 func componentsOf(info *buildinfo.BuildInfo) ([]component, error) {
 	std, err := standardLibrary(info.GoVersion)
 	if err != nil {
@@ -60,7 +60,7 @@ func standardLibrary(goVersion string) (component, error) {
 	return std, err
 }
 
-// readModule finds the licenses of the module in Go's module cache.
+// readModule reads the licenses of the module in Go's module cache.
 func (c *component) readModule() error {
 	folder, err := folderOf(*c)
 	if err == nil {
@@ -72,7 +72,7 @@ func (c *component) readModule() error {
 	return nil
 }
 
-// folderOf is where the files of a module are that the program was built of.
+// folderOf returns the folder of the module in Go's module cache.
 func folderOf(module component) (string, error) {
 	cache, err := moduleCache()
 	if err != nil {
@@ -86,7 +86,7 @@ func folderOf(module component) (string, error) {
 	return filepath.Join(cache, path+"@"+version), err
 }
 
-// moduleCache is the folder of all modules.
+// moduleCache returns the folder of Go's module cache.
 var moduleCache = sync.OnceValues(func() (string, error) { return goEnv("GOMODCACHE") })
 
 func goEnv(variable string) (string, error) {
@@ -98,11 +98,12 @@ func goEnv(variable string) (string, error) {
 
 var (
 	licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|unlicense)([-.].*)?$`)
-	docsLicense = regexp.MustCompile(`(?i)[-.]docs$`) // their license: a program holds none of them
+	docsLicense = regexp.MustCompile(`(?i)[-.]docs$`) // the license of documents, which are not part of a program
 	noticeFile  = regexp.MustCompile(`(?i)^notice([-.].*)?$`)
 )
 
-// readLicenses finds the licenses in the module's folder.
+// readLicenses reads the license and notice files in the module's folder. It fails for a module without a license, and for a
+// license that is not in allowedLicenses.
 func (c *component) readLicenses(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -125,21 +126,21 @@ func (c *component) readLicenses(folder string) error {
 		}
 	}
 	if len(c.licenses) == 0 {
-		return fmt.Errorf("no license is found in %s", folder)
+		return fmt.Errorf("no license found in %s", folder)
 	}
 	slices.Sort(c.licenses)
 	c.licenses = slices.Compact(c.licenses)
 	return nil
 }
 
-// addLicenses notes the licenses of a file.
+// addLicenses adds the licenses in a file.
 func (c *component) addLicenses(file string, text []byte) error {
 	for _, match := range licensecheck.Scan(text).Match {
-		if match.IsURL { // a license that is named, beside the one that is there
+		if match.IsURL { // a mention of a license, not its text
 			continue
 		}
 		if !slices.Contains(allowedLicenses, match.ID) {
-			return fmt.Errorf("its %s is %s, which is none of %s", file, match.ID, strings.Join(allowedLicenses, ", "))
+			return fmt.Errorf("license %s in %s is not allowed; allowed licenses: %s", match.ID, file, strings.Join(allowedLicenses, ", "))
 		}
 		c.licenses = append(c.licenses, match.ID)
 	}

@@ -1,9 +1,9 @@
-// Command components lists what programs and a BOSH release are made of: a CycloneDX SBOM for each, and a NOTICE with the licenses
-// of all programs. It fails for a license that is not in the list of those that the project takes.
+// Command components lists the Go modules in programs and in a BOSH release: it writes a CycloneDX SBOM for each, and a NOTICE file
+// with the licenses of all programs. It fails for a license that is not in its list of allowed licenses.
 //
 //	go run ./scripts/components [-sboms FOLDER] [-version VERSION] [-notice FILE] [-release TARBALL] [PROGRAM...]
 //
-// The same programs and the same release give the same files.
+// The output is reproducible: it depends only on the programs and the release.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.sbomDir, "sboms", "", "folder for an SBOM of each program, PROGRAM.cdx.json, and of the release, TARBALL.cdx.json")
 	flag.StringVar(&o.version, "version", "", "version of the programs in their SBOMs; by default the one that they record")
-	flag.StringVar(&o.noticePath, "notice", "", "file for the licenses of all that the programs are made of")
+	flag.StringVar(&o.noticePath, "notice", "", "file for the licenses of all modules in the programs")
 	flag.StringVar(&o.release, "release", "", "tarball of a BOSH release")
 	flag.Parse()
 	o.programs = flag.Args()
@@ -52,26 +52,26 @@ func (o options) run() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		for _, each := range components {
-			all[each.path+"@"+each.version] = each
+		for _, component := range components {
+			all[component.path+"@"+component.version] = component
 		}
 		if err := o.writeSBOM(programSubject(path, info), components); err != nil {
 			return err
 		}
 	}
 	if o.release != "" {
-		release, carried, err := releaseComponents(o.release)
+		release, components, err := releaseComponents(o.release)
 		if err != nil {
 			return err
 		}
-		if err := o.writeSBOM(release, carried); err != nil {
+		if err := o.writeSBOM(release, components); err != nil {
 			return err
 		}
 	}
 	if o.noticePath == "" {
 		return nil
 	}
-	return os.WriteFile(o.noticePath, []byte(noticeOf(all)), 0o644) //nolint:gosec // it is for all to read
+	return os.WriteFile(o.noticePath, []byte(noticeOf(all)), 0o644) //nolint:gosec // a public file
 }
 
 func (o options) writeSBOM(target subject, components []component) error {
@@ -81,11 +81,11 @@ func (o options) writeSBOM(target subject, components []component) error {
 	return writeSBOM(filepath.Join(o.sbomDir, filepath.Base(target.path)+".cdx.json"), target, components)
 }
 
-// noticeOf is the text with all licenses, those that say the same once.
+// noticeOf returns the text of the NOTICE file: each license text once, below the components that have it.
 func noticeOf(all map[string]component) string {
-	users := map[string][]string{} // of each text
-	for name, each := range all {
-		for _, text := range each.texts {
+	users := map[string][]string{} // names of components, by license text
+	for name, component := range all {
+		for _, text := range component.texts {
 			users[text] = append(users[text], name)
 		}
 	}
@@ -96,6 +96,6 @@ func noticeOf(all map[string]component) string {
 	}
 	slices.Sort(parts)
 	return "BOSH on Kubernetes (bosh-kubernetes-cpi), Apache License 2.0\n\n" +
-		"Its programs contain what is listed here, under the licenses that follow each list; stdlib is Go's standard library.\n\n" +
+		"Its programs contain the modules listed here, under the license below each list; stdlib is Go's standard library.\n\n" +
 		strings.Join(parts, "\n"+strings.Repeat("-", 80)+"\n\n")
 }

@@ -26,7 +26,7 @@ MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVE
 CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE
 OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.`
 
-var _ = Describe("A module's license", func() {
+var _ = Describe("The license of a module", func() {
 	readLicenses := func(files map[string]string) (*component, error) {
 		GinkgoHelper()
 		folder := GinkgoT().TempDir()
@@ -43,30 +43,30 @@ var _ = Describe("A module's license", func() {
 		return found.licenses
 	}
 
-	It("is found whatever the file is called, and a notice goes with it", func() {
+	It("is found in files of different names, next to a notice", func() {
 		for _, name := range []string{"LICENSE", "License.txt", "COPYING"} {
-			Expect(licenses(map[string]string{name: mit, "NOTICE": "by somebody", "README.md": "no license"})).To(Equal([]string{"MIT"}))
+			Expect(licenses(map[string]string{name: mit, "NOTICE": "Copyright of the authors", "README.md": "no license"})).To(Equal([]string{"MIT"}))
 		}
 	})
 
-	It("has to be there", func() {
+	It("is required", func() {
 		_, err := readLicenses(map[string]string{"README.md": mit})
-		Expect(err).To(MatchError(ContainSubstring("no license is found")))
+		Expect(err).To(MatchError(ContainSubstring("no license found")))
 	})
 
-	It("has to be one that the project takes", func() {
+	It("must be allowed", func() {
 		_, err := readLicenses(map[string]string{"LICENSE": mit, "COPYING": "SPDX-License-Identifier: GPL-3.0-only\n\nThis program is free software: you can redistribute it and/or modify " +
 			"it under the terms of the GNU General Public License as published by the Free Software Foundation, either version 3 of the License, or (at your option) any later version."})
-		Expect(err).To(MatchError(And(ContainSubstring("COPYING is"), ContainSubstring("which is none of"))))
+		Expect(err).To(MatchError(And(ContainSubstring("in COPYING is not allowed"), ContainSubstring("allowed licenses: "))))
 	})
 
-	It("of documents does not matter: no program holds them", func() {
+	It("is ignored if it is for documents, which are not part of a program", func() {
 		Expect(licenses(map[string]string{"LICENSE": mit, "LICENSE.docs": "Attribution-ShareAlike 4.0 International"})).To(Equal([]string{"MIT"}))
 	})
 
-	It("stands once in the notice for all who have it", func() {
+	It("is in the NOTICE file once for all components that have it", func() {
 		notice := noticeOf(map[string]component{"a@v1": {texts: []string{"one"}}, "b@v2": {texts: []string{"two", "one"}}})
-		Expect(notice).To(ContainSubstring("Its programs contain what is listed here"))
+		Expect(notice).To(ContainSubstring("Its programs contain the modules listed here"))
 		Expect(notice).To(ContainSubstring("a@v1\nb@v2\n\none\n"))
 		Expect(notice).To(ContainSubstring("\nb@v2\n\ntwo\n"))
 	})

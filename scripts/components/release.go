@@ -16,20 +16,20 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// toolchainArchive is the file name of a Go toolchain in the package golang: its version, and its platform.
+// toolchainArchive matches the file name of a Go toolchain in the package golang: version and platform.
 var toolchainArchive = regexp.MustCompile(`^(go\d[\w.]*)\.([a-z0-9]+-[a-z0-9]+)\.tar\.gz$`)
 
-// releaseContent is what a BOSH release carries, as far as its SBOM describes it.
+// releaseContent is the content of a BOSH release that its SBOM describes.
 type releaseContent struct {
 	manifest   struct{ Name, Version string }
 	toolchains []component
 	modules    []component
-	sums       map[string]string // of the modules, by PATH@VERSION
+	sums       map[string]string // of go.sum, by PATH@VERSION
 	goVersion  string
 }
 
-// releaseComponents reads a BOSH release's tarball. It returns the release, and the components that it carries: the Go toolchains
-// that compile the CPI, the standard library that they compile into it, and the modules that are vendored next to its sources.
+// releaseComponents reads the tarball of a BOSH release. It returns the release and its components: the Go toolchains that compile
+// the CPI, the standard library that they compile into it, and the modules that are vendored with its sources.
 func releaseComponents(tarball string) (subject, []component, error) {
 	content, err := readRelease(tarball)
 	if err != nil {
@@ -64,7 +64,7 @@ func readRelease(tarball string) (*releaseContent, error) {
 	}
 	defer file.Close()
 	content := &releaseContent{sums: map[string]string{}}
-	err = eachFile(file, func(name string, entry io.Reader) error {
+	err = forEachFile(file, func(name string, entry io.Reader) error {
 		switch name {
 		case "release.MF":
 			text, err := io.ReadAll(entry)
@@ -73,9 +73,9 @@ func readRelease(tarball string) (*releaseContent, error) {
 			}
 			return yaml.Unmarshal(text, &content.manifest)
 		case "packages/golang.tgz":
-			return eachFile(entry, content.addToolchain)
+			return forEachFile(entry, content.addToolchain)
 		case "packages/kubernetes_cpi.tgz":
-			return eachFile(entry, content.addSources)
+			return forEachFile(entry, content.addSources)
 		}
 		return nil
 	})
@@ -83,11 +83,11 @@ func readRelease(tarball string) (*releaseContent, error) {
 	case err != nil:
 		return nil, err
 	case content.manifest.Name == "":
-		return nil, errors.New("it has no release.MF with the name of a release")
+		return nil, errors.New("release.MF with the name of a release is missing")
 	case len(content.toolchains) == 0:
-		return nil, errors.New("its package golang has no Go toolchain")
+		return nil, errors.New("package golang has no Go toolchain")
 	case len(content.modules) == 0:
-		return nil, errors.New("its package kubernetes_cpi has no vendored modules")
+		return nil, errors.New("package kubernetes_cpi has no vendored modules")
 	}
 	return content, nil
 }
@@ -99,7 +99,7 @@ func (r *releaseContent) addToolchain(name string, file io.Reader) error {
 		return nil
 	}
 	if r.goVersion != "" && r.goVersion != match[1] {
-		return fmt.Errorf("its package golang has toolchains of %s and %s", r.goVersion, match[1])
+		return fmt.Errorf("package golang has toolchains of %s and %s", r.goVersion, match[1])
 	}
 	r.goVersion = match[1]
 	sum := sha256.New()
@@ -134,15 +134,15 @@ func (r *releaseContent) addSources(name string, file io.Reader) error {
 	return nil
 }
 
-// parseVendoredModules returns the modules that have packages in a vendor folder, of its modules.txt. The file also lists modules
-// that go.mod requires and no package comes from.
+// parseVendoredModules returns the modules in a modules.txt that have packages in the vendor folder. The file also lists modules
+// without vendored packages that go.mod requires.
 func parseVendoredModules(list string) []component {
 	var modules []component
 	var current component
 	for line := range strings.Lines(list) {
 		switch fields := strings.Fields(line); {
 		case len(fields) == 0 || fields[0] == "##":
-		case fields[0] == "#": // # PATH VERSION, and of a replacement # PATH [VERSION] => PATH VERSION
+		case fields[0] == "#": // # PATH VERSION, or for a replacement # PATH [VERSION] => PATH VERSION
 			current = component{}
 			if len(fields) >= 3 {
 				current = component{path: fields[len(fields)-2], version: fields[len(fields)-1], boshPackage: "kubernetes_cpi"}
@@ -155,8 +155,8 @@ func parseVendoredModules(list string) []component {
 	return modules
 }
 
-// eachFile calls visit for each file of a tar archive that is compressed with gzip.
-func eachFile(archive io.Reader, visit func(name string, file io.Reader) error) error {
+// forEachFile calls visit for each regular file of a tar archive that is compressed with gzip.
+func forEachFile(archive io.Reader, visit func(name string, file io.Reader) error) error {
 	compressed, err := gzip.NewReader(archive)
 	if err != nil {
 		return err

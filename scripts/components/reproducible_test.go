@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// copySources are copied to the folder, as an archive of them is unpacked: with times of now, and without what git knows.
+// copySources copies the sources to the folder as if an archive of them were unpacked: with current times, and without git data.
 func copySources(folder string) {
 	GinkgoHelper()
 	listed, err := exec.Command("git", "-C", "../..", "ls-files", "-z", "--", "Makefile", "go.mod", "go.sum", "*.go",
@@ -21,7 +21,7 @@ func copySources(folder string) {
 	for path := range strings.SplitSeq(strings.TrimSuffix(string(listed), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join("../..", path))
 		if os.IsNotExist(err) {
-			continue // removed, and not committed yet
+			continue // removed, but not committed yet
 		}
 		Expect(err).NotTo(HaveOccurred())
 		Expect(os.MkdirAll(filepath.Join(folder, filepath.Dir(path)), 0o750)).To(Succeed())
@@ -29,7 +29,7 @@ func copySources(folder string) {
 	}
 }
 
-// buildCommands are the commands of `make build`.
+// buildCommands returns the commands of `make build`.
 func buildCommands() []string {
 	GinkgoHelper()
 	output, err := exec.Command("make", "--no-print-directory", "--dry-run", "-C", "../..", "build").Output()
@@ -37,11 +37,11 @@ func buildCommands() []string {
 	return strings.Split(strings.TrimSpace(string(output)), "\n")
 }
 
-// buildAndSum is the sum of the program that the command makes in the folder.
+// buildAndSum runs the command in the folder, and returns the SHA-256 of the program that it builds.
 func buildAndSum(folder, command string) string {
 	GinkgoHelper()
 	build := exec.Command("sh", "-c", command)
-	build.Dir, build.Env = folder, append(os.Environ(), "GOFLAGS=-buildvcs=auto") // the default, whatever this machine has
+	build.Dir, build.Env = folder, append(os.Environ(), "GOFLAGS=-buildvcs=auto") // Go's default, which the environment may override
 	out, err := build.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(out))
 	content, err := os.ReadFile(filepath.Join(folder, "bin", "cpi"))
@@ -49,10 +49,10 @@ func buildAndSum(folder, command string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(content))
 }
 
-// What SECURITY.md has users do with a release: build it again. Packages come from Go's cache, whose keys know no folder, so that this is
-// about what a folder, its times and its git repository leave in a program.
+// SECURITY.md asks users to rebuild a release. Go caches compiled packages independently of the folder: these specs only check
+// that the folder, its times and its git repository do not change a program.
 var _ = Describe("make build", func() {
-	It("makes the same program, bit by bit, in another folder, unpacked or checked out", func() {
+	It("builds an identical program in another folder, from an archive or a git repository", func() {
 		unpacked, checkedOut := filepath.Join(GinkgoT().TempDir(), "unpacked"), filepath.Join(GinkgoT().TempDir(), "a", "folder", "further", "down")
 		copySources(unpacked)
 		copySources(checkedOut)
@@ -68,7 +68,7 @@ var _ = Describe("make build", func() {
 		Expect(buildAndSum(checkedOut, command)).To(Equal(buildAndSum(unpacked, command)))
 	})
 
-	It("makes all programs in the same way", func() {
+	It("builds all programs in the same way", func() {
 		commands := buildCommands()
 		Expect(commands).To(HaveLen(3))
 		for _, command := range commands {

@@ -29,15 +29,15 @@ func programSubject(path string, info *buildinfo.BuildInfo) subject {
 	return subject{path: path, name: filepath.Base(path), version: info.Main.Version, purl: purl}
 }
 
-// golangPURL returns the package URL of a Go module (https://github.com/package-url/purl-spec). It keeps the case of the path, as
-// Go and the databases of vulnerabilities do.
+// golangPURL returns the package URL of a Go module (https://github.com/package-url/purl-spec). It keeps the case of the path, like
+// Go and the vulnerability databases.
 func golangPURL(path, version string) string {
 	return "pkg:golang/" + path + "@" + url.QueryEscape(version)
 }
 
 // writeSBOM writes the components of the subject to a file in CycloneDX's format.
-func writeSBOM(path string, of subject, used []component) error {
-	digest, err := sha256Of(of.path)
+func writeSBOM(path string, target subject, components []component) error {
+	digest, err := sha256Of(target.path)
 	if err != nil {
 		return err
 	}
@@ -45,20 +45,20 @@ func writeSBOM(path string, of subject, used []component) error {
 	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceOID, digest).URN()
 	hash := hex.EncodeToString(digest)
 	bom.Metadata = &cyclonedx.Metadata{Component: &cyclonedx.Component{
-		BOMRef: hash, Type: cyclonedx.ComponentTypeApplication, Name: of.name, Version: of.version, PackageURL: of.purl,
+		BOMRef: hash, Type: cyclonedx.ComponentTypeApplication, Name: target.name, Version: target.version, PackageURL: target.purl,
 		Hashes: &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hash}},
 	}}
-	var components []cyclonedx.Component
-	for _, each := range used {
-		components = append(components, each.cycloneDX())
+	var entries []cyclonedx.Component
+	for _, component := range components {
+		entries = append(entries, component.cycloneDX())
 	}
-	bom.Components = &components
+	bom.Components = &entries
 	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	// Not the latest version of the format, which not all readers know.
+	// Not all readers support the latest version of the format.
 	encoder := cyclonedx.NewBOMEncoder(file, cyclonedx.BOMFileFormatJSON).SetPretty(true)
 	if err := encoder.EncodeVersion(bom, cyclonedx.SpecVersion1_6); err != nil {
 		return err

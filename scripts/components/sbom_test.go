@@ -15,7 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// sbom is what the tests read of an SBOM.
+// sbom contains the parts of an SBOM that the specs check.
 type sbom struct {
 	SpecVersion string
 	Metadata    struct{ Component sbomComponent }
@@ -29,7 +29,7 @@ type sbomComponent struct {
 	Properties          []struct{ Name, Value string }
 }
 
-// writeAndRead writes an SBOM and reads it.
+// writeAndRead writes an SBOM, and returns its content. It checks the format of all package URLs.
 func writeAndRead(target subject, components []component) sbom {
 	GinkgoHelper()
 	path := filepath.Join(GinkgoT().TempDir(), "sbom.cdx.json")
@@ -39,8 +39,8 @@ func writeAndRead(target subject, components []component) sbom {
 	var written sbom
 	Expect(json.Unmarshal(content, &written)).To(Succeed())
 	Expect(written.SpecVersion).To(Equal("1.6"))
-	for _, each := range append(written.Components, written.Metadata.Component) {
-		Expect(each.Purl).To(MatchRegexp(`^pkg:(golang|generic)/[^@+ ]+@[^@+ ]+$`), each.Name)
+	for _, component := range append(written.Components, written.Metadata.Component) {
+		Expect(component.Purl).To(MatchRegexp(`^pkg:(golang|generic)/[^@+ ]+@[^@+ ]+$`), component.Name)
 	}
 	return written
 }
@@ -48,14 +48,14 @@ func writeAndRead(target subject, components []component) sbom {
 // purls returns the package URLs of the components.
 func (s sbom) purls() []string {
 	var purls []string
-	for _, each := range s.Components {
-		purls = append(purls, each.Purl)
+	for _, component := range s.Components {
+		purls = append(purls, component.Purl)
 	}
 	return purls
 }
 
 var _ = Describe("An SBOM of a program", func() {
-	It("names the program, its sum, and its components with versions and licenses", func() {
+	It("has the program, its checksum, and its components with versions and licenses", func() {
 		program := filepath.Join(GinkgoT().TempDir(), "cpi")
 		Expect(os.WriteFile(program, []byte("program"), 0o600)).To(Succeed())
 		info := &buildinfo.BuildInfo{Path: "example.com/main/cmd/cpi", Main: debug.Module{Path: "example.com/main", Version: "1.2.3"}}
@@ -72,7 +72,7 @@ var _ = Describe("An SBOM of a program", func() {
 		Expect(written.Components[0].Properties).To(ConsistOf(HaveField("Value", "h1:sum")))
 	})
 
-	It("of the tests themselves has the standard library, and a package URL for each module", func() {
+	It("has the standard library and each module, for the test program itself", func() {
 		program, err := os.Executable()
 		Expect(err).NotTo(HaveOccurred())
 		info, err := buildinfo.ReadFile(program)
@@ -85,7 +85,7 @@ var _ = Describe("An SBOM of a program", func() {
 	})
 })
 
-// moduleVersion returns the version of a module that the tests are built with.
+// moduleVersion returns the version of a module of the test program.
 func moduleVersion(path string) string {
 	info, _ := debug.ReadBuildInfo()
 	for _, module := range info.Deps {
@@ -114,7 +114,7 @@ func gzipTar(files map[string]string) string {
 
 var _ = Describe("An SBOM of a BOSH release", func() {
 	const manifest = "name: bosh-kubernetes-cpi\nversion: 1.2.3\n"
-	// These modules are part of the tests too, so that their licenses are in Go's module cache.
+	// These modules are also part of the test program: their licenses are in Go's module cache.
 	uuid, mod := moduleVersion("github.com/google/uuid"), moduleVersion("golang.org/x/mod")
 	sources := "# github.com/google/uuid " + uuid + `
 ## explicit; go 1.9
@@ -135,11 +135,11 @@ example.com/replaced/semver
 	golang := gzipTar(map[string]string{"./golang/go1.26.8.linux-amd64.tar.gz": "Go", "./golang/go1.26.8.darwin-arm64.tar.gz": "Go", "./packaging": ""})
 	cpi := gzipTar(map[string]string{"./kubernetes_cpi/vendor/modules.txt": sources, "./kubernetes_cpi/go.sum": "github.com/google/uuid " + uuid + " h1:sum\n"})
 
-	It("names the release, its Go toolchains, the standard library and the vendored modules that have packages", func() {
+	It("has the release, its Go toolchains, the standard library and the vendored modules with packages", func() {
 		tarball := writeRelease(map[string]string{"./release.MF": manifest, "./packages/golang.tgz": golang, "./packages/kubernetes_cpi.tgz": cpi})
-		release, carried, err := releaseComponents(tarball)
+		release, components, err := releaseComponents(tarball)
 		Expect(err).NotTo(HaveOccurred())
-		written := writeAndRead(release, carried)
+		written := writeAndRead(release, components)
 		Expect(written.Metadata.Component.Purl).To(Equal("pkg:generic/bosh-kubernetes-cpi@1.2.3"))
 		Expect(written.Metadata.Component.Hashes).To(HaveLen(1))
 		Expect(written.purls()).To(ConsistOf(
@@ -149,13 +149,13 @@ example.com/replaced/semver
 			"pkg:golang/github.com/google/uuid@"+uuid,
 			"pkg:golang/golang.org/x/mod@"+mod,
 		))
-		for _, each := range written.Components {
-			Expect(each.Licenses).To(ConsistOf(HaveField("License.ID", "BSD-3-Clause")), each.Name)
-			switch each.Name {
+		for _, component := range written.Components {
+			Expect(component.Licenses).To(ConsistOf(HaveField("License.ID", "BSD-3-Clause")), component.Name)
+			switch component.Name {
 			case "golang.org/toolchain":
-				Expect(each.Hashes).To(ConsistOf(HaveField("Content", "6cc8519b91584e8bd435d63341e0838a99721948718b1c9c1e9c358c64ba992a")), "the sum of its archive")
+				Expect(component.Hashes).To(ConsistOf(HaveField("Content", "6cc8519b91584e8bd435d63341e0838a99721948718b1c9c1e9c358c64ba992a")), "the checksum of its archive")
 			case "github.com/google/uuid":
-				Expect(each.Properties).To(ConsistOf(HaveField("Value", "h1:sum"), HaveField("Value", "kubernetes_cpi")))
+				Expect(component.Properties).To(ConsistOf(HaveField("Value", "h1:sum"), HaveField("Value", "kubernetes_cpi")))
 			}
 		}
 	})
@@ -165,9 +165,9 @@ example.com/replaced/semver
 			_, _, err := releaseComponents(writeRelease(files))
 			Expect(err).To(MatchError(ContainSubstring(message)))
 		},
-		Entry("without a manifest", "it has no release.MF", map[string]string{"packages/golang.tgz": golang, "packages/kubernetes_cpi.tgz": cpi}),
-		Entry("without a toolchain", "its package golang has no Go toolchain", map[string]string{"release.MF": manifest, "packages/kubernetes_cpi.tgz": cpi}),
-		Entry("without sources", "its package kubernetes_cpi has no vendored modules", map[string]string{"release.MF": manifest, "packages/golang.tgz": golang}),
+		Entry("without a manifest", "release.MF with the name of a release is missing", map[string]string{"packages/golang.tgz": golang, "packages/kubernetes_cpi.tgz": cpi}),
+		Entry("without a toolchain", "package golang has no Go toolchain", map[string]string{"release.MF": manifest, "packages/kubernetes_cpi.tgz": cpi}),
+		Entry("without sources", "package kubernetes_cpi has no vendored modules", map[string]string{"release.MF": manifest, "packages/golang.tgz": golang}),
 		Entry("with a package that is not an archive", "packages/golang.tgz: ", map[string]string{"release.MF": manifest, "packages/golang.tgz": "Go"}),
 	)
 })

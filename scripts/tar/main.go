@@ -1,11 +1,11 @@
-// Command tar packs archives as tar does, with nothing in them of when, where and by whom: names in order, one time, no owners, no
-// modes but whether a file can be run. The same files make the same archive, on Linux and on macOS.
+// Command tar creates reproducible archives: sorted names, one constant time, no owners, and no file modes except the executable
+// bit. The same files give the same archive, on Linux and on macOS.
 //
-//	tar [--no-mac-metadata] [--exclude=PATTERN]... -czf ARCHIVE -C FOLDER NAME...    -cf for one that is not compressed
+//	tar [--no-mac-metadata] [--exclude=PATTERN]... -czf ARCHIVE -C FOLDER NAME...    -cf without compression
 //
-// That is how the BOSH CLI packs, with the tar that it finds in $PATH: before the real one there, this makes releases the same, bit by
-// bit. A PATTERN with a slash, as ./doc, is compared with a path below FOLDER, one without with the last part of a name. All other
-// arguments are for the next tar in $PATH, which takes this one's place.
+// The BOSH CLI calls the first tar in $PATH with these arguments: with this one, BOSH releases are reproducible. A PATTERN with a
+// slash, such as ./doc, matches a path below FOLDER; one without a slash matches the last part of a name. For all other arguments,
+// the program executes the next tar in $PATH.
 package main
 
 import (
@@ -19,12 +19,12 @@ import (
 	"syscall"
 )
 
-// packRequest is what is to be packed.
+// packRequest is a parsed command line.
 type packRequest struct {
 	archive, folder       string
-	names                 []string // as given; each is a path below folder
+	names                 []string // as given; paths below folder
 	excluded              []string // patterns
-	compressed, supported bool     // known: it is an order that this program carries out
+	compressed, supported bool     // supported: this program can create the archive itself
 }
 
 func main() {
@@ -41,23 +41,23 @@ func main() {
 	}
 }
 
-// parse reads arguments of the form above.
+// parse parses arguments of the form above. The result is not supported if they have another form.
 func parse(arguments []string) packRequest {
-	o := packRequest{compressed: true}
+	request := packRequest{compressed: true}
 	for len(arguments) > 0 {
 		pattern, isPattern := strings.CutPrefix(arguments[0], "--exclude=")
 		switch {
 		case isPattern:
-			o.excluded = append(o.excluded, pattern)
-		case arguments[0] != "--no-mac-metadata": // there is none in the archive anyway
-			return o.parsePacking(arguments)
+			request.excluded = append(request.excluded, pattern)
+		case arguments[0] != "--no-mac-metadata": // the archive never contains any
+			return request.parsePacking(arguments)
 		}
 		arguments = arguments[1:]
 	}
-	return o
+	return request
 }
 
-// parsePacking reads what follows the long options.
+// parsePacking parses the arguments after the long options.
 func (o packRequest) parsePacking(arguments []string) packRequest {
 	if len(arguments) < 5 || arguments[0] != "-czf" && arguments[0] != "-cf" || arguments[2] != "-C" {
 		return o
@@ -72,7 +72,7 @@ func (o packRequest) parsePacking(arguments []string) packRequest {
 	return o
 }
 
-// excludes says whether the path below the folder is left out, and what is below it.
+// excludes reports whether the path, relative to the folder, is excluded together with everything below it.
 func (o packRequest) excludes(name string) bool {
 	for _, pattern := range o.excluded {
 		compared := path.Base(name)
@@ -92,10 +92,10 @@ func execNextTar() error {
 	if err != nil {
 		return err
 	}
-	return syscall.Exec(next, append([]string{"tar"}, os.Args[1:]...), os.Environ()) //nolint:gosec // it is what was asked for
+	return syscall.Exec(next, append([]string{"tar"}, os.Args[1:]...), os.Environ()) //nolint:gosec // the arguments are those of the user
 }
 
-// nextTar is the first tar in the folders that is not this program.
+// nextTar returns the first tar in the folders that is not this program.
 func nextTar(folders string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -114,5 +114,5 @@ func nextTar(folders string) (string, error) {
 			return found, nil
 		}
 	}
-	return "", errors.New("there is no other tar in $PATH, which these arguments are for")
+	return "", errors.New("these arguments require another tar, but $PATH has none")
 }

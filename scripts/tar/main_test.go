@@ -18,7 +18,8 @@ func TestTar(t *testing.T) {
 	RunSpecs(t, "scripts/tar")
 }
 
-// makeTree makes a folder with a program, a file two folders down and a symbolic link, all with the time and, where it matters not, the modes.
+// makeTree creates a folder with an executable file, a file in a subfolder and a symbolic link. All files have this time; mode adds
+// permissions that must not affect the archive.
 func makeTree(at time.Time, mode os.FileMode) string {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
@@ -33,7 +34,7 @@ func makeTree(at time.Time, mode os.FileMode) string {
 	return folder
 }
 
-// list is what the system's tar says is in the archive.
+// list returns the names that the system's tar lists in the archive.
 func list(archive string) []string {
 	GinkgoHelper()
 	out, err := exec.Command("tar", "-tf", archive).CombinedOutput()
@@ -51,7 +52,7 @@ var _ = Describe("An archive", func() {
 		return archive
 	}
 
-	It("is the same, bit by bit, for the same files of another time, with other modes, in another folder", func() {
+	It("is identical for the same files with another time, with other modes, in another folder", func() {
 		one, err := os.ReadFile(pack(makeTree(time.Unix(1e9, 0), 0o044), "."))
 		Expect(err).NotTo(HaveOccurred())
 		other, err := os.ReadFile(pack(makeTree(time.Unix(15e8, 0), 0o066), "."))
@@ -59,7 +60,7 @@ var _ = Describe("An archive", func() {
 		Expect(bytes.Equal(one, other)).To(BeTrue())
 	})
 
-	It("has the names that tar gives", func() {
+	It("has the same names as an archive of tar", func() {
 		folder := makeTree(time.Now(), 0)
 		Expect(list(pack(folder, "."))).To(Equal([]string{
 			"./", "./b/", "./b/file.go", "./b/file_test.go", "./b/testdata/", "./b/testdata/case", "./link", "./program",
@@ -69,11 +70,11 @@ var _ = Describe("An archive", func() {
 		}))
 	})
 
-	It("unpacks to what was packed", func() {
+	It("unpacks to the original files", func() {
 		folder, unpacked := makeTree(time.Now(), 0), GinkgoT().TempDir()
 		out, err := exec.Command("tar", "-xzf", pack(folder, "."), "-C", unpacked).CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(out))
-		Expect(out).To(BeEmpty(), "nothing is strange to tar")
+		Expect(out).To(BeEmpty(), "tar prints no warnings")
 		out, err = exec.Command("diff", "-r", folder, unpacked).CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(out))
 		program, err := os.Stat(filepath.Join(unpacked, "program"))
@@ -82,7 +83,7 @@ var _ = Describe("An archive", func() {
 		Expect(os.Readlink(filepath.Join(unpacked, "link"))).To(Equal("b/file.go"))
 	})
 
-	It("lacks what is excluded, by the last part of a name or by a path", func() {
+	It("does not contain excluded files, by the last part of a name or by a path", func() {
 		folder, archive := makeTree(time.Now(), 0), filepath.Join(GinkgoT().TempDir(), "archive.tar")
 		request := parse([]string{"--no-mac-metadata", "--exclude=testdata", "--exclude=*_test.go", "--exclude=./b/file.*", "-cf", archive, "-C", folder, "."})
 		Expect(request.supported).To(BeTrue())
@@ -90,7 +91,7 @@ var _ = Describe("An archive", func() {
 		Expect(list(archive)).To(Equal([]string{"./", "./b/", "./link", "./program"}))
 	})
 
-	It("is not left behind in part", func() {
+	It("is removed if it is incomplete", func() {
 		archive := filepath.Join(GinkgoT().TempDir(), "archive.tgz")
 		Expect(parse([]string{"-czf", archive, "-C", makeTree(time.Now(), 0), "program", "missing"}).pack()).To(MatchError(os.ErrNotExist))
 		Expect(archive).NotTo(BeAnExistingFile())
@@ -98,7 +99,7 @@ var _ = Describe("An archive", func() {
 })
 
 var _ = Describe("The program", func() {
-	It("hands on what it does not do to the next tar", func() {
+	It("executes the next tar for other arguments", func() {
 		folder := GinkgoT().TempDir()
 		out, err := exec.Command("go", "build", "-o", filepath.Join(folder, "tar"), ".").CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(out))
@@ -111,14 +112,14 @@ var _ = Describe("The program", func() {
 		Expect(string(ours)).To(Equal(string(theirs)))
 	})
 
-	DescribeTable("packs only what it was asked for in the form that it knows", func(arguments ...string) {
+	DescribeTable("does not support", func(arguments ...string) {
 		Expect(parse(arguments).supported).To(BeFalse())
 	},
-		Entry("nothing"),
+		Entry("an empty command line"),
 		Entry("unpacking", "--no-same-owner", "-xzf", "a.tgz", "-C", "b"),
-		Entry("an option that it does not know", "--sort=name", "-czf", "a.tgz", "-C", "b", "."),
+		Entry("an unknown option", "--sort=name", "-czf", "a.tgz", "-C", "b", "."),
 		Entry("an option between names", "-czf", "a.tgz", "-C", "b", ".", "-C", "c", "."),
-		Entry("no name", "-czf", "a.tgz", "-C", "b"),
-		Entry("a path of the whole machine", "-czf", "a.tgz", "-C", "b", "/etc"),
+		Entry("a command line without names", "-czf", "a.tgz", "-C", "b"),
+		Entry("an absolute path", "-czf", "a.tgz", "-C", "b", "/etc"),
 	)
 })

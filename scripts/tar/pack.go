@@ -14,10 +14,10 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// modTime is the time of all that is in an archive. It is not 1970, of which some tars say that it is implausible.
+// modTime is the modification time of all entries. It is not in 1970, which some versions of tar call implausible.
 var modTime = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// pack writes the archive. One that cannot be written whole is removed.
+// pack writes the archive, and removes an incomplete one if it fails.
 func (o packRequest) pack() (err error) {
 	file, err := os.Create(o.archive)
 	if err != nil {
@@ -43,11 +43,11 @@ func (o packRequest) pack() (err error) {
 	return file.Close()
 }
 
-// write writes the files as a tar archive.
+// write writes the files as an uncompressed tar archive.
 func (o packRequest) write(to io.Writer) error {
 	archive := tar.NewWriter(to)
 	for _, name := range o.names {
-		// In a folder's order, which is that of names.
+		// WalkDir sorts the entries of a folder by name.
 		err := filepath.WalkDir(filepath.Join(o.folder, filepath.FromSlash(name)), func(file string, entry fs.DirEntry, err error) error {
 			if err != nil {
 				return err
@@ -73,7 +73,7 @@ func (o packRequest) write(to io.Writer) error {
 	return archive.Close()
 }
 
-// nameOf is a file's name in the archive, as tar has it: with ./ when the name that was given has it.
+// nameOf returns a file's name in the archive, like tar: with ./ if the given name has it.
 func nameOf(given, below string) string {
 	switch {
 	case below == ".":
@@ -85,7 +85,7 @@ func nameOf(given, below string) string {
 	}
 }
 
-// add writes one file, folder or symbolic link.
+// add writes one file, folder or symbolic link. It fails for anything else.
 func add(archive *tar.Writer, file, name string, entry fs.DirEntry) error {
 	info, err := entry.Info()
 	if err != nil {
@@ -108,7 +108,7 @@ func add(archive *tar.Writer, file, name string, entry fs.DirEntry) error {
 		}
 		return archive.WriteHeader(header)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is none of a file, a folder and a symbolic link", file)
+		return fmt.Errorf("cannot pack %s: not a regular file, folder or symbolic link", file)
 	}
 	if info.Mode()&0o111 != 0 {
 		header.Mode = 0o755

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// Fault sees each request before it is passed on, with its number since the last Reset, starting at 1.
-// It passes it on by calling next, or does something else.
+// Fault receives each request with its number since the last Reset, starting at 1. It calls next to forward the request, or injects
+// a fault.
 type Fault func(n int, w http.ResponseWriter, r *http.Request, next http.Handler)
 
-// FaultHandler counts the requests to a handler, and lets things go wrong at a chosen one.
+// FaultHandler counts the requests to a handler, and injects a fault.
 type FaultHandler struct {
 	Next http.Handler
 
@@ -31,7 +31,7 @@ func (h *FaultHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fault(number, w, r, h.Next)
 }
 
-// describe names a request as Kubernetes does: verb and path, a watch by name.
+// describe returns the request's method, or WATCH, and its path.
 func describe(r *http.Request) string {
 	verb := r.Method
 	if isWatch(r) {
@@ -40,14 +40,14 @@ func describe(r *http.Request) string {
 	return verb + " " + strings.TrimPrefix(r.URL.Path, "/api/v1/")
 }
 
-// Reset forgets the requests seen and sets what goes wrong from now on; nil for nothing.
+// Reset forgets the previous requests, and sets the fault for the next ones; nil means no fault.
 func (h *FaultHandler) Reset(fault Fault) {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
 	h.requests, h.fault = nil, fault
 }
 
-// Requests are those seen since the last Reset.
+// Requests returns the requests since the last Reset.
 func (h *FaultHandler) Requests() []string {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()

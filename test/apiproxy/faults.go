@@ -12,17 +12,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Unavailable answers request n with a 503 that carries no Retry-After, once.
+// Unavailable answers request n with a 503 without Retry-After.
 func Unavailable(n int) Fault {
 	return Refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)(n)
 }
 
-// Refused answers request n, once, as an API server does: with a Status of this code and reason.
+// Refused answers request n like an API server, with a Status of this code and reason.
 func Refused(code int, reason metav1.StatusReason) func(n int) Fault {
 	return refusedAfter(code, reason, "")
 }
 
-// Throttled answers request n with a 429 that says when to come again, in seconds.
+// Throttled answers request n with a 429 and a Retry-After of this many seconds.
 func Throttled(seconds int) func(n int) Fault {
 	return refusedAfter(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, strconv.Itoa(seconds))
 }
@@ -35,43 +35,42 @@ func refusedAfter(code int, reason metav1.StatusReason, retryAfter string) func(
 				w.Header().Set("Retry-After", retryAfter)
 			}
 			w.WriteHeader(code)
-			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"made up for a test"}`, reason, code)
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"injected by a test"}`, reason, code)
 		})
 	}
 }
 
-// ProxyError answers every request with the code and a text that is not of Kubernetes, as a proxy does that
-// has lost its API server.
+// ProxyError answers every request with the code and a text that is not from Kubernetes, like a proxy without a connection to its API
+// server.
 func ProxyError(code int) Fault {
 	return func(_ int, w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		http.Error(w, "no such backend", code)
 	}
 }
 
-// ProxyErrorAt answers request n so, once.
+// ProxyErrorAt is ProxyError for request n only.
 func ProxyErrorAt(code int) func(n int) Fault {
 	return func(n int) Fault {
 		return atRequest(n, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { http.Error(w, "no such backend", code) })
 	}
 }
 
-// ResetBefore breaks the connection instead of passing request n on.
+// ResetBefore breaks the connection instead of forwarding request n.
 func ResetBefore(n int) Fault {
 	return BeforeRequest(n, func() bool { return false })
 }
 
-// ResetAfter passes request n on and breaks the connection instead of answering.
+// ResetAfter forwards request n, and breaks the connection instead of answering.
 func ResetAfter(n int) Fault {
 	return AfterRequest(n, func() {})
 }
 
-// TruncatedBody passes request n on and breaks the connection in the middle of the answer's body.
+// TruncatedBody forwards request n, and breaks the connection in the middle of the answer's body.
 func TruncatedBody(n int) Fault {
 	return WithinResponse(n, func() {})
 }
 
-// BeforeRequest does something and passes request n on only when it returns true; otherwise the connection
-// breaks.
+// BeforeRequest calls do, and forwards request n if do returns true. Otherwise it breaks the connection.
 func BeforeRequest(n int, do func() bool) Fault {
 	return atRequest(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if !do() {
@@ -81,7 +80,7 @@ func BeforeRequest(n int, do func() bool) Fault {
 	})
 }
 
-// AfterRequest passes request n on, does something, and breaks the connection instead of answering.
+// AfterRequest forwards request n, calls do, and breaks the connection instead of answering.
 func AfterRequest(n int, do func()) Fault {
 	return atRequest(n, func(_ http.ResponseWriter, r *http.Request, next http.Handler) {
 		if !isWatch(r) {
@@ -92,7 +91,7 @@ func AfterRequest(n int, do func()) Fault {
 	})
 }
 
-// WithinResponse passes request n on, answers half of the body, does something, and breaks the connection.
+// WithinResponse forwards request n, answers with half of the body, calls do, and breaks the connection.
 func WithinResponse(n int, do func()) Fault {
 	return atRequest(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if !isWatch(r) {
@@ -114,12 +113,12 @@ func writeHalf(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// ReplaceResponse answers request n, once, with what does so.
+// ReplaceResponse answers request n with a handler instead of forwarding it.
 func ReplaceResponse(n int, answers http.HandlerFunc) Fault {
 	return atRequest(n, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { answers(w, r) })
 }
 
-// DelayedRequest passes request n on after a while.
+// DelayedRequest forwards request n after a pause.
 func DelayedRequest(pause time.Duration) func(n int) Fault {
 	return func(n int) Fault {
 		return atRequest(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -135,7 +134,7 @@ func DelayedRequest(pause time.Duration) func(n int) Fault {
 // UnansweredRequest never answers request n.
 func UnansweredRequest(n int) Fault {
 	return atRequest(n, func(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
-		_, _ = io.Copy(io.Discard, r.Body) // a server sees that its client is gone once it has read all
+		_, _ = io.Copy(io.Discard, r.Body) // a server detects a disconnected client only after it has read the body
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
 	})

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// pathPrefixPattern is what comes before the kind: /api/VERSION or /apis/GROUP/VERSION, and the namespace of what belongs to one.
+// pathPrefixPattern matches the path before the kind: /api/VERSION or /apis/GROUP/VERSION, and the namespace if there is one.
 var pathPrefixPattern = regexp.MustCompile(`^/(?:api/[^/]+|apis/[^/]+/[^/]+)/(?:namespaces/[^/]+/)?`)
 
-// ParseRequest tells a request's verb as Kubernetes has it, its kind with the subresource, and whether it is about one object.
+// ParseRequest returns a request's verb in Kubernetes terms, its resource with the subresource, and whether it names an object.
 func ParseRequest(request *http.Request) (verb, kind string, named bool) {
 	parts := strings.Split(strings.Trim(pathPrefixPattern.ReplaceAllString(request.URL.Path, ""), "/"), "/")
 	kind, named = parts[0], len(parts) > 1

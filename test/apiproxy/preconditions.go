@@ -12,16 +12,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// recordKeys are the labels and annotations of a disk's PVC that say who owns the disk, and what it is. They change only by
-// compare-and-swap: see docs/development/architecture.md.
-var recordKeys = []string{"vm", "owner-uid", "copy", "copy-of", "copied-to", "size-mib", "formatted", "call"}
+// recordKeys are the labels and annotations of a disk's PVC with its owner record and its state. Calls change them by
+// compare-and-swap only: see docs/development/architecture.md.
+var recordKeys = []string{
+	manifest.LabelVM, manifest.AnnotationOwner, manifest.LabelCopy, manifest.AnnotationCopyOf, manifest.AnnotationCopiedTo,
+	manifest.AnnotationSize, manifest.AnnotationFormatted, manifest.AnnotationCall,
+}
 
-const keyPrefix = "bosh.cloudfoundry.org/"
-
-// missingPrecondition returns why a request that changes or deletes something is refused: it would do so whatever has become of the
-// object since it was read. "" stands for any other request. The request's body can be read again.
+// missingPrecondition returns the reason to refuse a request that changes or deletes an object without a precondition on the state that
+// the CPI has read, or "" for other requests. It leaves the request's body readable.
 func missingPrecondition(r *http.Request) string {
 	_, kind, named := ParseRequest(r)
 	if !named || r.Method != http.MethodPatch && r.Method != http.MethodDelete || r.Body == nil {
@@ -39,12 +42,13 @@ func missingPrecondition(r *http.Request) string {
 	case kind == "persistentvolumeclaims":
 		return missingPatchPrecondition(r.Header.Get("Content-Type"), body)
 	case kind == "pods/ephemeralcontainers" && !bytes.Contains(body, []byte(`"uid"`)):
-		return "a container is added to whatever Pod has this name"
+		return "an ephemeral container is added without the Pod's UID"
 	}
 	return ""
 }
 
-// missingDeletePrecondition returns why a deletion does not name the object that was judged: by its UID, and for a disk by its version too.
+// missingDeletePrecondition returns the reason to refuse a deletion without the UID of the object, or of a disk without its
+// resourceVersion.
 func missingDeletePrecondition(body []byte, disk bool) string {
 	var options metav1.DeleteOptions
 	if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, &options); err != nil {
@@ -54,20 +58,20 @@ func missingDeletePrecondition(body []byte, disk bool) string {
 	}
 	switch preconditions := options.Preconditions; {
 	case preconditions == nil || preconditions.UID == nil || *preconditions.UID == "":
-		return "a deletion names no UID"
+		return "the deletion has no UID precondition"
 	case disk && preconditions.ResourceVersion == nil:
-		return "the deletion of a disk names no resourceVersion"
+		return "the deletion of a disk has no resourceVersion precondition"
 	}
 	return ""
 }
 
-// missingPatchPrecondition returns why a patch of a PVC changes the record of a disk without a condition.
+// missingPatchPrecondition returns the reason to refuse a patch of a PVC that changes the record of a disk without a precondition.
 func missingPatchPrecondition(contentType string, body []byte) string {
 	if contentType == string(types.JSONPatchType) {
 		if bytes.Contains(body, []byte(`"op":"test"`)) {
 			return ""
 		}
-		return "a JSON patch of a disk tests nothing"
+		return "a JSON patch of a disk has no test operation"
 	}
 	var patch struct {
 		Metadata struct {
@@ -77,7 +81,7 @@ func missingPatchPrecondition(contentType string, body []byte) string {
 		Spec json.RawMessage
 	}
 	if err := json.Unmarshal(body, &patch); err != nil {
-		return fmt.Sprintf("the patch cannot be read: %v", err)
+		return fmt.Sprintf("cannot parse the patch: %v", err)
 	}
 	if patch.Metadata.ResourceVersion != "" {
 		return ""
@@ -87,7 +91,7 @@ func missingPatchPrecondition(contentType string, body []byte) string {
 	}
 	for _, keys := range []map[string]*string{patch.Metadata.Labels, patch.Metadata.Annotations} {
 		for key := range keys {
-			if slices.Contains(recordKeys, strings.TrimPrefix(key, keyPrefix)) && strings.HasPrefix(key, keyPrefix) {
+			if slices.Contains(recordKeys, key) {
 				return "a patch changes " + key + " of a disk without its resourceVersion"
 			}
 		}

@@ -1,5 +1,4 @@
-// Package apiproxy stands between the CPI and a real API server: it counts requests, and makes things
-// go wrong at a chosen one, which a real server cannot be asked to do.
+// Package apiproxy is a proxy between the CPI and a real API server that counts requests and injects faults.
 package apiproxy
 
 import (
@@ -20,20 +19,21 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Proxy is a server on loopback that passes requests on to an API server.
+// Proxy is a server on loopback that forwards requests to an API server.
 type Proxy struct {
 	FaultHandler
 	server *httptest.Server
 	strict bool
 
 	mutex     sync.Mutex
-	token     string // none: requests come with credentials of their own
+	token     string // if empty, requests have their own credentials
 	rights    map[string]bool
 	targets   []*url.URL
-	forwarded int // requests that went on to a target
+	forwarded int // number of forwarded requests
 }
 
-// New starts a proxy for the cluster of a kubeconfig file. It refuses requests that may be answered with outdated facts.
+// New starts a proxy for the cluster of a kubeconfig file. It refuses requests with resourceVersion=0, which an API server may answer
+// with outdated objects from its cache.
 func New(kubeconfig string) (*Proxy, error) {
 	p, err := newProxy(kubeconfig)
 	if err == nil {
@@ -42,8 +42,8 @@ func New(kubeconfig string) (*Proxy, error) {
 	return p, err
 }
 
-// NewStrict is New, and refuses requests of a CPI that change the record of a disk, or delete an object, whatever has become
-// of it since it was read.
+// NewStrict is New for a proxy that also refuses requests which change the record of a disk, or delete an object, without a
+// precondition.
 func NewStrict(kubeconfig string) (*Proxy, error) {
 	p, err := newProxy(kubeconfig)
 	if err == nil {
@@ -53,7 +53,7 @@ func NewStrict(kubeconfig string) (*Proxy, error) {
 	return p, err
 }
 
-// NewTLS is New over TLS, over which clients send credentials: those are passed on.
+// NewTLS is New with TLS. Clients send credentials over TLS, and the proxy forwards them.
 func NewTLS(kubeconfig string) (*Proxy, error) {
 	p, err := newProxy(kubeconfig)
 	if err == nil {
@@ -86,13 +86,13 @@ func newProxy(kubeconfig string) (*Proxy, error) {
 			}
 		},
 		Transport:     transport,
-		FlushInterval: -1, // watches are streams
+		FlushInterval: -1, // flush at once, for watches
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
 	p.Next = forward
 	p.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("resourceVersion") == "0" {
-			http.Error(w, "whatever an API server remembers, however old, is nothing to go by", http.StatusBadRequest)
+			http.Error(w, "requests with resourceVersion=0 may return outdated objects", http.StatusBadRequest)
 			return
 		}
 		if reason := missingPrecondition(r); p.strict && reason != "" {
@@ -104,21 +104,21 @@ func newProxy(kubeconfig string) (*Proxy, error) {
 	return p, nil
 }
 
-// SetToken passes requests on with another user's token.
+// SetToken sets the token of the user for forwarded requests.
 func (p *Proxy) SetToken(token string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.token = token
 }
 
-// Token is that of the user as whom requests are passed on.
+// Token returns the token of the user for forwarded requests.
 func (p *Proxy) Token() string {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	return p.token
 }
 
-// SetBackendPorts passes requests on to the API servers on these ports of loopback in turns, as a load balancer does.
+// SetBackendPorts distributes requests to the API servers on these ports of loopback, like a load balancer.
 func (p *Proxy) SetBackendPorts(ports ...int) {
 	var targets []*url.URL
 	for _, port := range ports {
@@ -129,7 +129,7 @@ func (p *Proxy) SetBackendPorts(ports ...int) {
 	p.targets = targets
 }
 
-// nextTarget is where the next request goes.
+// nextTarget returns the API server for the next request.
 func (p *Proxy) nextTarget() *url.URL {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -137,7 +137,7 @@ func (p *Proxy) nextTarget() *url.URL {
 	return p.targets[p.forwarded%len(p.targets)]
 }
 
-// Rights are those that all requests so far needed, as "verb resource", for example "patch
+// Rights returns the permissions that all previous requests required, as "verb resource", for example "patch
 // pods/ephemeralcontainers".
 func (p *Proxy) Rights() []string {
 	p.mutex.Lock()
@@ -145,7 +145,7 @@ func (p *Proxy) Rights() []string {
 	return slices.Sorted(maps.Keys(p.rights))
 }
 
-// authorize notes the right that the request needs and returns the token to send it with.
+// authorize records the permission that the request requires, and returns the token for it.
 func (p *Proxy) authorize(r *http.Request) string {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -153,28 +153,28 @@ func (p *Proxy) authorize(r *http.Request) string {
 	return p.token
 }
 
-// requiredRight returns what Kubernetes' authorizer is asked.
+// requiredRight returns the permission that Kubernetes' authorizer checks for the request.
 func requiredRight(r *http.Request) string {
 	verb, resource, _ := ParseRequest(r)
 	return verb + " " + resource
 }
 
-// Close stops the proxy and breaks its connections.
+// Close stops the proxy and closes its connections.
 func (p *Proxy) Close() {
 	p.server.CloseClientConnections()
 	p.server.Close()
 }
 
-// BreakConnections breaks all connections, and each that is made until the next Reset, as a network does that is down.
+// BreakConnections breaks all connections, and new ones until the next Reset, like a network outage.
 func (p *Proxy) BreakConnections() {
 	p.Reset(func(int, http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) })
 	p.server.CloseClientConnections()
 }
 
-// URL is where the proxy answers.
+// URL returns the URL of the proxy.
 func (p *Proxy) URL() string { return p.server.URL }
 
-// CACertificate is the certificate, as PEM, by which a secure proxy is known.
+// CACertificate returns the certificate of a proxy with TLS as PEM.
 func (p *Proxy) CACertificate() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 }

@@ -13,15 +13,15 @@ import (
 // isWatch reports whether the request is a watch.
 func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
 
-// A stream passes the events of a watch on, one JSON document to a line, as it likes. It ends the watch by returning.
+// streamFunc forwards the events of a watch, each a line of JSON, and can change them. The watch is closed when it returns.
 type streamFunc func(ctx context.Context, events <-chan []byte, send func([]byte))
 
-// ClosedWatch ends watch n at once, after a good answer.
+// ClosedWatch closes watch n right after a successful answer.
 func ClosedWatch(n int) Fault {
 	return onWatch(n, func(context.Context, <-chan []byte, func([]byte)) {})
 }
 
-// ShortWatches end each watch after this time, as load balancers do with connections.
+// ShortWatches closes each watch after this time, like load balancers close connections.
 func ShortWatches(limit time.Duration) Fault {
 	return onEveryWatch(func(ctx context.Context, events <-chan []byte, send func([]byte)) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -30,14 +30,14 @@ func ShortWatches(limit time.Duration) Fault {
 	})
 }
 
-// ExpiredWatch tells watch n that its resourceVersion is too old.
+// ExpiredWatch reports to watch n that its resourceVersion is too old.
 func ExpiredWatch(n int) Fault {
 	return onWatch(n, func(_ context.Context, _ <-chan []byte, send func([]byte)) {
 		send([]byte(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"too old resource version"}}`))
 	})
 }
 
-// SilentWatch keeps all events of watch n for itself, and ends it after this time.
+// SilentWatch drops all events of watch n, and closes it after this time.
 func SilentWatch(limit time.Duration) func(n int) Fault {
 	return func(n int) Fault {
 		return onWatch(n, func(ctx context.Context, events <-chan []byte, _ func([]byte)) {
@@ -55,7 +55,7 @@ func DuplicatedEvents(int) Fault {
 	})
 }
 
-// forwardEvents sends all events on until the watch or the context ends.
+// forwardEvents forwards all events until the watch is closed or the context is canceled.
 func forwardEvents(ctx context.Context, events <-chan []byte, send func([]byte)) {
 	for {
 		select {
@@ -91,7 +91,7 @@ func onEveryWatch(transform streamFunc) Fault {
 	}
 }
 
-// relayWatch passes a watch on through a stream. It asks for JSON, which all clients understand, and which has its events in lines.
+// relayWatch forwards a watch through transform. It requests JSON, which all clients understand, and which has one event per line.
 func relayWatch(w http.ResponseWriter, r *http.Request, next http.Handler, transform streamFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -102,7 +102,7 @@ func relayWatch(w http.ResponseWriter, r *http.Request, next http.Handler, trans
 	var body *io.PipeReader
 	body, upstream.writer = io.Pipe()
 	go func() {
-		defer func() { _ = recover(); upstream.closeStream() }() // a reverse proxy aborts when its client is gone
+		defer func() { _ = recover(); upstream.closeStream() }() // a reverse proxy aborts when its client disconnects
 		next.ServeHTTP(upstream, upstreamRequest)
 	}()
 	code := <-upstream.started
@@ -118,7 +118,7 @@ func relayWatch(w http.ResponseWriter, r *http.Request, next http.Handler, trans
 	_ = body.Close()
 }
 
-// readLines hands over the lines of a body.
+// readLines returns the lines of a body.
 func readLines(ctx context.Context, body io.Reader) <-chan []byte {
 	events := make(chan []byte)
 	go func() {
@@ -141,7 +141,7 @@ func readLines(ctx context.Context, body io.Reader) <-chan []byte {
 	return events
 }
 
-// pipeResponse is an answer that is read while it is written.
+// pipeResponse is a response that is read while it is written.
 type pipeResponse struct {
 	header        http.Header
 	writer        *io.PipeWriter
@@ -165,7 +165,7 @@ func (p *pipeResponse) Write(part []byte) (int, error) {
 
 func (p *pipeResponse) Flush() { p.WriteHeader(http.StatusOK) }
 
-// closeStream says that nothing more comes, also when nothing came.
+// closeStream closes the response, also if nothing was written.
 func (p *pipeResponse) closeStream() {
 	p.WriteHeader(http.StatusBadGateway)
 	_ = p.writer.Close()

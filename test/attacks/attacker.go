@@ -30,30 +30,30 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Attacker is somebody with the token of the CPI's service account, in a namespace in which the CPI has a VM, a disk that is
-// attached to it, and more, and somebody else has objects, too. Nothing of it runs.
+// Attacker is a user with the token of the CPI's service account. Its namespace contains objects of the CPI, such as a VM with an
+// attached disk, and foreign objects, which another user has created. No Pod of the namespace runs.
 type Attacker struct {
 	Namespace string
 	Client    kubernetes.Interface // with the token
 	Objects   dynamic.Interface    // with the token
 
-	existingVM, existingAttachment *corev1.Pod // the CPI's VM Pod, and the attachment Pod of its disk, as they are in the cluster
+	existingVM, existingAttachment *corev1.Pod // the CPI's VM Pod, and the attachment Pod of its disk
 }
 
 const (
 	stemcellImage    = "registry.example.com/stemcells/jammy@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
-	sidecarImage     = "proxy.example.com/proxy:1" // of a webhook
-	foreignName      = "others"                    // the name of what is somebody else's
+	sidecarImage     = "proxy.example.com/proxy:1" // that a webhook injects
+	foreignName      = "others"                    // the name of foreign objects
 	diskName         = "disk-one"
-	storageClassName = "standard" // that the shipped limits list
+	storageClassName = "standard" // in the default limits
 
 	plainRuntimeClass = "attacks-plain" // a RuntimeClass that is not a sandbox
 )
 
-// RBACFiles are the documents with the rights of the CPI's service account, below the repository's root.
+// RBACFiles are the files with the rights of the CPI's service account, relative to the root of the repository.
 var RBACFiles = []string{"docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml"}
 
-// resources are those that the CPI makes, and in the cluster as a whole.
+// resources are the resources of the objects that the CPI creates, by name.
 var resources = map[string]schema.GroupVersionResource{
 	"pods":                   {Version: "v1", Resource: "pods"},
 	"podtemplates":           {Version: "v1", Resource: "podtemplates"},
@@ -67,7 +67,7 @@ var resources = map[string]schema.GroupVersionResource{
 	"ipreservations":         {Group: "crd.projectcalico.org", Version: "v1", Resource: "ipreservations"},
 }
 
-// NewAttacker makes the namespace, with these labels and limits, and all that is in it. The root is the repository's.
+// NewAttacker creates a namespace with these labels and limits, and all objects in it. root is the root of the repository.
 func NewAttacker(ctx context.Context, admin *rest.Config, root, namespace string, labels, limits map[string]string) (*Attacker, error) {
 	cluster, err := kubernetes.NewForConfig(admin)
 	if err != nil {
@@ -85,7 +85,8 @@ func NewAttacker(ctx context.Context, admin *rest.Config, root, namespace string
 	if a.existingVM, a.existingAttachment, err = p.createObjects(ctx); err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", namespace, err)
 	}
-	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	accounts := cluster.CoreV1().ServiceAccounts(namespace)
+	token, err := accounts.CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func NewAttacker(ctx context.Context, admin *rest.Config, root, namespace string
 	return a, nil
 }
 
-// useCredentials has the attacker use these credentials.
+// useCredentials replaces the attacker's credentials.
 func (a *Attacker) useCredentials(config *rest.Config) error {
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{}
@@ -109,20 +110,23 @@ func (a *Attacker) useCredentials(config *rest.Config) error {
 	return err
 }
 
-// provisioner is the namespace, as its administrator.
+// provisioner creates a namespace and its objects as an administrator.
 type provisioner struct {
 	cluster   kubernetes.Interface
 	objects   dynamic.Interface
 	namespace string
 }
 
-// createNamespace makes the namespace with the CPI's rights, and what the policy needs there.
+// createNamespace creates the namespace with the CPI's rights, and the ConfigMaps that the policy requires.
 func (p provisioner) createNamespace(ctx context.Context, root string, labels, limits map[string]string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace, Labels: labels}}
 	if _, err := p.cluster.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	for path, changes := range map[string]map[string]string{"manifests/admission-scripts.yaml": nil, "manifests/admission-limits.yaml": limits} {
+	for path, changes := range map[string]map[string]string{
+		"manifests/admission-scripts.yaml": nil,
+		"manifests/admission-limits.yaml":  limits,
+	} {
 		raw, err := os.ReadFile(root + "/" + path)
 		if err != nil {
 			return err
@@ -133,7 +137,7 @@ func (p provisioner) createNamespace(ctx context.Context, root string, labels, l
 		}
 		for key, value := range changes {
 			if _, known := settings.Data[key]; !known {
-				return fmt.Errorf("%s has no %s", path, key)
+				return fmt.Errorf("%s does not contain the key %s", path, key)
 			}
 			settings.Data[key] = value
 		}
@@ -156,7 +160,7 @@ func (p provisioner) createNamespace(ctx context.Context, root string, labels, l
 			}
 		}
 	}
-	// The controller manager makes it a moment after the namespace; without it no Pod is admitted.
+	// The controller manager creates this service account a moment after the namespace; without it no Pod is admitted.
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		_, err := p.cluster.CoreV1().ServiceAccounts(p.namespace).Get(ctx, "default", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -166,10 +170,10 @@ func (p provisioner) createNamespace(ctx context.Context, root string, labels, l
 	})
 }
 
-// namespacePattern are the places of docs/rbac*.yaml that hold the namespace, as the command at the head of docs/rbac.yaml finds them.
+// namespacePattern matches the namespace in docs/rbac*.yaml, as does the command at the top of docs/rbac.yaml.
 var namespacePattern = regexp.MustCompile(`(?m)([- ])bosh$`)
 
-// applyRBAC applies a document with rights to this namespace.
+// applyRBAC creates the object of a YAML document of RBACFiles for this namespace.
 func (p provisioner) applyRBAC(ctx context.Context, document string) error {
 	var object unstructured.Unstructured
 	if err := yaml.Unmarshal([]byte(namespacePattern.ReplaceAllString(document, "${1}"+p.namespace)), &object.Object); err != nil {
@@ -186,13 +190,15 @@ func (p provisioner) applyRBAC(ctx context.Context, document string) error {
 	return err
 }
 
-// unschedulable keeps Pods from running.
+// unschedulable is a node selector that matches no node, so that Pods do not run.
 var unschedulable = map[string]string{"attacks.test/node": "none"}
 
-// createObjects makes the CPI's objects, and the same kinds of somebody else.
+// createObjects creates objects of the CPI, and foreign objects of the same kinds.
 func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.Pod, err error) {
 	core := p.cluster.CoreV1()
-	vmSpec := manifest.VM{Name: "agent-one", Namespace: p.namespace, Image: stemcellImage, Group: "group-one", NodeSelector: unschedulable}
+	vmSpec := manifest.VM{
+		Name: "agent-one", Namespace: p.namespace, Image: stemcellImage, Group: "group-one", NodeSelector: unschedulable,
+	}
 	if vm, err = core.Pods(p.namespace).Create(ctx, vmSpec.Pod(), metav1.CreateOptions{}); err != nil {
 		return nil, nil, err
 	}
@@ -205,6 +211,7 @@ func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.
 		return nil, nil, err
 	}
 	pvc := newPVC(p.namespace, diskName)
+	service := manifest.Service{Name: "service-one", Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}}
 	for _, item := range []struct {
 		gvr    schema.GroupVersionResource
 		kind   string
@@ -212,7 +219,7 @@ func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.
 	}{
 		{resources["persistentvolumeclaims"], "PersistentVolumeClaim", pvc},
 		{resources["podtemplates"], "PodTemplate", newPodTemplate(p.namespace, "agent-three")},
-		{resources["services"], "Service", manifest.Service{Name: "service-one", Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}}.Object(vm, "")},
+		{resources["services"], "Service", service.Object(vm, "")},
 		{resources["secrets"], "Secret", vmSpec.SettingsSecret(nil, vm)},
 		{resources["poddisruptionbudgets"], "PodDisruptionBudget", manifest.DisruptionBudget{MinAvailable: new(int32(1))}.Object(vmSpec, vm, 1)},
 		{resources["daemonsets"], "DaemonSet", set},
@@ -224,28 +231,34 @@ func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.
 	}
 	classless := newPVC(p.namespace, classlessDisk)
 	classless.Spec.StorageClassName = nil
-	classless.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi") // more than any volume without a class has
+	classless.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi") // larger than any volume without a class
 	if _, err := core.PersistentVolumeClaims(p.namespace).Create(ctx, classless, metav1.CreateOptions{}); err != nil {
 		return nil, nil, err
 	}
-	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: foreignName, Labels: map[string]string{"app": foreignName}}, Spec: corev1.PodSpec{
-		NodeSelector: unschedulable, Containers: []corev1.Container{{Name: foreignName, Image: "example.com/others:1"}}}}
+	foreign := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: foreignName, Labels: map[string]string{"app": foreignName}},
+		Spec: corev1.PodSpec{
+			NodeSelector: unschedulable, Containers: []corev1.Container{{Name: foreignName, Image: "example.com/others:1"}},
+		},
+	}
 	if _, err := core.Pods(p.namespace).Create(ctx, foreign, metav1.CreateOptions{}); err != nil {
 		return nil, nil, err
 	}
-	// As if they ran: what the CPI creates for them is for their node.
+	// The CPI creates helper Pods for the node of these Pods, so pretend that they run.
 	vm.Spec.NodeName, attachment.Spec.NodeName = "node-a", "node-a"
 	return vm, attachment, p.createClusterObjects(ctx)
 }
 
-// createClusterObjects makes what belongs to the cluster, and is somebody else's: a static PersistentVolume, and an address pool, which
-// no node matches.
+// createClusterObjects creates foreign objects without a namespace: a static PersistentVolume, a RuntimeClass, and an address pool and
+// reservation, with a node selector that matches no node.
 func (p provisioner) createClusterObjects(ctx context.Context) error {
-	if _, err := p.cluster.CoreV1().PersistentVolumes().Create(ctx, StaticVolume(foreignName+"-"+p.namespace, "static-"+p.namespace, "1Gi"), metav1.CreateOptions{}); err != nil {
+	volume := StaticVolume(foreignName+"-"+p.namespace, "static-"+p.namespace, "1Gi")
+	if _, err := p.cluster.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	runtimeClass := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: plainRuntimeClass}, Handler: "runc"}
-	if _, err := p.cluster.NodeV1().RuntimeClasses().Create(ctx, runtimeClass, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	_, err := p.cluster.NodeV1().RuntimeClasses().Create(ctx, runtimeClass, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	for kind, spec := range map[string]map[string]any{
@@ -261,16 +274,17 @@ func (p provisioner) createClusterObjects(ctx context.Context) error {
 	return nil
 }
 
-// StaticVolume is a PersistentVolume of an administrator, with a folder of a node.
+// StaticVolume returns a PersistentVolume as an administrator creates it manually, with a folder of a node.
 func StaticVolume(name, class, size string) *corev1.PersistentVolume {
-	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": foreignName}}, Spec: corev1.PersistentVolumeSpec{
+	meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": foreignName}}
+	return &corev1.PersistentVolume{ObjectMeta: meta, Spec: corev1.PersistentVolumeSpec{
 		StorageClassName: class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}},
 	}}
 }
 
-// Remove deletes what Attacker's namespace has outside of it, and the namespace.
+// Remove deletes the attacker's namespace, and the objects without a namespace that NewAttacker has created.
 func (a *Attacker) Remove(ctx context.Context, admin *rest.Config) error {
 	cluster, err := kubernetes.NewForConfig(admin)
 	if err != nil {
@@ -297,20 +311,20 @@ func (a *Attacker) Remove(ctx context.Context, admin *rest.Config) error {
 		cluster.CoreV1().Namespaces().Delete(ctx, a.Namespace, metav1.DeleteOptions{}))
 }
 
-// createWithForeignCopy makes the object, and one like it that is somebody else's.
+// createWithForeignCopy creates the object, and a copy of it as a foreign object.
 func (p provisioner) createWithForeignCopy(ctx context.Context, gvr schema.GroupVersionResource, kind string, object any) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return err
 	}
-	own := &unstructured.Unstructured{Object: content}
-	own.SetGroupVersionKind(gvr.GroupVersion().WithKind(kind))
-	own.SetOwnerReferences(nil)
-	foreign := own.DeepCopy()
+	original := &unstructured.Unstructured{Object: content}
+	original.SetGroupVersionKind(gvr.GroupVersion().WithKind(kind))
+	original.SetOwnerReferences(nil)
+	foreign := original.DeepCopy()
 	foreign.SetName(foreignName)
 	foreign.SetLabels(map[string]string{"app": foreignName})
 	foreign.SetAnnotations(nil)
-	for _, created := range []*unstructured.Unstructured{own, foreign} {
+	for _, created := range []*unstructured.Unstructured{original, foreign} {
 		if _, err := p.objects.Resource(gvr).Namespace(p.namespace).Create(ctx, created, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -318,25 +332,29 @@ func (p provisioner) createWithForeignCopy(ctx context.Context, gvr schema.Group
 	return nil
 }
 
-// newPVC is a disk's claim.
+// newPVC returns a disk's PVC.
 func newPVC(namespace, name string) *corev1.PersistentVolumeClaim {
-	return manifest.Disk{Name: name, Namespace: namespace, SizeMiB: 64, Filesystem: "ext4", StorageClass: new(storageClassName), Mode: corev1.PersistentVolumeFilesystem,
-		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}.PVC()
+	return manifest.Disk{
+		Name: name, Namespace: namespace, SizeMiB: 64, Filesystem: "ext4", StorageClass: new(storageClassName),
+		Mode: corev1.PersistentVolumeFilesystem, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+	}.PVC()
 }
 
-// newAttachment attaches a disk to the VM.
+// newAttachment returns the attachment of a disk to the VM.
 func newAttachment(disk string, vm *corev1.Pod) manifest.Attachment {
 	return manifest.Attachment{Disk: disk, SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: vm}
 }
 
-// What the CPI makes, for an attack to change.
+// The following functions return or create objects like those of the CPI, which attacks change.
 
 func (a *Attacker) newVMPod() *corev1.Pod {
 	return manifest.VM{Name: "agent-two", Namespace: a.Namespace, Image: stemcellImage}.Pod()
 }
 
 func newPodTemplate(namespace, vm string) *corev1.PodTemplate {
-	return manifest.VM{Name: vm, Namespace: namespace, Image: stemcellImage, Recreate: true, EphemeralClaim: &corev1.PersistentVolumeClaimSpec{}}.PodTemplate()
+	return manifest.VM{
+		Name: vm, Namespace: namespace, Image: stemcellImage, Recreate: true, EphemeralClaim: &corev1.PersistentVolumeClaimSpec{},
+	}.PodTemplate()
 }
 
 func (a *Attacker) createTemplate(ctx context.Context, template *corev1.PodTemplate) error {
@@ -364,11 +382,14 @@ func (a *Attacker) newPrefetchDaemonSet() (*appsv1.DaemonSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &appsv1.DaemonSet{ObjectMeta: created.ObjectMeta, Spec: appsv1.DaemonSetSpec{Selector: created.Spec.Selector, Template: created.Spec.Template}}, nil
+	return &appsv1.DaemonSet{
+		ObjectMeta: created.ObjectMeta,
+		Spec:       appsv1.DaemonSetSpec{Selector: created.Spec.Selector, Template: created.Spec.Template},
+	}, nil
 }
 
-// LegitimateTries returns the tries to make what the CPI makes, by what it is.
-func LegitimateTries() map[string]TryFunc {
+// RegularRequests returns requests that the CPI sends, by the object that they create.
+func RegularRequests() map[string]TryFunc {
 	pod := func(build func(*Attacker) *corev1.Pod) TryFunc {
 		return func(ctx context.Context, a *Attacker) error { return a.createPod(ctx, build(a)) }
 	}
@@ -400,7 +421,7 @@ func LegitimateTries() map[string]TryFunc {
 	}
 }
 
-// Nothing that is tried is kept: policies are asked on a dry run, too.
+// All requests are dry runs, to which admission policies apply too.
 var (
 	dryCreate = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	dryPatch  = metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
@@ -418,23 +439,25 @@ func (a *Attacker) createPVC(ctx context.Context, pvc *corev1.PersistentVolumeCl
 }
 
 func (a *Attacker) createPDB(ctx context.Context, selector *metav1.LabelSelector) error {
-	pdb := manifest.DisruptionBudget{MinAvailable: new(int32(1))}.Object(manifest.VM{Name: "agent-two", Namespace: a.Namespace, Group: "group-two"}, a.existingVM, 1)
+	vm := manifest.VM{Name: "agent-two", Namespace: a.Namespace, Group: "group-two"}
+	pdb := manifest.DisruptionBudget{MinAvailable: new(int32(1))}.Object(vm, a.existingVM, 1)
 	pdb.Spec.Selector = selector
 	_, err := a.Client.PolicyV1().PodDisruptionBudgets(a.Namespace).Create(ctx, pdb, dryCreate)
 	return err
 }
 
 func (a *Attacker) createSnapshot(ctx context.Context, source map[string]any) error {
+	labels := map[string]any{manifest.LabelManagedBy: manifest.ManagedBy, manifest.LabelRole: manifest.RoleSnapshot}
 	snapshot := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-		"metadata": map[string]any{"name": "snapshot-two", "labels": map[string]any{manifest.LabelManagedBy: manifest.ManagedBy, manifest.LabelRole: manifest.RoleSnapshot}},
+		"metadata": map[string]any{"name": "snapshot-two", "labels": labels},
 		"spec":     map[string]any{"source": source},
 	}}
 	_, err := a.Objects.Resource(resources["volumesnapshots"]).Namespace(a.Namespace).Create(ctx, snapshot, dryCreate)
 	return err
 }
 
-// addEphemeralContainer adds the ephemeral container to a Pod.
+// addEphemeralContainer adds an ephemeral container to a Pod.
 func (a *Attacker) addEphemeralContainer(ctx context.Context, pod string, container corev1.EphemeralContainer) error {
 	existing, err := a.Client.CoreV1().Pods(a.Namespace).Get(ctx, pod, metav1.GetOptions{})
 	if err != nil {
@@ -448,7 +471,7 @@ func (a *Attacker) addEphemeralContainer(ctx context.Context, pod string, contai
 	return err
 }
 
-// patchObject changes an object of the namespace.
+// patchObject applies a merge patch to an object of the namespace.
 func (a *Attacker) patchObject(ctx context.Context, kind, name string, patch any) error {
 	raw, err := json.Marshal(patch)
 	if err != nil {
@@ -458,18 +481,20 @@ func (a *Attacker) patchObject(ctx context.Context, kind, name string, patch any
 	return err
 }
 
-// httpRequest is one of HTTP, in whose path NAMESPACE stands for the attacker's.
+// httpRequest returns an attack that sends an HTTP request with these headers (name, value, ...). NAMESPACE in its path stands for the
+// attacker's namespace.
 func httpRequest(method, path string, headers ...string) TryFunc {
 	return func(ctx context.Context, a *Attacker) error {
-		httpCall := a.Client.CoreV1().RESTClient().Verb(method).AbsPath(strings.ReplaceAll(path, "NAMESPACE", a.Namespace))
+		request := a.Client.CoreV1().RESTClient().Verb(method).AbsPath(strings.ReplaceAll(path, "NAMESPACE", a.Namespace))
 		for i := 0; i+1 < len(headers); i += 2 {
-			httpCall.SetHeader(headers[i], headers[i+1])
+			request.SetHeader(headers[i], headers[i+1])
 		}
 		if method != "GET" && method != "DELETE" {
-			httpCall.Body([]byte("{}")).SetHeader("Content-Type", contentTypes[method])
+			request.Body([]byte("{}")).SetHeader("Content-Type", contentTypes[method])
 		}
-		return httpCall.Param("dryRun", "All").Do(ctx).Error()
+		return request.Param("dryRun", "All").Do(ctx).Error()
 	}
 }
 
+// contentTypes are the content types of request bodies, by HTTP method.
 var contentTypes = map[string]string{"POST": "application/json", "PUT": "application/json", "PATCH": "application/merge-patch+json"}

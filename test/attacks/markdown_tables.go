@@ -6,29 +6,31 @@ import (
 	"strings"
 )
 
-// PossibleTable is the table of docs/trust.md with the attacks that the policy lets pass, whatever its limits are.
+// PossibleTable returns the table of docs/trust.md with the attacks that the policy admits with any limits.
 func PossibleTable() string {
 	var rows [][]string
 	for _, attack := range All() {
 		if attack.Possible() && attack.RefusingLimits == nil {
-			rows = append(rows, []string{attack.Name, attack.Why})
+			rows = append(rows, []string{attack.Name, attack.Note})
 		}
 	}
-	return markdownTable([]string{"what is possible", "why, or what bounds it"}, rows)
+	return markdownTable([]string{"possible attack", "reason or mitigation"}, rows)
 }
 
-// BoundedTable is the table of docs/trust.md with the attacks that the policy refuses with a limit, and not with the shipped ones.
+// BoundedTable returns the table of docs/trust.md with the attacks that the policy admits with the default limits, and refuses with
+// others.
 func BoundedTable() string {
 	var rows [][]string
 	for _, attack := range All() {
 		for key, value := range attack.RefusingLimits {
-			rows = append(rows, []string{attack.Name, fmt.Sprintf("`%s: %q`", key, value), "`" + strings.Join(attack.Rules, "`, `") + "`", attack.Why})
+			limit, rules := fmt.Sprintf("`%s: %q`", key, value), "`"+strings.Join(attack.Rules, "`, `")+"`"
+			rows = append(rows, []string{attack.Name, limit, rules, attack.Note})
 		}
 	}
-	return markdownTable([]string{"what is possible", "unless, for example", "rule", "it gives"}, rows)
+	return markdownTable([]string{"possible attack", "limit that prevents it (example)", "rule", "gain"}, rows)
 }
 
-// RefusedTables are the tables of docs/trust.md with the attacks that fail, a heading for each group.
+// RefusedTables returns the tables of docs/trust.md with the attacks that fail, with a heading for each group.
 func RefusedTables() string {
 	var groups []string
 	rows := map[string][][]string{}
@@ -39,22 +41,23 @@ func RefusedTables() string {
 		if !slices.Contains(groups, attack.Group) {
 			groups = append(groups, attack.Group)
 		}
-		without, refusedBy := "possible", "rule `"+strings.Join(attack.Rules, "` or `")+"`"
+		withoutPolicy, refusedBy := "possible", "rule `"+strings.Join(attack.Rules, "` or `")+"`"
 		if attack.Forbidden {
-			without, refusedBy = "forbidden", "no right"
+			withoutPolicy, refusedBy = "forbidden", "no right"
 		}
-		rows[attack.Group] = append(rows[attack.Group], []string{attack.Name, without, refusedBy, attack.Why, attack.Source})
+		rows[attack.Group] = append(rows[attack.Group], []string{attack.Name, withoutPolicy, refusedBy, attack.Note, attack.Source})
 	}
 	var text strings.Builder
+	header := []string{"attack", "without the policy", "refused by", "gain", "source"}
 	for _, group := range groups {
-		fmt.Fprintf(&text, "#### %s\n\n%s\n", group, markdownTable([]string{"attack", "without the policy", "refused by", "it would give", "known from"}, rows[group]))
+		fmt.Fprintf(&text, "#### %s\n\n%s\n", group, markdownTable(header, rows[group]))
 	}
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// EscapesTable is the table of docs/trust.md with what root in a VM reaches.
+// EscapesTable returns the table of docs/trust.md with the escapes of root in a VM.
 func EscapesTable() string {
-	header := []string{"from root in a VM"}
+	header := []string{"escape"}
 	for _, kind := range VMKinds() {
 		header = append(header, kind.Name)
 	}
@@ -71,11 +74,12 @@ func EscapesTable() string {
 				row = append(row, "**yes**, on cgroup v1")
 			}
 		}
-		rows = append(rows, append(row, escape.Why))
+		rows = append(rows, append(row, escape.Reason))
 	}
-	return markdownTable(append(header, "why"), rows)
+	return markdownTable(append(header, "reason"), rows)
 }
 
+// markdownTable formats a table in Markdown.
 func markdownTable(header []string, rows [][]string) string {
 	var text strings.Builder
 	line := func(cells []string) { fmt.Fprintf(&text, "| %s |\n", strings.Join(cells, " | ")) }
@@ -87,8 +91,8 @@ func markdownTable(header []string, rows [][]string) string {
 	return text.String()
 }
 
-// Summary is the line that counts all attacks.
+// Summary returns a line with the numbers of attacks.
 func Summary() string {
-	all, refused, listed := Count()
-	return fmt.Sprintf("attacks: %d refused: %d listed: %d", all, refused, listed)
+	total, failing, succeeding := Count()
+	return fmt.Sprintf("attacks: %d failing: %d succeeding: %d", total, failing, succeeding)
 }

@@ -13,27 +13,29 @@ import (
 const trustDocPath = root + "/docs/trust.md"
 
 var _ = Describe("docs/trust.md", func() {
-	for name, table := range map[string]func() string{"possible": PossibleTable, "bounded": BoundedTable, "refused": RefusedTables, "reached": EscapesTable} {
-		It("has the table of what is "+name, func() {
+	for name, table := range map[string]func() string{
+		"possible": PossibleTable, "bounded": BoundedTable, "refused": RefusedTables, "reached": EscapesTable,
+	} {
+		It("contains the generated table "+name, func() {
 			section := regexp.MustCompile(`(?s)(<!-- ` + name + `: .*? -->\n).*?(<!-- end -->)`)
 			raw, err := os.ReadFile(trustDocPath)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(section.Match(raw)).To(BeTrue())
-			expected := section.ReplaceAllStringFunc(string(raw), func(found string) string {
-				parts := section.FindStringSubmatch(found)
+			expected := section.ReplaceAllStringFunc(string(raw), func(match string) string {
+				parts := section.FindStringSubmatch(match)
 				return parts[1] + table() + parts[2]
 			})
 			if os.Getenv("UPDATE_GOLDEN") != "" {
 				Expect(os.WriteFile(trustDocPath, []byte(expected), 0o644)).To(Succeed())
 				raw = []byte(expected)
 			}
-			Expect(expected).To(Equal(string(raw)), "UPDATE_GOLDEN=1 scripts/test ./test/attacks writes it")
+			Expect(expected).To(Equal(string(raw)), "to update it, run: UPDATE_GOLDEN=1 scripts/test ./test/attacks")
 		})
 	}
 })
 
 var _ = Describe("The attacks", func() {
-	It("are more than a hundred, each of its own", func() {
+	It("have unique names, more than a hundred", func() {
 		var names []string
 		for _, attack := range All() {
 			names = append(names, attack.Name)
@@ -45,13 +47,13 @@ var _ = Describe("The attacks", func() {
 
 	// https://kubernetes.io/docs/concepts/security/pod-security-standards/, as of Kubernetes 1.36, and
 	// https://kubernetes.io/docs/concepts/security/rbac-good-practices/#kubernetes-rbac-privilege-escalation-risks.
-	DescribeTable("have one at least of each in the list of", func(list string, entries ...string) {
-		var known []string
+	DescribeTable("cover every entry of the list", func(list string, entries ...string) {
+		var sources []string
 		for _, attack := range All() {
-			known = append(known, attack.Source)
+			sources = append(sources, attack.Source)
 		}
 		for _, entry := range entries {
-			Expect(known).To(ContainElement(list + ": " + entry))
+			Expect(sources).To(ContainElement(list + ": " + entry))
 		}
 	},
 		Entry(nil, "PSS Baseline", "HostProcess", "Host Namespaces", "Privileged Containers", "Capabilities", "HostPath Volumes", "Host Ports",
@@ -64,7 +66,7 @@ var _ = Describe("The attacks", func() {
 			"Authentication and authorization", "Audit logging and threat detection"),
 	)
 
-	It("have cells that fit on a page", func() {
+	It("have table cells of at most 120 characters", func() {
 		for _, table := range []string{PossibleTable(), BoundedTable(), RefusedTables(), EscapesTable()} {
 			for line := range strings.Lines(table) {
 				for cell := range strings.SplitSeq(line, " | ") {

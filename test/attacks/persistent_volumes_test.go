@@ -10,34 +10,37 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pvcAttempts are those to an administrator's PersistentVolume of this class. None is a dry run.
+// pvcAttempts are attempts to bind a PVC to an administrator's PersistentVolume, by the kind of PVC. None of them is a dry run.
 var pvcAttempts = map[string]struct {
-	size, class string // of the volume; no class, or one of its own
+	size, class string // of the volume; if class is not empty, the volume gets a unique class
 	try         func(ctx context.Context, a *Attacker, volume, class string) error
 }{
-	"that names it": {"1Gi", "static", func(ctx context.Context, a *Attacker, volume, class string) error {
-		return a.createRealPVC(ctx, func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName, c.Spec.StorageClassName = volume, &class })
+	"a PVC that names it": {"1Gi", "static", func(ctx context.Context, a *Attacker, volume, class string) error {
+		return a.createRealPVC(ctx, func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.VolumeName, c.Spec.StorageClassName = volume, &class
+		})
 	}},
-	"that selects it by its label": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
+	"a PVC that selects it by label": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
 		return a.createRealPVC(ctx, func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.StorageClassName, c.Spec.Selector = &class, &metav1.LabelSelector{MatchLabels: map[string]string{"app": foreignName}}
 		})
 	}},
-	"of its class": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
+	"a PVC of its class": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
 		return a.createRealPVC(ctx, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = &class })
 	}},
-	"of no class, as the volume is": {"1Gi", "", func(ctx context.Context, a *Attacker, _, _ string) error {
+	"a PVC with an empty class, like that of the volume": {"1Gi", "", func(ctx context.Context, a *Attacker, _, _ string) error {
 		return a.createRealPVC(ctx, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = new("") })
 	}},
-	"with its class in an annotation": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
+	"a PVC with its class in an annotation": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
 		return a.createRealPVC(ctx, func(c *corev1.PersistentVolumeClaim) { c.Annotations[corev1.BetaStorageClassAnnotation] = class })
 	}},
-	"without a class that gets its class later": {"4Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
+	"a PVC that gets its class later": {"4Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
 		patch := []byte(`{"spec": {"storageClassName": "` + class + `"}}`)
-		_, err := a.Client.CoreV1().PersistentVolumeClaims(a.Namespace).Patch(ctx, classlessDisk, types.MergePatchType, patch, metav1.PatchOptions{})
+		pvcs := a.Client.CoreV1().PersistentVolumeClaims(a.Namespace)
+		_, err := pvcs.Patch(ctx, classlessDisk, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	}},
-	"of an ephemeral volume of a VM Pod, of its class": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
+	"an ephemeral volume of its class": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
 		pod := a.newVMPod()
 		addEphemeralVolume(func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = &class })(pod)
 		pod.Spec.NodeSelector = unschedulable
@@ -46,6 +49,7 @@ var pvcAttempts = map[string]struct {
 	}},
 }
 
+// createRealPVC creates a changed PVC, without a dry run.
 func (a *Attacker) createRealPVC(ctx context.Context, change func(*corev1.PersistentVolumeClaim)) error {
 	pvc := newPVC(a.Namespace, "disk-taken")
 	change(pvc)
@@ -53,7 +57,7 @@ func (a *Attacker) createRealPVC(ctx context.Context, change func(*corev1.Persis
 	return err
 }
 
-var _ = Describe("With the token, an administrator's PersistentVolume is reached by no claim", Ordered, ContinueOnFailure, func() {
+var _ = Describe("The admission policy blocks access to an administrator's PersistentVolume through", Ordered, ContinueOnFailure, func() {
 	var env *attackEnv
 	BeforeAll(func(ctx context.Context) { env = newAttackEnvWithPolicy(ctx) }, NodeTimeout(startTimeout))
 
@@ -62,7 +66,7 @@ var _ = Describe("With the token, an administrator's PersistentVolume is reached
 			unconfined, confined := env.newAttacker(ctx, nil), env.confinedAttacker(ctx)
 			class := attempt.class
 			if class != "" {
-				class = "of-" + unconfined.Namespace
+				class = "class-" + unconfined.Namespace
 			}
 			volume := StaticVolume("volume-"+unconfined.Namespace, class, attempt.size)
 			volumes := env.cluster.CoreV1().PersistentVolumes()
@@ -72,9 +76,9 @@ var _ = Describe("With the token, an administrator's PersistentVolume is reached
 
 			Expect(attempt.try(ctx, unconfined, volume.Name, class)).To(Succeed(), "without the policy")
 			Eventually(func(g Gomega) {
-				found, err := volumes.Get(ctx, volume.Name, metav1.GetOptions{})
+				bound, err := volumes.Get(ctx, volume.Name, metav1.GetOptions{})
 				g.Expect(err).NotTo(HaveOccurred())
-				g.Expect(found.Spec.ClaimRef).To(HaveField("Namespace", unconfined.Namespace))
+				g.Expect(bound.Spec.ClaimRef).To(HaveField("Namespace", unconfined.Namespace))
 			}).WithContext(ctx).Should(Succeed(), "without the policy")
 		})
 	}

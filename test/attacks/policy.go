@@ -14,16 +14,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// EnforcedLabels is the label of namespaces in which the policy holds.
+// EnforcedLabels are the labels of namespaces in which the policy is enforced.
 var EnforcedLabels = map[string]string{"bosh.cloudfoundry.org/admission-policy": "on"}
 
-// Policy is manifests/admission-policy.yaml, or a copy of it.
+// Policy contains the objects of manifests/admission-policy.yaml, or copies of them.
 type Policy struct {
 	policies []admission.ValidatingAdmissionPolicy
 	bindings []admission.ValidatingAdmissionPolicyBinding
 }
 
-// ReadPolicy reads the policy of the repository with this root.
+// ReadPolicy reads the policy from the repository with this root.
 func ReadPolicy(root string) (Policy, error) {
 	var policy Policy
 	raw, err := os.ReadFile(root + "/manifests/admission-policy.yaml")
@@ -49,16 +49,18 @@ func ReadPolicy(root string) (Policy, error) {
 	return policy, nil
 }
 
-// Rule is a part of the policy that can be taken out: a validation, or the objects and operations for which one is asked.
+// Rule is a part of a policy that a test can remove: a validation, or an operation on a kind of objects to which the policy applies.
 type Rule struct {
 	Policy string
-	Name   string // of the validation, or the operation and the kind
+	Name   string // of the validation, or "OPERATION KIND"
 
-	remove  func(*admission.ValidatingAdmissionPolicy)
-	refuses func(Attack) bool // whether it alone refuses an attack; of what a policy is asked for, any of the policy's attacks
+	remove func(*admission.ValidatingAdmissionPolicy)
+	// refuses reports whether a validation is the only one that refuses an attack. For an operation, it reports whether only this policy
+	// refuses the attack.
+	refuses func(Attack) bool
 }
 
-// Rules are all parts of the policy.
+// Rules returns all validations, operations and kinds of the policy.
 func (p Policy) Rules() []Rule {
 	var rules []Rule
 	for _, policy := range p.policies {
@@ -66,8 +68,8 @@ func (p Policy) Rules() []Rule {
 		for i, validation := range policy.Spec.Validations {
 			name := ruleName(validation)
 			names = append(names, name)
-			rules = append(rules, Rule{policy.Name, name, func(without *admission.ValidatingAdmissionPolicy) {
-				without.Spec.Validations = slices.Delete(slices.Clone(without.Spec.Validations), i, i+1)
+			rules = append(rules, Rule{policy.Name, name, func(reduced *admission.ValidatingAdmissionPolicy) {
+				reduced.Spec.Validations = slices.Delete(slices.Clone(reduced.Spec.Validations), i, i+1)
 			}, func(attack Attack) bool { return slices.Equal(attack.Rules, []string{name}) }})
 		}
 		rules = append(rules, matchRules(policy, names)...)
@@ -75,24 +77,26 @@ func (p Policy) Rules() []Rule {
 	return rules
 }
 
-// matchRules are the kinds and operations for which the policy is asked, one by one.
+// matchRules returns a rule for each operation on each kind to which the policy applies. names are the names of the policy's
+// validations.
 func matchRules(policy admission.ValidatingAdmissionPolicy, names []string) []Rule {
 	var rules []Rule
 	isRefusedByPolicy := func(attack Attack) bool {
-		return len(attack.Rules) > 0 && attack.Limits == nil && attack.RefusingLimits == nil && !slices.ContainsFunc(attack.Rules, func(rule string) bool { return !slices.Contains(names, rule) })
+		ofOtherPolicy := func(rule string) bool { return !slices.Contains(names, rule) }
+		return len(attack.Rules) > 0 && attack.Limits == nil && attack.RefusingLimits == nil && !slices.ContainsFunc(attack.Rules, ofOtherPolicy)
 	}
 	for i, matched := range policy.Spec.MatchConstraints.ResourceRules {
 		for _, kind := range matched.Resources {
 			for _, operation := range matched.Operations {
-				rules = append(rules, Rule{policy.Name, fmt.Sprint(operation, " ", kind), func(without *admission.ValidatingAdmissionPolicy) {
-					without.Spec.MatchConstraints = without.Spec.MatchConstraints.DeepCopy()
-					all := &without.Spec.MatchConstraints.ResourceRules
-					others, rest := *(*all)[i].DeepCopy(), *(*all)[i].DeepCopy()
-					others.Resources = slices.DeleteFunc(others.Resources, func(each string) bool { return each == kind })
-					rest.Resources = []string{kind}
-					rest.Operations = slices.DeleteFunc(rest.Operations, func(each admission.OperationType) bool { return each == operation })
-					*all = slices.DeleteFunc(slices.Replace(*all, i, i+1, others, rest), func(each admission.NamedRuleWithOperations) bool {
-						return len(each.Resources) == 0 || len(each.Operations) == 0
+				rules = append(rules, Rule{policy.Name, fmt.Sprint(operation, " ", kind), func(reduced *admission.ValidatingAdmissionPolicy) {
+					reduced.Spec.MatchConstraints = reduced.Spec.MatchConstraints.DeepCopy()
+					all := &reduced.Spec.MatchConstraints.ResourceRules
+					otherKinds, sameKind := *(*all)[i].DeepCopy(), *(*all)[i].DeepCopy()
+					otherKinds.Resources = slices.DeleteFunc(otherKinds.Resources, func(k string) bool { return k == kind })
+					sameKind.Resources = []string{kind}
+					sameKind.Operations = slices.DeleteFunc(sameKind.Operations, func(o admission.OperationType) bool { return o == operation })
+					*all = slices.DeleteFunc(slices.Replace(*all, i, i+1, otherKinds, sameKind), func(r admission.NamedRuleWithOperations) bool {
+						return len(r.Resources) == 0 || len(r.Operations) == 0
 					})
 				}, isRefusedByPolicy})
 			}
@@ -101,25 +105,26 @@ func matchRules(policy admission.ValidatingAdmissionPolicy, names []string) []Ru
 	return rules
 }
 
-// ruleName is the name at the beginning of a validation's message.
+// ruleName returns the name at the beginning of a validation's message: "rule NAME: ...".
 func ruleName(validation admission.Validation) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(validation.Message, "rule "), ":")
 	return name
 }
 
-// Without is the policy without the rule.
+// Without returns the policy without the rule.
 func (p Policy) Without(rule Rule) Policy {
-	without := p
-	without.policies = slices.Clone(p.policies)
-	for i := range without.policies {
-		if without.policies[i].Name == rule.Policy {
-			rule.remove(&without.policies[i])
+	reduced := p
+	reduced.policies = slices.Clone(p.policies)
+	for i := range reduced.policies {
+		if reduced.policies[i].Name == rule.Policy {
+			rule.remove(&reduced.policies[i])
 		}
 	}
-	return without
+	return reduced
 }
 
-// ScopedCopy is a copy of the policy that holds where the condition says, by the name of the original; its names end with the suffix.
+// ScopedCopy returns a copy of the policy with the suffix at the names of its objects. It applies in all namespaces, to the
+// requests that match the CEL expression that condition returns for the name of a policy.
 func (p Policy) ScopedCopy(suffix string, condition func(policy string) string) Policy {
 	var copied Policy
 	for _, policy := range p.policies {
@@ -138,7 +143,7 @@ func (p Policy) ScopedCopy(suffix string, condition func(policy string) string) 
 	return copied
 }
 
-// Only is the one of the policies with this name.
+// Only returns the policy with this name.
 func (p Policy) Only(name string) Policy {
 	var part Policy
 	for i, policy := range p.policies {
@@ -149,22 +154,22 @@ func (p Policy) Only(name string) Policy {
 	return part
 }
 
-// Create makes the policy's objects.
+// Create creates the policy's objects.
 func (p Policy) Create(ctx context.Context, cluster kubernetes.Interface) error {
 	client := cluster.AdmissionregistrationV1()
 	var err error
 	for _, policy := range p.policies {
-		_, failed := client.ValidatingAdmissionPolicies().Create(ctx, &policy, metav1.CreateOptions{})
-		err = errors.Join(err, failed)
+		_, createErr := client.ValidatingAdmissionPolicies().Create(ctx, &policy, metav1.CreateOptions{})
+		err = errors.Join(err, createErr)
 	}
 	for _, binding := range p.bindings {
-		_, failed := client.ValidatingAdmissionPolicyBindings().Create(ctx, &binding, metav1.CreateOptions{})
-		err = errors.Join(err, failed)
+		_, createErr := client.ValidatingAdmissionPolicyBindings().Create(ctx, &binding, metav1.CreateOptions{})
+		err = errors.Join(err, createErr)
 	}
 	return err
 }
 
-// Delete deletes them.
+// Delete deletes the policy's objects.
 func (p Policy) Delete(ctx context.Context, cluster kubernetes.Interface) error {
 	client := cluster.AdmissionregistrationV1()
 	var err error
@@ -177,12 +182,12 @@ func (p Policy) Delete(ctx context.Context, cluster kubernetes.Interface) error 
 	return err
 }
 
-// CheckEnforced returns nil once each of the policies refuses something: an API server knows of a policy, and of its limits, a moment after
-// they were created.
+// CheckEnforced returns an error until each of the policies refuses an attack. The API server enforces a policy and its limits only a
+// moment after their creation.
 func (p Policy) CheckEnforced(ctx context.Context, a *Attacker) error {
 	for _, policy := range p.policies {
 		if !slices.ContainsFunc(All(), func(attack Attack) bool { return policyRefuses(ctx, policy, a, attack) }) {
-			return fmt.Errorf("%s refuses nothing", policy.Name)
+			return fmt.Errorf("policy %s does not refuse any attack yet", policy.Name)
 		}
 	}
 	return nil

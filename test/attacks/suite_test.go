@@ -33,10 +33,10 @@ func TestAttacks(t *testing.T) {
 
 const root = "../.."
 
-// startTimeout is how long a control plane may take to start.
+// startTimeout bounds the start of a control plane.
 const startTimeout = 2 * time.Minute
 
-// crdManifest is as much of a kind's API as the server has to know.
+// crdManifest returns a minimal CustomResourceDefinition.
 func crdManifest(group, kind, scope string) string {
 	singular := strings.ToLower(kind)
 	return fmt.Sprintf(`
@@ -54,7 +54,7 @@ spec:
 ---`, group, kind, singular, scope)
 }
 
-// attackEnv is an API server with namespaces to attack.
+// attackEnv is an API server with namespaces for attackers.
 type attackEnv struct {
 	plane          *embedded.ControlPlane
 	admin          *rest.Config
@@ -65,14 +65,15 @@ type attackEnv struct {
 	namespaceCount int
 }
 
-// newAttackEnv is a lab in which the policy does not hold.
+// newAttackEnv starts an API server without the policy.
 func newAttackEnv(ctx context.Context) *attackEnv {
 	GinkgoHelper()
 	plane, err := embedded.NewTestControlPlane(filepath.Join(GinkgoT().TempDir(), "control-plane"))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(plane.Stop()).To(Succeed()) })
 	Expect(plane.Start(ctx)).To(Succeed())
-	Expect(plane.Apply(ctx, crdManifest("crd.projectcalico.org", "IPPool", "Cluster")+crdManifest("crd.projectcalico.org", "IPReservation", "Cluster")+
+	Expect(plane.Apply(ctx, crdManifest("crd.projectcalico.org", "IPPool", "Cluster")+
+		crdManifest("crd.projectcalico.org", "IPReservation", "Cluster")+
 		crdManifest("snapshot.storage.k8s.io", "VolumeSnapshot", "Namespaced"))).To(Succeed())
 	_, err = plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 	Expect(err).NotTo(HaveOccurred())
@@ -93,7 +94,7 @@ func newAttackEnv(ctx context.Context) *attackEnv {
 	return env
 }
 
-// newAttackEnvWithPolicy is a lab in which the policy holds.
+// newAttackEnvWithPolicy starts an API server with the policy.
 func newAttackEnvWithPolicy(ctx context.Context) *attackEnv {
 	GinkgoHelper()
 	env := newAttackEnv(ctx)
@@ -103,86 +104,88 @@ func newAttackEnvWithPolicy(ctx context.Context) *attackEnv {
 	return env
 }
 
-// nextNamespace is the name of a new namespace.
+// nextNamespace returns the name for a new namespace.
 func (env *attackEnv) nextNamespace() string {
 	env.namespaceCount++
-	return fmt.Sprintf("world-%d", env.namespaceCount)
+	return fmt.Sprintf("attacks-%d", env.namespaceCount)
 }
 
-// newAttacker is somebody with the token in a new namespace with these labels and limits.
+// newAttacker returns an attacker in a new namespace with these labels and limits.
 func (env *attackEnv) newAttacker(ctx context.Context, labels map[string]string, limits ...map[string]string) *Attacker {
 	GinkgoHelper()
 	all := map[string]string{}
-	for _, each := range limits {
-		maps.Copy(all, each)
+	for _, some := range limits {
+		maps.Copy(all, some)
 	}
 	a, err := NewAttacker(ctx, env.admin, root, env.nextNamespace(), labels, all)
 	Expect(err).NotTo(HaveOccurred())
 	return a
 }
 
-// confinedAttacker is somebody with the token in a namespace with the policy and these limits; the same one for the same limits.
+// confinedAttacker returns an attacker in a namespace with the policy and these limits. Calls with the same limits return the same one.
 func (env *attackEnv) confinedAttacker(ctx context.Context, limits ...map[string]string) *Attacker {
 	GinkgoHelper()
-	name := fmt.Sprint(limits)
-	if env.attackers[name] == nil {
-		env.attackers[name] = env.newAttacker(ctx, EnforcedLabels, limits...)
-		Eventually(env.policy.CheckEnforced).WithContext(ctx).WithArguments(env.attackers[name]).Should(Succeed())
+	key := fmt.Sprint(limits)
+	if env.attackers[key] == nil {
+		env.attackers[key] = env.newAttacker(ctx, EnforcedLabels, limits...)
+		Eventually(env.policy.CheckEnforced).WithContext(ctx).WithArguments(env.attackers[key]).Should(Succeed())
 	}
-	return env.attackers[name]
+	return env.attackers[key]
 }
 
-// supportedAttacks are those that are about something that this API server has.
+// supportedAttacks returns the attacks that this version of Kubernetes supports.
 func (env *attackEnv) supportedAttacks() []Attack {
 	return slices.DeleteFunc(All(), func(attack Attack) bool { return attack.MinMinor > env.minor })
 }
 
-var _ = Describe("With the admission policy, somebody with the token of the CPI's service account", Ordered, ContinueOnFailure, func() {
+var _ = Describe("With the admission policy, a user with the CPI's token", Ordered, ContinueOnFailure, func() {
 	var env *attackEnv
 	BeforeAll(func(ctx context.Context) { env = newAttackEnvWithPolicy(ctx) }, NodeTimeout(startTimeout))
 
-	It("creates what the CPI creates", func(ctx context.Context) {
-		for what, try := range LegitimateTries() {
-			Expect(try(ctx, env.confinedAttacker(ctx))).To(Succeed(), what)
+	It("can create the objects of the CPI", func(ctx context.Context) {
+		for name, request := range RegularRequests() {
+			Expect(request(ctx, env.confinedAttacker(ctx))).To(Succeed(), name)
 		}
 	})
 
-	It("succeeds with the attacks that docs/trust.md lists as possible, and with no others", func(ctx context.Context) {
+	It("succeeds only with the attacks that docs/trust.md lists as possible", func(ctx context.Context) {
 		var wrong []string
-		listed := 0
+		succeeding := 0
 		for _, attack := range env.supportedAttacks() {
 			a := env.confinedAttacker(ctx, attack.Limits)
 			if err := attack.CheckOutcome(attack.Try(ctx, a), true, false); err != nil {
 				wrong = append(wrong, err.Error())
 			}
 			if attack.Possible() {
-				listed++
+				succeeding++
 			}
 		}
 		Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
-		all := len(env.supportedAttacks())
-		AddReportEntry(fmt.Sprintf("attacks: %d refused: %d listed: %d", all, all-listed, listed), ReportEntryVisibilityAlways)
+		total := len(env.supportedAttacks())
+		AddReportEntry(fmt.Sprintf("attacks: %d failing: %d succeeding: %d", total, total-succeeding, succeeding), ReportEntryVisibilityAlways)
 	}, NodeTimeout(5*time.Minute))
 
-	It("is refused what a limit refuses", func(ctx context.Context) {
+	It("fails with the attacks that a limit prevents", func(ctx context.Context) {
 		var wrong []string
 		for _, attack := range env.supportedAttacks() {
-			if attack.RefusingLimits != nil {
-				if err := attack.CheckOutcome(attack.Try(ctx, env.confinedAttacker(ctx, attack.Limits, attack.RefusingLimits)), true, true); err != nil {
-					wrong = append(wrong, err.Error())
-				}
+			if attack.RefusingLimits == nil {
+				continue
+			}
+			a := env.confinedAttacker(ctx, attack.Limits, attack.RefusingLimits)
+			if err := attack.CheckOutcome(attack.Try(ctx, a), true, true); err != nil {
+				wrong = append(wrong, err.Error())
 			}
 		}
 		Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
 	}, NodeTimeout(5*time.Minute))
 
-	It("is refused nothing in a namespace without the label", func(ctx context.Context) {
-		env.confinedAttacker(ctx) // the policy holds elsewhere
+	It("is not restricted in a namespace without the label", func(ctx context.Context) {
+		env.confinedAttacker(ctx) // waits until the policy is enforced
 		Expect(tryVMPod(addHostPath("/"))(ctx, env.newAttacker(ctx, nil))).To(Succeed())
 	})
 
-	It("has neighbors who need no ConfigMaps in a namespace without the label", func(ctx context.Context) {
-		env.confinedAttacker(ctx) // the policy holds elsewhere
+	It("does not affect other users in a namespace without the label, which has no ConfigMaps", func(ctx context.Context) {
+		env.confinedAttacker(ctx) // waits until the policy is enforced
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: env.nextNamespace()}}
 		_, err := env.cluster.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -192,11 +195,11 @@ var _ = Describe("With the admission policy, somebody with the token of the CPI'
 	})
 })
 
-var _ = Describe("Without the admission policy, somebody with the token of the CPI's service account", Ordered, ContinueOnFailure, func() {
+var _ = Describe("Without the admission policy, a user with the CPI's token", Ordered, ContinueOnFailure, func() {
 	var env *attackEnv
 	BeforeAll(func(ctx context.Context) { env = newAttackEnv(ctx) }, NodeTimeout(startTimeout))
 
-	It("succeeds with all attacks to which the account has a right", func(ctx context.Context) {
+	It("succeeds with all attacks to which the service account has a right", func(ctx context.Context) {
 		a := env.newAttacker(ctx, nil)
 		var wrong []string
 		for _, attack := range env.supportedAttacks() {
@@ -207,9 +210,9 @@ var _ = Describe("Without the admission policy, somebody with the token of the C
 		Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
 	}, NodeTimeout(5*time.Minute))
 
-	It("succeeds with an attack where the policy lacks one of its rules, or is not asked about a kind", func(ctx context.Context) {
-		// Each hole is a user's, for whom the one policy lacks something, and the others hold as they are.
-		fullPolicy := env.policy.ScopedCopy("-whole", func(policy string) string {
+	It("succeeds with an attack if the policy lacks one of its rules, operations or kinds", func(ctx context.Context) {
+		// For the user of each gap, one policy lacks a rule, and the other policies are complete.
+		fullPolicy := env.policy.ScopedCopy("-complete", func(policy string) string {
 			return "'attackers' in request.userInfo.groups && !request.userInfo.username.startsWith('" + policy + "-')"
 		})
 		Expect(fullPolicy.Create(ctx, env.cluster)).To(Succeed())
@@ -225,19 +228,19 @@ var _ = Describe("Without the admission policy, somebody with the token of the C
 		var table strings.Builder
 		columns := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 		for _, gap := range gaps {
-			found := gap.findAttack(ctx)
-			if found == "" {
+			attack := gap.findAttack(ctx)
+			if attack == "" {
 				uncovered = append(uncovered, gap.rule.Policy+" "+gap.rule.Name)
 			}
-			fmt.Fprintf(columns, "%s\t%s\t%s\n", gap.rule.Policy, gap.rule.Name, found)
+			fmt.Fprintf(columns, "%s\t%s\t%s\n", gap.rule.Policy, gap.rule.Name, attack)
 		}
 		Expect(columns.Flush()).To(Succeed())
-		AddReportEntry("what is missing, and an attack that finds it", "\n"+table.String(), ReportEntryVisibilityAlways)
+		AddReportEntry("missing rules, and attacks that succeed without them", "\n"+table.String(), ReportEntryVisibilityAlways)
 		Expect(uncovered).To(BeEmpty())
 	}, NodeTimeout(15*time.Minute))
 })
 
-// kindsWithoutRight are the kinds that docs/rbac*.yaml give no right to change: what the policy says of that is for those who give it.
+// kindsWithoutRight are the kinds that docs/rbac*.yaml give no right to update. The policy covers users who grant this right.
 var kindsWithoutRight = []string{"daemonsets", "ippools", "ipreservations"}
 
 // policyGap is a user for whom the policy lacks a rule.
@@ -245,50 +248,57 @@ type policyGap struct {
 	rule       Rule
 	policy     Policy
 	attacker   *Attacker
-	candidates []Attack // that nothing else refuses
+	candidates []Attack // which only this rule refuses
 }
 
+// newPolicyGap creates a copy of the policy without the rule for a new user, and an attacker as this user.
 func (env *attackEnv) newPolicyGap(ctx context.Context, suffix string, rule Rule) *policyGap {
 	GinkgoHelper()
-	g := &policyGap{rule: rule, candidates: slices.DeleteFunc(env.supportedAttacks(), func(attack Attack) bool { return !rule.refuses(attack) })}
+	g := &policyGap{rule: rule}
+	g.candidates = slices.DeleteFunc(env.supportedAttacks(), func(attack Attack) bool { return !rule.refuses(attack) })
 	Expect(g.candidates).NotTo(BeEmpty(), "%s %s", rule.Policy, rule.Name)
-	first := g.candidates[0] // the namespace has its limits
+	first := g.candidates[0] // its limits are those of the namespace
 	g.candidates = slices.DeleteFunc(g.candidates, func(attack Attack) bool {
 		return !maps.Equal(attack.Limits, first.Limits) || !maps.Equal(attack.RefusingLimits, first.RefusingLimits)
 	})
 	user := rule.Policy + suffix
-	g.policy = env.policy.Without(rule).Only(rule.Policy).ScopedCopy(suffix, func(string) string { return "request.userInfo.username == '" + user + "'" })
+	g.policy = env.policy.Without(rule).Only(rule.Policy).ScopedCopy(suffix, func(string) string {
+		return "request.userInfo.username == '" + user + "'"
+	})
 	Expect(g.policy.Create(ctx, env.cluster)).To(Succeed())
 	DeferCleanup(func(ctx context.Context) { Expect(g.policy.Delete(ctx, env.cluster)).To(Succeed()) })
 	g.attacker = env.newImpersonator(ctx, user, first.Limits, first.RefusingLimits)
 	return g
 }
 
-// newImpersonator is somebody with this name, and with the rights of the service account, in a namespace with these limits.
+// newImpersonator returns an attacker as this user, with the rights of the service account, in a namespace with these limits.
 func (env *attackEnv) newImpersonator(ctx context.Context, user string, limits ...map[string]string) *Attacker {
 	GinkgoHelper()
-	name := fmt.Sprint(limits)
-	if env.attackers[name] == nil {
-		env.attackers[name] = env.newAttacker(ctx, nil, limits...)
-		namespace := env.attackers[name].Namespace
+	key := fmt.Sprint(limits)
+	if env.attackers[key] == nil {
+		env.attackers[key] = env.newAttacker(ctx, nil, limits...)
+		namespace := env.attackers[key].Namespace
 		for _, role := range []string{"bosh-cpi", "bosh-cpi-prefetch"} {
-			_, err := env.plane.Kubectl(ctx, "create", "rolebinding", role+"-attackers", "--role="+role, "--group=attackers", "--namespace="+namespace)
+			_, err := env.plane.Kubectl(ctx, "create", "rolebinding", role+"-attackers", "--role="+role, "--group=attackers",
+				"--namespace="+namespace)
 			Expect(err).NotTo(HaveOccurred())
 		}
-		_, err := env.plane.Kubectl(ctx, "create", "clusterrolebinding", namespace, "--clusterrole=bosh-cpi-networks-"+namespace, "--group=attackers")
+		_, err := env.plane.Kubectl(ctx, "create", "clusterrolebinding", namespace, "--clusterrole=bosh-cpi-networks-"+namespace,
+			"--group=attackers")
 		Expect(err).NotTo(HaveOccurred())
 	}
-	a := *env.attackers[name]
+	a := *env.attackers[key]
 	config := rest.CopyConfig(env.admin)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"attackers"}}
 	Expect(a.useCredentials(config)).To(Succeed())
 	return &a
 }
 
-// findAttack returns the name of an attack that succeeds there.
+// findAttack returns the name of an attack that succeeds without the rule, or "".
 func (g *policyGap) findAttack(ctx context.Context) string {
 	GinkgoHelper()
-	Eventually(g.policy.CheckEnforced).WithContext(ctx).WithArguments(g.attacker).Should(Succeed(), "%s without %s", g.rule.Policy, g.rule.Name)
+	Eventually(g.policy.CheckEnforced).WithContext(ctx).WithArguments(g.attacker).Should(Succeed(),
+		"%s without %s", g.rule.Policy, g.rule.Name)
 	for _, attack := range g.candidates {
 		if attack.Try(ctx, g.attacker) == nil {
 			return attack.Name

@@ -9,14 +9,14 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// callProgram is what is run again and again, beside others.
+// callProgram is a program to measure and compare with others.
 type callProgram struct {
 	name  string
 	input []byte
 	args  []string
 }
 
-// measureCalls runs the programs in turns, so that what else the machine does is the same for all of them.
+// measureCalls runs the programs in turns, which distributes the effects of other load on the host evenly.
 func measureCalls(ctx context.Context, s *benchenv.Env, rounds int, logf func(string, ...any)) ([]figures.ProgramCost, error) {
 	const namespace = "calls"
 	if err := benchenv.CreateNamespace(ctx, s.Client, namespace); err != nil {
@@ -39,7 +39,7 @@ func measureCalls(ctx context.Context, s *benchenv.Env, rounds int, logf func(st
 			logf("one call: round %d of %d", round+1, rounds)
 		}
 		for i := range programs {
-			i = (i + round) % len(programs) // none always follows the same other
+			i = (i + round) % len(programs) // varies the order
 			program := programs[i]
 			usage, _, err := benchenv.Measure(ctx, s.Launcher, program.input, program.args[0], program.args[1:]...)
 			if err != nil {

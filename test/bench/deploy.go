@@ -16,14 +16,14 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// deploy measures how long it takes until many machines with a disk each run, by the CPI and by a client that does no more than
-// make the same objects and wait.
+// deploy measures the time to create many VMs with a disk each, with the CPI and with a client that only creates the same objects and
+// waits.
 func (b bench) deploy(ctx context.Context, s *benchenv.Env, results *figures.Results) error {
 	results.Deploys = nil
 	for _, deploy := range b.deploys {
-		machines, workers := deploy[0], deploy[1]
-		b.logf("deploy: %d machines by %d processes at once", machines, workers)
-		namespace := fmt.Sprintf("deploy-%d", machines)
+		vms, workers := deploy[0], deploy[1]
+		b.logf("deploy: %d VMs by %d parallel processes", vms, workers)
+		namespace := fmt.Sprintf("deploy-%d", vms)
 		for _, name := range []string{namespace, namespace + "-bare"} {
 			if err := benchenv.CreateNamespace(ctx, s.Client, name); err != nil {
 				return err
@@ -37,15 +37,15 @@ func (b bench) deploy(ctx context.Context, s *benchenv.Env, results *figures.Res
 		if err != nil {
 			return err
 		}
-		result := figures.Deploy{Machines: machines, Workers: workers}
+		result := figures.Deploy{VMs: vms, Workers: workers}
 		var log callLog
-		if result.Seconds, err = runConcurrently(ctx, machines, workers, func(ctx context.Context, n int) error { return log.createVM(ctx, d, n) }); err != nil {
+		if result.Seconds, err = runConcurrently(ctx, vms, workers, func(ctx context.Context, n int) error { return log.createVM(ctx, d, n) }); err != nil {
 			return err
 		}
 		log.summarize(&result)
 		b.logf("deploy: the same objects by a minimal client")
 		bare := minimalClient{s.Client, namespace + "-bare", template}
-		if result.Bare, err = runConcurrently(ctx, machines, workers, bare.createVM); err != nil {
+		if result.Bare, err = runConcurrently(ctx, vms, workers, bare.createVM); err != nil {
 			return err
 		}
 		results.Deploys = append(results.Deploys, result)
@@ -53,26 +53,26 @@ func (b bench) deploy(ctx context.Context, s *benchenv.Env, results *figures.Res
 	return nil
 }
 
-// runConcurrently does it for each number, so many at once, and returns how many seconds all of it took.
+// runConcurrently calls do for each number with this number of workers, and returns the total time in seconds.
 func runConcurrently(ctx context.Context, numbers, workers int, do func(context.Context, int) error) (float64, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
-	began := time.Now()
+	start := time.Now()
 	for n := range numbers {
 		group.Go(func() error { return do(ctx, n) })
 	}
 	err := group.Wait()
-	return time.Since(began).Seconds(), err
+	return time.Since(start).Seconds(), err
 }
 
-// callLog has the calls of a deploy.
+// callLog records the calls of a deploy.
 type callLog struct {
 	mutex          sync.Mutex
 	calls          []finishedCall
 	create, attach figures.Distribution
 }
 
-// finishedCall is a call that was made.
+// finishedCall is a call that has returned.
 type finishedCall struct {
 	start, end time.Time
 	figures.Usage
@@ -91,12 +91,12 @@ func (t *callLog) createVM(ctx context.Context, d benchenv.Director, n int) erro
 		{&disk, "create_disk", func() []any { return []any{64, map[string]any{}, vmCID(agent)} }},
 		{nil, "attach_disk", func() []any { return []any{vmCID(agent), disk} }},
 	} {
-		began := time.Now()
+		start := time.Now()
 		usage, err := d.Call(ctx, call.result, call.method, call.arguments()...)
 		if err != nil {
 			return err
 		}
-		t.record(call.method, finishedCall{began, time.Now(), usage})
+		t.record(call.method, finishedCall{start, time.Now(), usage})
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (t *callLog) summarize(into *figures.Deploy) {
 	into.Calls, into.Create, into.Attach = len(t.calls), t.create, t.attach
 	for _, call := range t.calls {
 		into.CPU += float64(call.CPU) / 1e9
-		var concurrentMiB float64 // when this one began
+		var concurrentMiB float64 // at the start of this call
 		for _, other := range t.calls {
 			if !other.start.After(call.start) && other.end.After(call.start) {
 				concurrentMiB += float64(other.Peak) / 1024
@@ -127,7 +127,7 @@ func (t *callLog) summarize(into *figures.Deploy) {
 	}
 }
 
-// minimalClient makes what a machine with a disk consists of, without a question and without a check.
+// minimalClient creates the objects of a VM with a disk, without any checks.
 type minimalClient struct {
 	client    kubernetes.Interface
 	namespace string
@@ -168,7 +168,7 @@ func (c minimalClient) createVM(ctx context.Context, n int) error {
 	return err
 }
 
-// createPod makes a copy that the scheduler places: on the node, if one is named.
+// createPod creates a copy of the Pod for the scheduler, optionally for a node.
 func (c minimalClient) createPod(ctx context.Context, source *corev1.Pod, vm, disk string, node ...string) (*corev1.Pod, error) {
 	pod, err := copyObject(c.template, source, vm, disk)
 	if err != nil {
@@ -182,7 +182,7 @@ func (c minimalClient) createPod(ctx context.Context, source *corev1.Pod, vm, di
 	return c.client.CoreV1().Pods(c.namespace).Create(ctx, pod, metav1.CreateOptions{})
 }
 
-// waitReady waits until the Pod is ready, by a watch of it alone.
+// waitReady waits until the Pod is ready, with a watch of this Pod only.
 func (c minimalClient) waitReady(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	stream, err := c.client.CoreV1().Pods(c.namespace).Watch(ctx, metav1.ListOptions{
 		FieldSelector: "metadata.name=" + pod.Name, ResourceVersion: pod.ResourceVersion})
@@ -195,7 +195,7 @@ func (c minimalClient) waitReady(ctx context.Context, pod *corev1.Pod) (*corev1.
 			return current, nil
 		}
 	}
-	return nil, fmt.Errorf("the watch of Pod %s has ended", pod.Name)
+	return nil, fmt.Errorf("the watch of Pod %s was closed", pod.Name)
 }
 
 func isReady(pod *corev1.Pod) bool {

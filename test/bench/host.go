@@ -18,7 +18,7 @@ var (
 	memTotal = regexp.MustCompile(`(?m)^MemTotal:\s*(\d+) kB$`)
 )
 
-// hostInfo tells what the figures are taken on, as far as Linux says.
+// hostInfo returns the properties of the host.
 func hostInfo() figures.Host {
 	m := figures.Host{CPU: firstMatch(cpuModel, "/proc/cpuinfo"), Cores: runtime.NumCPU(), Go: runtime.Version()}
 	kib, _ := strconv.Atoi(firstMatch(memTotal, "/proc/meminfo"))
@@ -28,7 +28,7 @@ func hostInfo() figures.Host {
 	return m
 }
 
-// newRun tells when it is, of what, and beside how much else.
+// newRun returns the current time, commit and load.
 func newRun(ctx context.Context) figures.Run {
 	run := figures.Run{Taken: time.Now().UTC().Format(time.DateTime), Commit: gitCommit(ctx)}
 	load, _ := os.ReadFile("/proc/loadavg")
@@ -46,7 +46,7 @@ func firstMatch(pattern *regexp.Regexp, path string) string {
 	return string(match[1])
 }
 
-// gitCommit is what is checked out, and whether it is changed; empty without git.
+// gitCommit returns the checked-out commit, with a suffix if there are changes, or "" without git.
 func gitCommit(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
 	if err != nil {

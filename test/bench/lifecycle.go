@@ -11,8 +11,8 @@ import (
 	"bosh-kubernetes-cpi/test/requestlog"
 )
 
-// costRecorder collects what calls cost, by method: time by a director that speaks to the API server itself, and requests by one that
-// does so through a counting proxy.
+// costRecorder collects the cost of calls by method: times with a director that is directly connected to the API server, and requests
+// with one that is connected through a counting proxy.
 type costRecorder struct {
 	direct, counting benchenv.Director
 	proxy            *apiproxy.Proxy
@@ -36,10 +36,10 @@ func newCostRecorder(s *benchenv.Env, namespace string) (*costRecorder, error) {
 	return &costRecorder{direct: direct, counting: counting, proxy: proxy}, err
 }
 
-// callFunc makes a call and notes what it cost.
+// callFunc makes a call and records its cost.
 type callFunc func(ctx context.Context, result any, method string, arguments ...any) error
 
-// recordTime notes time, CPU and memory.
+// recordTime records wall time, CPU time and memory.
 func (l *costRecorder) recordTime(ctx context.Context, result any, method string, arguments ...any) error {
 	usage, err := l.direct.Call(ctx, result, method, arguments...)
 	if err != nil {
@@ -49,7 +49,7 @@ func (l *costRecorder) recordTime(ctx context.Context, result any, method string
 	return nil
 }
 
-// recordRequests notes requests and bytes. A list of all that there is, is an error.
+// recordRequests records requests and bytes. A list or watch without a selector is an error.
 func (l *costRecorder) recordRequests(ctx context.Context, result any, method string, arguments ...any) error {
 	var requests requestlog.Recorder
 	l.proxy.Reset(requests.Fault())
@@ -58,9 +58,9 @@ func (l *costRecorder) recordRequests(ctx context.Context, result any, method st
 		return err
 	}
 	if all := requests.Unfiltered(); len(all) > 0 {
-		return fmt.Errorf("%s asks for all that there is: %v", method, all)
+		return fmt.Errorf("%s lists all objects: %v", method, all)
 	}
-	// Where a call finds done what it would have waited for, it sends fewer: those are the same every time.
+	// A call that does not need to wait sends fewer requests, and always the same ones.
 	entry := l.method(method)
 	if sent := requests.Sent(); entry.Requests == nil || len(sent) < len(entry.Requests) {
 		entry.Requests, entry.Bytes = sent, requests.Bytes()
@@ -68,7 +68,7 @@ func (l *costRecorder) recordRequests(ctx context.Context, result any, method st
 	return nil
 }
 
-// method is the method's entry. It is made by the first call, so that methods stand in the order of calls.
+// method returns the entry of the method. It creates missing entries, in the order of the calls.
 func (l *costRecorder) method(method string) *figures.Method {
 	for i := range l.methods {
 		if l.methods[i].Name == method {
@@ -79,7 +79,7 @@ func (l *costRecorder) method(method string) *figures.Method {
 	return &l.methods[len(l.methods)-1]
 }
 
-// runLifecycle makes a machine and a disk and takes them away, by calls of each kind.
+// runLifecycle creates, uses and deletes a VM and a disk with calls of each method.
 func runLifecycle(ctx context.Context, call callFunc, agent string, k vmKind) error {
 	vm, disk, snapshot := vmCID(agent), "", ""
 	if err := call(ctx, nil, "create_vm", agent, stemcell, k.properties, dynamicNetwork(), []string{}, k.env); err != nil {

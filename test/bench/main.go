@@ -1,5 +1,5 @@
-// Command bench measures what the CPI's calls cost, beside what they can be compared with, and writes docs/bench/results.json and a
-// page of it. It ends with status 1 when a call takes more requests or CPU time than in the results that were there, beyond noise.
+// Command bench measures the cost of the CPI's calls and of similar programs, and writes docs/bench/results.json and an HTML page. It
+// exits with status 1 if a call needs more requests or CPU time than in the previous results, beyond noise.
 package main
 
 import (
@@ -19,11 +19,11 @@ import (
 )
 
 func main() {
-	out := flag.String("out", "docs/bench", "folder of results.json and index.html; run from the repository's root")
-	baselinePath := flag.String("before", "docs/bench/results.json", "the results to compare with")
-	parts := flag.String("parts", strings.Join(allParts, ","), "what to measure")
-	quick := flag.Bool("quick", false, "measure the small form, in a minute or two")
-	pageOnly := flag.Bool("page", false, "measure nothing, and make the page of the results that are there anew")
+	out := flag.String("out", "docs/bench", "directory of results.json and index.html, relative to the repository")
+	baselinePath := flag.String("before", "docs/bench/results.json", "results to compare with")
+	parts := flag.String("parts", strings.Join(allParts, ","), "parts to measure")
+	quick := flag.Bool("quick", false, "run the small benchmark, in a minute or two")
+	pageOnly := flag.Bool("page", false, "only regenerate the page from the existing results")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -40,17 +40,17 @@ func main() {
 		os.Exit(2)
 	}
 	for _, regression := range regressions {
-		fmt.Fprintln(os.Stderr, "worse than before:", regression)
+		fmt.Fprintln(os.Stderr, "regression:", regression)
 	}
 	if len(regressions) > 0 {
 		os.Exit(1)
 	}
 }
 
-// allParts are the parts in their order.
+// allParts are the parts, in the order of measurement.
 var allParts = []string{"calls", "scale", "shared", "deploy", "node"}
 
-// bench is one run.
+// bench is a run of the benchmark.
 type bench struct {
 	out   string
 	parts []string
@@ -58,15 +58,15 @@ type bench struct {
 	start time.Time
 }
 
-// sizes say how much is measured.
+// sizes configure how much is measured.
 type sizes struct {
 	quick      bool
-	rounds     int      // of programs side by side
-	lifecycles int      // of a machine and its disk, in each crowd
-	vmCounts   []int    // machines, each with two disks
-	sharedVMs  int      // machines of one instance group, or behind one Service
-	deploys    [][2]int // machines and processes
-	nodeRounds int      // times on the real node
+	rounds     int      // of the compared programs
+	lifecycles int      // of a VM and its disk, for each number of VMs
+	vmCounts   []int    // numbers of VMs with two disks each
+	sharedVMs  int      // VMs of one instance group, or behind one Service
+	deploys    [][2]int // numbers of VMs and processes
+	nodeRounds int      // on the real node
 }
 
 func sizesFor(quick bool) sizes {
@@ -76,15 +76,15 @@ func sizesFor(quick bool) sizes {
 	return sizes{rounds: 60, lifecycles: 5, vmCounts: []int{10, 1000, 5000}, sharedVMs: 500, deploys: [][2]int{{20, 10}, {100, 50}}, nodeRounds: 7}
 }
 
-// selected reports whether the part is to be run.
+// selected reports whether the part is measured.
 func (b bench) selected(part string) bool { return slices.Contains(b.parts, part) }
 
-// logf shows how far the run is.
+// logf prints the progress.
 func (b bench) logf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%4.0f s  %s\n", time.Since(b.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// run measures, writes, and returns what is worse than before.
+// run measures, writes the results, and returns regressions from the baseline.
 func run(ctx context.Context, b bench, baselinePath string) ([]string, error) {
 	baseline, err := figures.Read(baselinePath)
 	if err != nil {
@@ -127,14 +127,14 @@ func writeResults(results *figures.Results, folder string) error {
 	return writePage(folder)
 }
 
-// writePage makes the page of the results in the folder.
+// writePage generates the page from the results in the directory.
 func writePage(folder string) error {
 	results, err := figures.Read(folder + "/results.json")
 	if err != nil {
 		return err
 	}
 	if results == nil {
-		return fmt.Errorf("there is no %s/results.json: run make bench", folder)
+		return fmt.Errorf("%s/results.json does not exist; run make bench", folder)
 	}
 	html, err := page.Render(results)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// measure runs the parts that are wanted. Of the others it keeps what is in the results that were there.
+// measure runs the selected parts, and keeps the existing results of the others.
 func (b bench) measure(ctx context.Context, dir string, programs benchenv.Programs) (*figures.Results, error) {
 	results, err := figures.Read(b.out + "/results.json")
 	if err != nil {
@@ -18,7 +18,7 @@ func (b bench) measure(ctx context.Context, dir string, programs benchenv.Progra
 	if results == nil || results.Quick != b.quick {
 		results = &figures.Results{Quick: b.quick, Runs: map[string]figures.Run{}}
 	}
-	results.Machine = hostInfo()
+	results.Host = hostInfo()
 	size, err := os.Stat(programs.CPI)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (b bench) measure(ctx context.Context, dir string, programs benchenv.Progra
 	return results, err
 }
 
-// withEnv gives each part a control plane of its own: what one leaves costs the next nothing.
+// withEnv runs a part with a new control plane, which prevents effects of the previous parts.
 func (b bench) withEnv(ctx context.Context, dir string, programs benchenv.Programs, results *figures.Results,
 	measure func(context.Context, *benchenv.Env, *figures.Results) error) error {
 

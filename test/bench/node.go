@@ -20,7 +20,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// realNode is the embedded cluster, which scripts/bench has started, with a director in a namespace of its own.
+// realNode is the embedded cluster, which scripts/bench starts, with a director in a separate namespace.
 type realNode struct {
 	client    kubernetes.Interface
 	plane     *embedded.ControlPlane
@@ -32,7 +32,7 @@ type realNode struct {
 	image     string
 }
 
-// measureNode measures calls on a real node, beside a bare Pod of the same image.
+// measureNode measures calls on a real node, and a bare Pod with the same image.
 func (b bench) measureNode(ctx context.Context, dir string, programs benchenv.Programs) (*figures.Node, error) {
 	r, err := newRealNode(ctx, dir, programs)
 	if err != nil {
@@ -42,8 +42,8 @@ func (b bench) measureNode(ctx context.Context, dir string, programs benchenv.Pr
 		_ = r.client.CoreV1().Namespaces().Delete(context.WithoutCancel(ctx), r.namespace, metav1.DeleteOptions{})
 	}()
 	node := new(figures.Node)
-	for n := range b.sizes.nodeRounds + 1 { // the first one pulls images, and is not noted
-		b.logf("the real node: round %d of %d", n+1, b.sizes.nodeRounds+1)
+	for n := range b.sizes.nodeRounds + 1 { // the first one pulls images, and is not recorded
+		b.logf("node: round %d of %d", n+1, b.sizes.nodeRounds+1)
 		round := new(figures.Node)
 		if err := r.round(ctx, fmt.Sprint("one-", n), round); err != nil {
 			return nil, err
@@ -58,7 +58,7 @@ func (b bench) measureNode(ctx context.Context, dir string, programs benchenv.Pr
 func newRealNode(ctx context.Context, dir string, programs benchenv.Programs) (*realNode, error) {
 	folder, manifest := os.Getenv("CLUSTER_DIR"), os.Getenv("STEMCELL_MANIFEST")
 	if folder == "" || manifest == "" {
-		return nil, errors.New("the part on the real node needs CLUSTER_DIR and STEMCELL_MANIFEST, which scripts/bench sets")
+		return nil, errors.New("part node requires CLUSTER_DIR and STEMCELL_MANIFEST, which scripts/bench sets")
 	}
 	var stemcell struct {
 		Properties map[string]any `json:"cloud_properties"`
@@ -85,7 +85,7 @@ func newRealNode(ctx context.Context, dir string, programs benchenv.Programs) (*
 	if err != nil {
 		return nil, err
 	}
-	r.image, _, _ = strings.Cut(r.stemcell, "#") // without the architectures that it is for
+	r.image, _, _ = strings.Cut(r.stemcell, "#") // without the architectures
 	r.env, err = director.AgentEnv()
 	return r, err
 }
@@ -100,7 +100,8 @@ func appendRound(to, round *figures.Node) {
 	to.Timeline = round.Timeline
 }
 
-// round starts and ends a bare Pod, and a machine with a disk that has its volume already.
+// round starts and deletes a bare Pod, and creates and deletes a VM with a disk. Attaching and detaching are measured with an existing
+// volume.
 func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) error {
 	vm, disk := vmCID(agent), ""
 	call := func(to *figures.Distribution, result any, method string, arguments ...any) func() error {
@@ -141,7 +142,7 @@ func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) er
 	return nil
 }
 
-// removeImage has the node not have the stemcell's image, by any of its names.
+// removeImage deletes the stemcell's image with all its names from the node.
 func (r *realNode) removeImage(ctx context.Context) error {
 	images, err := r.node.Ctr(ctx, "images", "ls")
 	if err != nil {
@@ -159,15 +160,15 @@ func (r *realNode) removeImage(ctx context.Context) error {
 }
 
 func measureWall(to *figures.Distribution, do func() error) error {
-	began := time.Now()
+	start := time.Now()
 	err := do()
-	to.Add(float64(time.Since(began)) / 1e6)
+	to.Add(float64(time.Since(start)) / 1e6)
 	return err
 }
 
 const barePodName = "bare"
 
-// startBarePod starts a privileged Pod of the stemcell's image that sleeps, and waits until it is ready.
+// startBarePod creates a sleeping, privileged Pod with the stemcell's image, and waits until it is ready.
 func (r *realNode) startBarePod(ctx context.Context) error {
 	pod, err := r.client.CoreV1().Pods(r.namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: barePodName},
@@ -186,7 +187,7 @@ func (r *realNode) startBarePod(ctx context.Context) error {
 	return err
 }
 
-// deleteBarePod deletes the Pod, which ends as soon as it is told to, and waits until it is gone.
+// deleteBarePod deletes the Pod, which terminates immediately, and waits until it does not exist any more.
 func (r *realNode) deleteBarePod(ctx context.Context) error {
 	_, err := r.plane.Kubectl(ctx, "delete", "--namespace", r.namespace, "pod", barePodName)
 	return err

@@ -16,14 +16,14 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// objectSizes reads from etcd what a machine with a disk takes there.
+// objectSizes returns the sizes of the objects of a VM with a disk in etcd.
 func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace string, s vmTemplate) ([]figures.Object, error) {
 	objects := []figures.Object{
-		{Name: "a machine's Pod", Scripts: scriptBytes(s.vmPod)},
-		{Name: "a machine's Secret"},
-		{Name: "an attachment's Pod", Scripts: scriptBytes(s.attachmentPod)},
-		{Name: "a disk's claim"},
-		{Name: "a disk's volume"},
+		{Name: "VM Pod", Scripts: scriptBytes(s.vmPod)},
+		{Name: "Secret with the agent settings"},
+		{Name: "attachment Pod", Scripts: scriptBytes(s.attachmentPod)},
+		{Name: "PVC of a disk"},
+		{Name: "PersistentVolume of a disk"},
 	}
 	for i, key := range []string{
 		"pods/" + namespace + "/" + s.vmCID, "secrets/" + namespace + "/" + s.vmCID, "pods/" + namespace + "/" + manifest.AttachmentName(s.disk),
@@ -38,7 +38,7 @@ func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace st
 	return objects, nil
 }
 
-// scriptBytes is how much of the Pod is what its containers run.
+// scriptBytes returns the size of the commands and scripts in the Pod.
 func scriptBytes(pod *corev1.Pod) int {
 	var text int
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
@@ -64,21 +64,21 @@ func scriptBytes(pod *corev1.Pod) int {
 
 // getFromEtcd returns a key's value.
 func getFromEtcd(ctx context.Context, plane *embedded.ControlPlane, key string) ([]byte, error) {
-	var found struct {
+	var result struct {
 		Values []struct {
 			Value []byte `json:"value"`
 		} `json:"kvs"`
 	}
-	if err := callEtcd(ctx, plane, "range", map[string][]byte{"key": []byte(key)}, &found); err != nil {
+	if err := callEtcd(ctx, plane, "range", map[string][]byte{"key": []byte(key)}, &result); err != nil {
 		return nil, err
 	}
-	if len(found.Values) != 1 {
-		return nil, fmt.Errorf("etcd has %d values of %s", len(found.Values), key)
+	if len(result.Values) != 1 {
+		return nil, fmt.Errorf("etcd has %d values of %s", len(result.Values), key)
 	}
-	return found.Values[0].Value, nil
+	return result.Values[0].Value, nil
 }
 
-// callEtcd sends a request to etcd's own gateway for JSON.
+// callEtcd sends a request to etcd's JSON gateway.
 func callEtcd(ctx context.Context, plane *embedded.ControlPlane, method string, parameters, result any) error {
 	body, err := json.Marshal(parameters)
 	if err != nil {
@@ -88,14 +88,14 @@ func callEtcd(ctx context.Context, plane *embedded.ControlPlane, method string, 
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 500)) // what can be had of the reason
-		return fmt.Errorf("etcd's %s: %s: %s", method, answer.Status, text)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 500)) // the reason, as far as it can be read
+		return fmt.Errorf("etcd's %s: %s: %s", method, response.Status, text)
 	}
-	return json.NewDecoder(answer.Body).Decode(result)
+	return json.NewDecoder(response.Body).Decode(result)
 }

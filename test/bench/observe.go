@@ -13,7 +13,7 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// observer notes when something is seen for the first time.
+// observer records when each event is observed for the first time.
 type observer struct {
 	start time.Time
 
@@ -21,15 +21,15 @@ type observer struct {
 	moments []figures.Moment
 }
 
-func (o *observer) record(what string, at time.Time) {
+func (o *observer) record(event string, at time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	if !slices.ContainsFunc(o.moments, func(m figures.Moment) bool { return m.What == what }) {
-		o.moments = append(o.moments, figures.Moment{What: what, At: float64(at.Sub(o.start).Milliseconds())})
+	if !slices.ContainsFunc(o.moments, func(m figures.Moment) bool { return m.What == event }) {
+		o.moments = append(o.moments, figures.Moment{What: event, At: float64(at.Sub(o.start).Milliseconds())})
 	}
 }
 
-// observe makes a machine, and tells what was seen of its Pod meanwhile.
+// observe runs create, which creates a VM, and returns the events of its Pod.
 func (r *realNode) observe(ctx context.Context, vm string, create func() error) ([]figures.Moment, error) {
 	watchCtx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -48,43 +48,43 @@ func (r *realNode) observe(ctx context.Context, vm string, create func() error) 
 		}
 	}()
 	err = create()
-	o.record("create_vm answers", time.Now())
+	o.record("create_vm returns", time.Now())
 	stop()
 	<-done
 	if err != nil {
 		return nil, err
 	}
 	if at, ok := r.firstLogTime(ctx, vm); ok {
-		o.record("the agent's first word in its log", at)
+		o.record("first line of the agent's log", at)
 	}
 	slices.SortStableFunc(o.moments, func(a, b figures.Moment) int { return int(a.At - b.At) })
 	return o.moments, nil
 }
 
-// conditionEvents are those of a Pod that tell how far it is.
+// conditionEvents are the names of events for conditions of a Pod.
 var conditionEvents = map[corev1.PodConditionType]string{
-	corev1.PodScheduled:              "a node is chosen",
-	corev1.PodReadyToStartContainers: "sandbox, network and volumes are there",
-	corev1.PodReady:                  "the kubelet has found the agent",
+	corev1.PodScheduled:              "Pod is scheduled",
+	corev1.PodReadyToStartContainers: "sandbox, network and volumes are ready",
+	corev1.PodReady:                  "kubelet has detected the agent",
 }
 
 func (o *observer) recordPod(pod *corev1.Pod, now time.Time) {
-	o.record("the Pod is made", now)
+	o.record("Pod is created", now)
 	for _, condition := range pod.Status.Conditions {
-		if what, known := conditionEvents[condition.Type]; known && condition.Status == corev1.ConditionTrue {
-			o.record(what, now)
+		if name, known := conditionEvents[condition.Type]; known && condition.Status == corev1.ConditionTrue {
+			o.record(name, now)
 		}
 	}
 	for _, container := range pod.Status.ContainerStatuses {
 		if container.State.Running != nil {
-			o.record("the container's start is reported", now)
+			o.record("kubelet reports the container's start", now)
 		}
 	}
 }
 
 var timestampPattern = regexp.MustCompile(`(\d{4}-\d\d-\d\d)[T_ ](\d\d:\d\d:\d\d\.\d+)`)
 
-// firstLogTime is when the agent's log begins.
+// firstLogTime returns the time of the first line of the agent's log.
 func (r *realNode) firstLogTime(ctx context.Context, vm string) (time.Time, bool) {
 	line, err := r.plane.Kubectl(ctx, "exec", "--namespace", r.namespace, vm, "--", "head", "-n", "1", "/var/vcap/bosh/log/current")
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// disksPerVM is how many disks each machine of a crowd has.
+// disksPerVM is the number of disks of each existing VM.
 const disksPerVM = 2
 
-// scale measures a machine's whole life in crowds of more and more machines of the same director in the same namespace.
+// scale measures the lifecycle of a VM with increasing numbers of VMs of the same director in the same namespace.
 func (b bench) scale(ctx context.Context, s *benchenv.Env, results *figures.Results) error {
 	results.Scale = nil
 	const namespace = "crowd"
@@ -31,14 +31,14 @@ func (b bench) scale(ctx context.Context, s *benchenv.Env, results *figures.Resu
 		return err
 	}
 	copies, existing := vmCopies{plane: s.Plane, client: s.Client, namespace: namespace, template: template, name: "crowd", disks: disksPerVM}, 0
-	for _, machines := range b.vmCounts {
-		b.logf("scale: %d machines with %d disks each", machines, disksPerVM)
-		if err := copies.create(ctx, existing, machines); err != nil {
+	for _, vms := range b.vmCounts {
+		b.logf("scale: %d VMs with %d disks each", vms, disksPerVM)
+		if err := copies.create(ctx, existing, vms); err != nil {
 			return err
 		}
-		existing = machines
-		size := figures.ScaleResult{Name: "a crowd", Machines: machines, Disks: machines * disksPerVM}
-		if size.Methods, err = b.measureLifecycles(ctx, recorder, fmt.Sprintf("scale: %d machines", machines), plainVM()); err != nil {
+		existing = vms
+		size := figures.ScaleResult{Name: "a crowd", VMs: vms, Disks: vms * disksPerVM}
+		if size.Methods, err = b.measureLifecycles(ctx, recorder, fmt.Sprintf("scale: %d VMs", vms), plainVM()); err != nil {
 			return err
 		}
 		results.Scale = append(results.Scale, size)
@@ -46,16 +46,16 @@ func (b bench) scale(ctx context.Context, s *benchenv.Env, results *figures.Resu
 	return nil
 }
 
-// measureLifecycles measures some lives of a machine, two of them by their requests.
-func (b bench) measureLifecycles(ctx context.Context, recorder *costRecorder, what string, k vmKind) ([]figures.Method, error) {
+// measureLifecycles measures lifecycles of a VM, two of them by their requests.
+func (b bench) measureLifecycles(ctx context.Context, recorder *costRecorder, title string, k vmKind) ([]figures.Method, error) {
 	recorder.methods = nil
-	// The first is not noted: the API server has yet to see what has changed.
-	unnoted := func(ctx context.Context, result any, method string, arguments ...any) error {
+	// The first one is not recorded: it warms up the API server's caches after the change.
+	unrecorded := func(ctx context.Context, result any, method string, arguments ...any) error {
 		_, err := recorder.direct.Call(ctx, result, method, arguments...)
 		return err
 	}
-	for n, call := range append([]callFunc{unnoted, recorder.recordRequests, recorder.recordRequests}, repeat(recorder.recordTime, b.sizes.lifecycles)...) {
-		b.logf("%s, life %d of %d", what, n+1, b.sizes.lifecycles+3)
+	for n, call := range append([]callFunc{unrecorded, recorder.recordRequests, recorder.recordRequests}, repeat(recorder.recordTime, b.sizes.lifecycles)...) {
+		b.logf("%s, lifecycle %d of %d", title, n+1, b.sizes.lifecycles+3)
 		if err := runLifecycle(ctx, call, fmt.Sprintf("life-%d", n), k); err != nil {
 			return nil, err
 		}

@@ -12,16 +12,16 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// sharedCase is what machines have in common.
+// sharedCase is an object that VMs share.
 type sharedCase struct {
 	name, namespace string
 	kind            vmKind
-	// share makes what is there belong to all these machines.
+	// share makes these VMs owners of the object.
 	share func(context.Context, kubernetes.Interface, string, []metav1.OwnerReference) error
 }
 
-// shared measures what a machine costs that has something in common with many others: a budget, or a Service. Such an object
-// belongs to all of them, and names each.
+// shared measures the cost of a VM that shares a PodDisruptionBudget or a Service with many others. All VMs are owners of such an
+// object.
 func (b bench) shared(ctx context.Context, s *benchenv.Env, results *figures.Results) error {
 	results.Shared = nil
 	for _, shared := range []sharedCase{
@@ -51,10 +51,10 @@ func (b bench) measureShared(ctx context.Context, s *benchenv.Env, shared shared
 		return nil, err
 	}
 	copies := vmCopies{plane: s.Plane, client: s.Client, namespace: shared.namespace, template: template, name: "shared"}
-	for i, machines := range []int{1, b.sharedVMs} {
-		b.logf("%s: shared by %d machines", shared.name, machines)
+	for i, vms := range []int{1, b.sharedVMs} {
+		b.logf("%s: shared by %d VMs", shared.name, vms)
 		err := s.WithoutControllers(ctx, func() error {
-			if err := copies.create(ctx, i, machines); err != nil {
+			if err := copies.create(ctx, i, vms); err != nil {
 				return err
 			}
 			owners, err := listOwners(ctx, s.Client, shared.namespace)
@@ -66,7 +66,7 @@ func (b bench) measureShared(ctx context.Context, s *benchenv.Env, shared shared
 		if err != nil {
 			return nil, err
 		}
-		size := figures.ScaleResult{Name: shared.name, Machines: machines}
+		size := figures.ScaleResult{Name: shared.name, VMs: vms}
 		if size.Methods, err = b.measureMembers(ctx, recorder, shared.kind); err != nil {
 			return nil, err
 		}
@@ -87,7 +87,7 @@ func vmWithService() vmKind {
 	return k
 }
 
-// measureMembers makes machines that share, and takes them away.
+// measureMembers creates and deletes VMs that share the object.
 func (b bench) measureMembers(ctx context.Context, recorder *costRecorder, k vmKind) ([]figures.Method, error) {
 	recorder.methods = nil
 	for n, call := range append([]callFunc{recorder.recordRequests, recorder.recordRequests}, repeat(recorder.recordTime, b.sizes.lifecycles)...) {
@@ -102,7 +102,7 @@ func (b bench) measureMembers(ctx context.Context, recorder *costRecorder, k vmK
 	return recorder.methods, nil
 }
 
-// listOwners are all machines of the namespace, as owners.
+// listOwners returns owner references to all VM Pods of the namespace.
 func listOwners(ctx context.Context, client kubernetes.Interface, namespace string) ([]metav1.OwnerReference, error) {
 	vmPods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + manifest.RoleVM})
 	if err != nil {

@@ -20,29 +20,29 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// copyWorkers is how many copies are made at once.
+// copyWorkers is the number of parallel workers.
 const copyWorkers = 8
 
-// vmCopies makes copies of a machine, as they are when they run: their Pods are Running, and their claims Bound. It writes them into
-// etcd as the API server does, which would take half an hour for what this does in a minute.
+// vmCopies creates copies of a running VM: their Pods are Running, and their PVCs Bound. It writes them directly to etcd in the API
+// server's format, which takes a minute instead of half an hour.
 type vmCopies struct {
 	plane     *embedded.ControlPlane
 	client    kubernetes.Interface
 	namespace string
 	template  vmTemplate
 	name      string
-	// disks is how many each machine has: the first is attached, the others are bound and lie there.
+	// disks is the number of disks of each VM. The first is attached, the others are Bound and unused.
 	disks int
 }
 
-// create makes the machines of these numbers, and waits until the API server has heard of the last.
+// create creates the VMs with these numbers, and waits until the API server's cache contains the last one.
 func (c vmCopies) create(ctx context.Context, from, to int) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(copyWorkers)
 	for n := from; n < to; n++ {
 		group.Go(func() error {
 			if err := c.createVM(groupCtx, n); err != nil {
-				return fmt.Errorf("copy %d of a machine: %w", n, err)
+				return fmt.Errorf("copy %d of the VM: %w", n, err)
 			}
 			return nil
 		})
@@ -50,7 +50,7 @@ func (c vmCopies) create(ctx context.Context, from, to int) error {
 	if err := group.Wait(); err != nil || from == to {
 		return err
 	}
-	return embedded.WaitUntil(ctx, 5*time.Minute, "the API server to know the crowd", func(ctx context.Context) (bool, error) {
+	return embedded.WaitUntil(ctx, 5*time.Minute, "the API server to cache the copies", func(ctx context.Context) (bool, error) {
 		known, err := c.client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{
 			LabelSelector: manifest.LabelRole + "=" + manifest.RoleVM, FieldSelector: "metadata.name=" + c.vmCID(to-1), ResourceVersion: "0"})
 		return err == nil && len(known.Items) == 1, err
@@ -61,7 +61,7 @@ func (c vmCopies) vmCID(n int) string { return fmt.Sprintf("agent-%s-%05d", c.na
 
 func (c vmCopies) diskCID(n, i int) string { return fmt.Sprintf("disk-%s-%05d-%d", c.name, n, i) }
 
-// etcdObject is an object at its place in etcd.
+// etcdObject is an object with its key in etcd.
 type etcdObject struct {
 	key    string
 	object runtime.Object
@@ -102,7 +102,7 @@ func (c vmCopies) createVM(ctx context.Context, n int) error {
 
 func newUID() types.UID { return types.UID(uuid.NewString()) }
 
-// setOwnerUID makes the object belong to the machine that is there.
+// setOwnerUID sets the UID of the object's owners.
 func setOwnerUID(object metav1.Object, uid types.UID) {
 	owners := object.GetOwnerReferences()
 	for i := range owners {
@@ -111,7 +111,7 @@ func setOwnerUID(object metav1.Object, uid types.UID) {
 	object.SetOwnerReferences(owners)
 }
 
-// boundPVC is a claim and its volume. The claim says which machine uses it only when one does.
+// boundPVC returns a PVC and its PersistentVolume. The PVC has an owner record only if it is used.
 func (c vmCopies) boundPVC(vm, disk string, used bool) ([]etcdObject, error) {
 	pvc, err := copyObject(c.template, c.template.pvc, vm, disk)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c vmCopies) boundPVC(vm, disk string, used bool) ([]etcdObject, error) {
 	return []etcdObject{{"persistentvolumeclaims/" + c.namespace + "/" + disk, pvc}, {"persistentvolumes/" + volume.Name, volume}}, nil
 }
 
-// writeToEtcd writes the objects, at once.
+// writeToEtcd writes the objects in one transaction.
 func (c vmCopies) writeToEtcd(ctx context.Context, all []etcdObject) error {
 	type put struct {
 		Key   []byte `json:"key"`
@@ -149,13 +149,13 @@ func (c vmCopies) writeToEtcd(ctx context.Context, all []etcdObject) error {
 		}
 		operations = append(operations, operation{put{[]byte("/registry/" + object.key), value}})
 	}
-	var answer struct {
+	var response struct {
 		Succeeded bool `json:"succeeded"`
 	}
-	if err := callEtcd(ctx, c.plane, "txn", map[string]any{"success": operations}, &answer); err != nil {
+	if err := callEtcd(ctx, c.plane, "txn", map[string]any{"success": operations}, &response); err != nil {
 		return err
 	}
-	if !answer.Succeeded {
+	if !response.Succeeded {
 		return fmt.Errorf("etcd has not written %s", all[0].key)
 	}
 	return nil

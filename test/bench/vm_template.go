@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/test/bench/benchenv"
 )
 
-// vmTemplate is a real machine with a disk attached: what a crowd, and a minimal client, make copies of.
+// vmTemplate contains the objects of a VM with an attached disk. vmCopies and minimalClient create copies of them.
 type vmTemplate struct {
 	vmCID, disk   string
 	vmPod         *corev1.Pod
@@ -24,7 +24,7 @@ type vmTemplate struct {
 	pv            *corev1.PersistentVolume
 }
 
-// createTemplate makes a machine of this kind by the CPI, with a disk, and reads what it consists of.
+// createTemplate creates a VM of this kind with a disk with the CPI, and reads its objects.
 func createTemplate(ctx context.Context, client kubernetes.Interface, d benchenv.Director, namespace, agent string, k vmKind) (s vmTemplate, err error) {
 	s.vmCID = vmCID(agent)
 	if s.disk, _, err = createDisk(ctx, d); err != nil {
@@ -53,7 +53,7 @@ func createTemplate(ctx context.Context, client kubernetes.Interface, d benchenv
 	return s, err
 }
 
-// copyObject is an object of the seed under other names, as its maker sent it: without what the API server adds.
+// copyObject returns a copy of an object of the template with other names, without the metadata of the API server.
 func copyObject[T any](s vmTemplate, object *T, vm, disk string) (*T, error) {
 	raw, err := json.Marshal(object)
 	if err != nil {
@@ -74,5 +74,5 @@ func copyObject[T any](s vmTemplate, object *T, vm, disk string) (*T, error) {
 	return result, nil
 }
 
-// templateAgent is the id of a seed's agent: a word that nothing else contains.
+// templateAgent is the agent ID of a template: a text that occurs nowhere else, because copyObject replaces it.
 const templateAgent = "the-one-to-copy"

@@ -14,12 +14,12 @@ func dynamicNetwork() map[string]any {
 		"type": "dynamic", "cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
 }
 
-// vmKind is what a machine is made with beside its name.
+// vmKind contains the arguments of create_vm that determine the kind of a VM.
 type vmKind struct {
 	properties, env map[string]any
 }
 
-// plainVM is a machine of an instance group, as nearly all are.
+// plainVM returns the kind of a typical VM in an instance group.
 func plainVM() vmKind {
 	return vmKind{map[string]any{"cpu": "100m", "memory": 64}, map[string]any{"bosh": map[string]any{"group": "director-cf-api"}}}
 }

@@ -1,6 +1,6 @@
-// Package chaos is bad weather for machines with disks: while a director makes its calls, in the order in which a
-// director makes them, everything happens to their Pods that a cluster does. Each disk carries a counter; what is
-// looked for is one that goes back, or that two machines write.
+// Package chaos tests VMs with disks under injected faults: while a director makes calls in the order of a real director, the Pods
+// are subject to all faults that clusters cause. Each disk has a counter. A counter that decreases, or that two VMs write, is a
+// violation.
 package chaos
 
 import (
@@ -15,35 +15,35 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// Environment is where the storm is.
+// Environment is the environment of a chaos test.
 type Environment interface {
-	// Call is the director's.
+	// Call makes a call of the director.
 	Call(ctx context.Context, method string, arguments ...any) (director.Response, error)
-	// NewVM returns the arguments of a create_vm for a machine that is to get this disk, and the CID that it will have.
+	// NewVM returns the arguments of create_vm for a VM with this disk, and the CID of the VM.
 	NewVM(disk string) (cid string, arguments []any)
-	// StartCounter lets a program in the machine count on the disk, which is attached to it, as often as it can from now on. It
-	// goes on from what is there, and notes a violation when it finds that somebody else counts.
+	// StartCounter starts a program in the VM that increments the counter on the attached disk as often as it can, and records a
+	// violation if another program has changed the counter.
 	StartCounter(ctx context.Context, vm, disk string) error
-	// ReadCounter returns how far the counter has come.
+	// ReadCounter returns the value of the counter.
 	ReadCounter(ctx context.Context, vm, disk string) (int, error)
-	// StopCounter ends the program, and unmounts the disk, as an agent does before detach_disk.
+	// StopCounter stops the program, and unmounts the disk like an agent before detach_disk.
 	StopCounter(ctx context.Context, vm, disk string) error
-	// Violations are those that the programs have noted.
+	// Violations returns the violations that the programs have recorded.
 	Violations() []string
 }
 
-// Fault is something that happens to the cluster.
+// Fault is a fault that can be injected repeatedly.
 type Fault struct {
 	Name   string
-	Weight int // how often it happens, beside the others
-	Inject func(ctx context.Context, chance *rand.Rand) error
+	Weight int // relative frequency
+	Inject func(ctx context.Context, random *rand.Rand) error
 }
 
-// Scenario is one.
+// Scenario is a chaos test.
 type Scenario struct {
 	Environment
-	Weather   []Fault
-	MeanPause time.Duration // between two events, on average
+	Faults    []Fault
+	MeanPause time.Duration // between two faults, on average
 	Disks     []string
 	Seed      uint64
 	Duration  time.Duration
@@ -51,11 +51,11 @@ type Scenario struct {
 
 	mutex      sync.Mutex
 	violations []string
-	counts     map[string]int    // calls and events, by name
-	vms        map[string]string // of each disk, as its director knows it
+	counts     map[string]int    // calls and faults, by name
+	vms        map[string]string // the VM of each disk as the director knows it
 }
 
-// Run lets the storm rage, and waits until each disk's machine works again. It returns what went wrong.
+// Run makes calls and injects faults for the scenario's duration, then checks that each disk recovers. It returns the violations.
 func (s *Scenario) Run(ctx context.Context) (violations []string) {
 	s.counts, s.vms = map[string]int{}, map[string]string{}
 	faultCtx, cancel := context.WithTimeout(ctx, s.Duration)
@@ -64,7 +64,7 @@ func (s *Scenario) Run(ctx context.Context) (violations []string) {
 	all.Go(func() { s.injectFaults(faultCtx) })
 	for i, cid := range s.Disks {
 		all.Go(func() {
-			worker := &diskWorker{Scenario: s, cid: cid, chance: rand.New(rand.NewPCG(s.Seed, uint64(i)+1))}
+			worker := &diskWorker{Scenario: s, cid: cid, random: rand.New(rand.NewPCG(s.Seed, uint64(i)+1))}
 			worker.runCalls(faultCtx)
 			worker.verifyRecovery(ctx)
 		})
@@ -75,7 +75,7 @@ func (s *Scenario) Run(ctx context.Context) (violations []string) {
 	return append(s.violations, s.Violations()...)
 }
 
-// Counts tells how often each call was made, and how often it failed, and what else happened.
+// Counts returns the number of calls, of failed and killed calls, and of faults.
 func (s *Scenario) Counts() map[string]int {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -88,18 +88,18 @@ func (s *Scenario) incrementCount(name string) {
 	s.counts[name]++
 }
 
-// setVM notes which machine is the disk's.
+// setVM records the VM of the disk.
 func (s *Scenario) setVM(disk, vm string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.vms[disk] = vm
 }
 
-// otherVM returns the machine of another disk, or "".
-func (s *Scenario) otherVM(disk string, chance *rand.Rand) string {
+// otherVM returns the VM of a random other disk, or "".
+func (s *Scenario) otherVM(disk string, random *rand.Rand) string {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	other := s.Disks[chance.IntN(len(s.Disks))]
+	other := s.Disks[random.IntN(len(s.Disks))]
 	if other == disk {
 		return ""
 	}
@@ -114,26 +114,26 @@ func (s *Scenario) addViolation(format string, arguments ...any) {
 	s.violations = append(s.violations, message)
 }
 
-// injectFaults makes weather until the context ends. What takes its time does not keep the rest from happening, but itself
-// from happening twice at once.
+// injectFaults injects faults until the context is canceled. Different faults can overlap; a fault that is still running is not
+// injected again.
 func (s *Scenario) injectFaults(ctx context.Context) {
-	chance := rand.New(rand.NewPCG(s.Seed, 0))
-	weights := make([]int, len(s.Weather))
-	for i, fault := range s.Weather {
+	random := rand.New(rand.NewPCG(s.Seed, 0))
+	weights := make([]int, len(s.Faults))
+	for i, fault := range s.Faults {
 		weights[i] = fault.Weight
 	}
-	running := make([]sync.Mutex, len(s.Weather))
+	running := make([]sync.Mutex, len(s.Faults))
 	var all sync.WaitGroup
 	defer all.Wait()
-	for n := uint64(0); sleep(ctx, time.Duration(chance.Int64N(int64(2*s.MeanPause)))); n++ {
-		drawn := weightedIndex(chance, weights)
-		if !running[drawn].TryLock() {
+	for n := uint64(0); sleep(ctx, time.Duration(random.Int64N(int64(2*s.MeanPause)))); n++ {
+		index := weightedIndex(random, weights)
+		if !running[index].TryLock() {
 			continue
 		}
-		fault := s.Weather[drawn]
-		s.incrementCount("weather: " + fault.Name)
+		fault := s.Faults[index]
+		s.incrementCount("fault: " + fault.Name)
 		all.Go(func() {
-			defer running[drawn].Unlock()
+			defer running[index].Unlock()
 			if err := fault.Inject(ctx, rand.New(rand.NewPCG(^s.Seed, n))); err != nil && ctx.Err() == nil {
 				s.Log("%s: %v", fault.Name, err)
 			}
@@ -141,22 +141,22 @@ func (s *Scenario) injectFaults(ctx context.Context) {
 	}
 }
 
-// weightedIndex returns an index, each as often as its weight says.
-func weightedIndex(chance *rand.Rand, weights []int) int {
+// weightedIndex returns a random index, with probabilities proportional to the weights.
+func weightedIndex(random *rand.Rand, weights []int) int {
 	sum := 0
 	for _, weight := range weights {
 		sum += weight
 	}
-	drawn := chance.IntN(sum)
+	remaining := random.IntN(sum)
 	for i, weight := range weights {
-		if drawn -= weight; drawn < 0 {
+		if remaining -= weight; remaining < 0 {
 			return i
 		}
 	}
 	panic("no weights")
 }
 
-// sleep reports whether there is time left after this much of it.
+// sleep pauses, and reports whether the context is still active.
 func sleep(ctx context.Context, pause time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -166,22 +166,22 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// diskWorker is what a director does with one, which it knows as well as a director does.
+// diskWorker makes a director's calls for a disk, with the knowledge of a director.
 type diskWorker struct {
 	*Scenario
 	cid       string
-	vm        string // "" when there is none
-	lastCount int    // what was read last
-	chance    *rand.Rand
+	vm        string // "" if there is none
+	lastCount int    // last value of the counter
+	random    *rand.Rand
 }
 
 var errCallFailed = errors.New("the call failed")
 
-// callUnreliably makes one. Some are killed on their way.
+// callUnreliably makes a call, and kills some calls at a random time.
 func (d *diskWorker) callUnreliably(ctx context.Context, method string, arguments ...any) (director.Response, error) {
 	callCtx, cancel := ctx, func() {}
-	if d.chance.IntN(8) == 0 {
-		callCtx, cancel = context.WithTimeout(ctx, time.Duration(50+d.chance.IntN(1500))*time.Millisecond)
+	if d.random.IntN(8) == 0 {
+		callCtx, cancel = context.WithTimeout(ctx, time.Duration(50+d.random.IntN(1500))*time.Millisecond)
 	}
 	defer cancel()
 	response, err := d.Call(callCtx, method, arguments...)
@@ -199,42 +199,42 @@ func (d *diskWorker) callUnreliably(ctx context.Context, method string, argument
 	return response, err
 }
 
-// runCalls goes on until the storm is over.
+// runCalls makes random calls until the context is canceled.
 func (d *diskWorker) runCalls(ctx context.Context) {
 	weights := []int{30, 20, 8, 6, 12, 4, 20}
 	calls := []func(context.Context){d.idle, d.reattach, d.detachAndDeleteVM, d.deleteVMWithDisk, d.queryDisk, d.rebootVM, d.tryForbiddenCalls}
 	for ctx.Err() == nil {
 		if d.ensureCounting(ctx) {
-			calls[weightedIndex(d.chance, weights)](ctx)
+			calls[weightedIndex(d.random, weights)](ctx)
 		}
 	}
 }
 
 func (d *diskWorker) idle(ctx context.Context) {
-	sleep(ctx, time.Duration(d.chance.Int64N(int64(2*d.MeanPause))))
+	sleep(ctx, time.Duration(d.random.Int64N(int64(2*d.MeanPause))))
 }
 
-// verifyRecovery works again once the storm is over: each call succeeds.
+// verifyRecovery checks that the disk recovers after the faults, and that all calls succeed then.
 func (d *diskWorker) verifyRecovery(ctx context.Context) {
 	for !d.ensureCounting(ctx) {
 		if ctx.Err() != nil {
-			d.addViolation("disk %s never came back", d.cid)
+			d.addViolation("disk %s did not recover", d.cid)
 			return
 		}
 	}
 	if err := d.StopCounter(ctx, d.vm, d.cid); err != nil {
-		d.addViolation("disk %s cannot be let go in VM %s: %v", d.cid, d.vm, err)
+		d.addViolation("cannot unmount disk %s in VM %s: %v", d.cid, d.vm, err)
 	}
 	for _, call := range [][]any{{"detach_disk", d.vm, d.cid}, {"delete_vm", d.vm}, {"delete_disk", d.cid}} {
 		method, _ := call[0].(string)
 		response, err := d.Call(ctx, method, call[1:]...)
 		if err != nil || response.Error != nil {
-			d.addViolation("after the storm, %s of disk %s and VM %s: %v %v", method, d.cid, d.vm, response.Error, err)
+			d.addViolation("after the faults, %s of disk %s and VM %s: %v %v", method, d.cid, d.vm, response.Error, err)
 		}
 	}
 }
 
-// ensureCounting sees to it that there is a machine that has the disk and counts on it, and reports whether there is.
+// ensureCounting creates a VM for the disk if necessary, attaches the disk and starts the counter. It reports whether that succeeded.
 func (d *diskWorker) ensureCounting(ctx context.Context) bool {
 	if d.vm != "" {
 		response, err := d.callUnreliably(ctx, "has_vm", d.vm)
@@ -249,7 +249,7 @@ func (d *diskWorker) ensureCounting(ctx context.Context) bool {
 		return false
 	}
 	if _, err := d.callUnreliably(ctx, "attach_disk", d.vm, d.cid); err != nil {
-		if d.chance.IntN(3) == 0 {
+		if d.random.IntN(3) == 0 {
 			d.deleteVM(ctx)
 		}
 		return false
@@ -257,7 +257,7 @@ func (d *diskWorker) ensureCounting(ctx context.Context) bool {
 	return d.StartCounter(ctx, d.vm, d.cid) == nil && d.checkCounter(ctx)
 }
 
-// createVM makes a machine. One that is not known to be there is taken away again, as by a director that has lost it.
+// createVM creates a VM. If the call fails, it deletes the VM, like a director does with a VM in an unknown state.
 func (d *diskWorker) createVM(ctx context.Context) bool {
 	cid, arguments := d.NewVM(d.cid)
 	d.vm = cid
@@ -269,20 +269,20 @@ func (d *diskWorker) createVM(ctx context.Context) bool {
 	return true
 }
 
-// checkCounter reads the counter.
+// checkCounter reads the counter, and adds a violation if it has decreased. It reports whether the counter could be read.
 func (d *diskWorker) checkCounter(ctx context.Context) bool {
 	count, err := d.ReadCounter(ctx, d.vm, d.cid)
 	if err != nil {
 		return false
 	}
 	if count < d.lastCount {
-		d.addViolation("the counter of disk %s went back from %d to %d in VM %s", d.cid, d.lastCount, count, d.vm)
+		d.addViolation("the counter of disk %s decreased from %d to %d in VM %s", d.cid, d.lastCount, count, d.vm)
 	}
 	d.lastCount = count
 	return true
 }
 
-// detach reports whether the disk is attached no more.
+// detach stops the counter and detaches the disk. It reports whether that succeeded.
 func (d *diskWorker) detach(ctx context.Context) bool {
 	if !d.checkCounter(ctx) || d.StopCounter(ctx, d.vm, d.cid) != nil {
 		return false
@@ -299,13 +299,13 @@ func (d *diskWorker) detachAndDeleteVM(ctx context.Context) {
 	}
 }
 
-// deleteVMWithDisk deletes the machine with its disk.
+// deleteVMWithDisk deletes the VM while the disk is attached.
 func (d *diskWorker) deleteVMWithDisk(ctx context.Context) {
 	d.checkCounter(ctx)
 	d.deleteVM(ctx)
 }
 
-// deleteVM deletes the machine, which a director does with one that is gone, too: that releases its disks.
+// deleteVM deletes the VM, also if it does not exist any more: a director does the same, which releases the disks.
 func (d *diskWorker) deleteVM(ctx context.Context) (removed bool) {
 	_, err := d.callUnreliably(ctx, "delete_vm", d.vm)
 	if removed = err == nil || strings.Contains(err.Error(), "Bosh::Clouds::VMNotFound"); removed {
@@ -321,7 +321,7 @@ func (d *diskWorker) queryDisk(ctx context.Context) {
 
 func (d *diskWorker) rebootVM(ctx context.Context) { _, _ = d.callUnreliably(ctx, "reboot_vm", d.vm) }
 
-// tryForbiddenCalls asks for what must not be while the disk is in use.
+// tryForbiddenCalls makes calls that must fail while the disk is in use.
 func (d *diskWorker) tryForbiddenCalls(ctx context.Context) {
 	if !d.checkCounter(ctx) {
 		return
@@ -334,12 +334,12 @@ func (d *diskWorker) tryForbiddenCalls(ctx context.Context) {
 			d.addViolation("%s of disk %s succeeded while VM %s uses it", method, d.cid, d.vm)
 		}
 	}
-	if other := d.otherVM(d.cid, d.chance); other != "" {
+	if other := d.otherVM(d.cid, d.random); other != "" {
 		d.attachElsewhere(ctx, other)
 	}
 }
 
-// attachElsewhere attaches the disk to another machine, which succeeds only when this one is gone by then.
+// attachElsewhere tries to attach the disk to another VM, which may succeed only if the disk's VM does not exist any more.
 func (d *diskWorker) attachElsewhere(ctx context.Context, other string) {
 	response, err := d.Call(ctx, "attach_disk", other, d.cid)
 	d.incrementCount("attach_disk of a disk in use elsewhere")

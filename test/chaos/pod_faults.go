@@ -18,32 +18,32 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// PodFaults is where the weather of any cluster is made: a namespace.
+// PodFaults injects faults that occur in any cluster into the Pods of a namespace.
 type PodFaults struct {
 	Cluster   kubernetes.Interface
 	Namespace string
-	// BeforeKill is told of an attachment that is to be deleted with so short a grace that a kubelet kills it; may be nil.
+	// BeforeKill is called before an attachment Pod is deleted with a grace period so short that the kubelet kills it. It may be nil.
 	BeforeKill func(ctx context.Context, attachment *corev1.Pod) error
 }
 
-// SetUp makes what the weather needs in the cluster, and returns what takes it away.
+// SetUp creates the cluster-wide objects that the faults require, and returns a function that deletes them.
 func (p PodFaults) SetUp(ctx context.Context) (remove func(context.Context) error, err error) {
 	classes := p.Cluster.SchedulingV1().PriorityClasses()
 	_, err = classes.Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: p.Namespace}, Value: 1000}, metav1.CreateOptions{})
 	return func(ctx context.Context) error { return classes.Delete(ctx, p.Namespace, metav1.DeleteOptions{}) }, err
 }
 
-// Faults is what any cluster does to Pods.
+// Faults returns the faults.
 func (p PodFaults) Faults() []Fault {
 	forRole := func(role string, do func(context.Context, *corev1.Pod) error) func(context.Context, *rand.Rand) error {
-		return func(ctx context.Context, chance *rand.Rand) error { return p.withRandomPod(ctx, chance, role, do) }
+		return func(ctx context.Context, random *rand.Rand) error { return p.withRandomPod(ctx, random, role, do) }
 	}
 	return []Fault{
-		{"an attachment is deleted", 4, forRole(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error { return p.deletePod(ctx, pod, nil) })},
-		{"an attachment is deleted by force", 2, forRole(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error {
+		{"an attachment Pod is deleted", 4, forRole(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error { return p.deletePod(ctx, pod, nil) })},
+		{"an attachment Pod is deleted by force", 2, forRole(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error {
 			return p.deletePod(ctx, pod, new(int64(0)))
 		})},
-		{"an attachment is killed", 2, forRole(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error {
+		{"an attachment Pod is killed", 2, forRole(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error {
 			if p.BeforeKill != nil {
 				if err := p.BeforeKill(ctx, pod); err != nil {
 					return err
@@ -51,21 +51,21 @@ func (p PodFaults) Faults() []Fault {
 			}
 			return p.deletePod(ctx, pod, new(int64(1)))
 		})},
-		{"an attachment is evicted", 4, forRole(manifest.RoleAttachment, p.evictPod)},
-		{"a machine is evicted", 2, forRole(manifest.RoleVM, p.evictPod)},
-		{"an attachment is preempted", 3, forRole(manifest.RoleAttachment, p.preemptPod)},
-		{"a machine is preempted", 2, forRole(manifest.RoleVM, p.preemptPod)},
+		{"an attachment Pod is evicted", 4, forRole(manifest.RoleAttachment, p.evictPod)},
+		{"a VM is evicted", 2, forRole(manifest.RoleVM, p.evictPod)},
+		{"an attachment Pod is preempted", 3, forRole(manifest.RoleAttachment, p.preemptPod)},
+		{"a VM is preempted", 2, forRole(manifest.RoleVM, p.preemptPod)},
 		{"a webhook denies all Pods for some seconds", 2, p.denyPods},
 	}
 }
 
-// withRandomPod does something to one of the Pods with this role, if there is one.
-func (p PodFaults) withRandomPod(ctx context.Context, chance *rand.Rand, role string, do func(context.Context, *corev1.Pod) error) error {
+// withRandomPod calls do with a random Pod of this role, if there is one.
+func (p PodFaults) withRandomPod(ctx context.Context, random *rand.Rand, role string, do func(context.Context, *corev1.Pod) error) error {
 	pods, err := p.Cluster.CoreV1().Pods(p.Namespace).List(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + role})
 	if err != nil || len(pods.Items) == 0 {
 		return err
 	}
-	err = do(ctx, &pods.Items[chance.IntN(len(pods.Items))])
+	err = do(ctx, &pods.Items[random.IntN(len(pods.Items))])
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -82,14 +82,14 @@ func (p PodFaults) evictPod(ctx context.Context, pod *corev1.Pod) error {
 	})
 }
 
-// preemptPod has the scheduler push the Pod off its node, by one that is more important and does not run beside it.
+// preemptPod makes the scheduler preempt the Pod for one with a higher priority, which cannot run on the same node.
 func (p PodFaults) preemptPod(ctx context.Context, victim *corev1.Pod) error {
 	if victim.Spec.NodeName == "" {
 		return nil
 	}
 	pods := p.Cluster.CoreV1().Pods(p.Namespace)
-	important := p.newPreemptor(victim)
-	if _, err := pods.Create(ctx, important, metav1.CreateOptions{}); err != nil {
+	preemptor := p.newPreemptor(victim)
+	if _, err := pods.Create(ctx, preemptor, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	preempted := false
@@ -101,7 +101,7 @@ func (p PodFaults) preemptPod(ctx context.Context, victim *corev1.Pod) error {
 		}
 	}
 	err := removeWithRetry(ctx, func(ctx context.Context) error {
-		return pods.Delete(ctx, important.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		return pods.Delete(ctx, preemptor.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 	})
 	if err == nil && !preempted && ctx.Err() == nil {
 		return fmt.Errorf("%s was not preempted", victim.Name)
@@ -109,13 +109,13 @@ func (p PodFaults) preemptPod(ctx context.Context, victim *corev1.Pod) error {
 	return err
 }
 
-// newPreemptor is a Pod that needs the victim's node for itself.
+// newPreemptor returns a Pod that requires the victim's node without the victim.
 func (p PodFaults) newPreemptor(victim *corev1.Pod) *corev1.Pod {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{
 		manifest.LabelRole: victim.Labels[manifest.LabelRole], manifest.LabelVM: victim.Labels[manifest.LabelVM],
 	}}
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "important-" + strconv.FormatInt(time.Now().UnixNano(), 36), Namespace: p.Namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: "preemptor-" + strconv.FormatInt(time.Now().UnixNano(), 36), Namespace: p.Namespace},
 		Spec: corev1.PodSpec{
 			PriorityClassName: p.Namespace,
 			NodeSelector:      map[string]string{corev1.LabelHostname: victim.Spec.NodeName},
@@ -127,13 +127,13 @@ func (p PodFaults) newPreemptor(victim *corev1.Pod) *corev1.Pod {
 	}
 }
 
-// denyPods has all Pods of the namespace denied for a while, by a webhook that is not there.
-func (p PodFaults) denyPods(ctx context.Context, chance *rand.Rand) error {
+// denyPods denies all Pods of the namespace for some seconds, with a webhook that cannot be reached.
+func (p PodFaults) denyPods(ctx context.Context, random *rand.Rand) error {
 	hooks := p.Cluster.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	_, err := hooks.Create(ctx, &admission.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: p.Namespace},
 		Webhooks: []admission.ValidatingWebhook{{
-			Name: "none.storm.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admission.SideEffectClassNone),
+			Name: "none.chaos.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admission.SideEffectClassNone),
 			ClientConfig:      admission.WebhookClientConfig{URL: new("https://127.0.0.1:1/none")},
 			FailurePolicy:     new(admission.Fail),
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: p.Namespace}},
@@ -146,12 +146,12 @@ func (p PodFaults) denyPods(ctx context.Context, chance *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	sleep(ctx, time.Duration(2+chance.IntN(6))*time.Second)
+	sleep(ctx, time.Duration(2+random.IntN(6))*time.Second)
 	return removeWithRetry(ctx, func(ctx context.Context) error { return hooks.Delete(ctx, p.Namespace, metav1.DeleteOptions{}) })
 }
 
-// removeWithRetry removes what a weather has made, though the API server may just be restarting: what stays would be the weather for
-// ever.
+// removeWithRetry deletes an object of a fault. It retries because the API server can be restarting, and an orphaned object would make
+// the fault permanent.
 func removeWithRetry(ctx context.Context, remove func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()

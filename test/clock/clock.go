@@ -1,8 +1,7 @@
-// Package clock has the clock of programs jump, of programs as they are built: each look that one takes at the time of day is answered
-// with another time. The computer's own clock stays as it is, and so does the monotonic one, by which programs wait, as when an operator
-// sets a computer's clock.
+// Package clock runs unmodified programs with a wall clock that jumps. The clock of the host is not changed. The monotonic clock,
+// on which timers are based, does not jump either, as when an operator sets the clock of a computer.
 //
-// The program in cmd/clock runs another so. It does it by ptrace, on Linux on amd64.
+// The program in cmd/clock runs another program with such a clock. It uses ptrace, and requires Linux on amd64.
 package clock
 
 import (
@@ -16,20 +15,20 @@ import (
 	"time"
 )
 
-// Supported reports whether a clock can jump on this kind of computer.
+// Supported reports whether the package supports this platform.
 const Supported = runtime.GOOS == "linux" && runtime.GOARCH == "amd64"
 
-// Clock is what programs that it runs take for the time of day.
+// Clock is the wall clock of the programs that run with its CommandPrefix.
 type Clock struct {
 	program, file string
 }
 
-// New returns a clock that goes right. It builds its program in a folder and keeps there how far it has jumped.
+// New returns a clock with the time of the host. It builds cmd/clock in the folder, and stores the clock's offset there.
 func New(folder string) (*Clock, error) {
-	c := &Clock{program: filepath.Join(folder, "clock"), file: filepath.Join(folder, "ahead")}
+	c := &Clock{program: filepath.Join(folder, "clock"), file: filepath.Join(folder, "offset")}
 	build := exec.Command("go", "build", "-o", c.program, "bosh-kubernetes-cpi/test/clock/cmd/clock")
 	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building the clock: %w: %s", err, out)
+		return nil, fmt.Errorf("build the clock program: %w: %s", err, out)
 	}
 	if err := c.Set(0); err != nil {
 		return nil, err
@@ -37,24 +36,24 @@ func New(folder string) (*Clock, error) {
 	return c, nil
 }
 
-// CommandPrefix returns what a program and its arguments are to be preceded by.
+// CommandPrefix returns the words to put before a program and its arguments.
 func (c *Clock) CommandPrefix() []string { return []string{c.program, c.file} }
 
-// Set has the clock be ahead of the computer's from now on, or behind it if less than zero.
+// Set sets the offset of the clock from that of the host. It applies to running programs too.
 func (c *Clock) Set(offset time.Duration) error {
-	f, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600) // it is read at any moment, and so never empty
+	f, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600) // not truncated: programs may read it at any moment
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(binary.NativeEndian.AppendUint64(nil, uint64(offset))) //nolint:gosec // as Ahead reads it
+	_, err = f.Write(binary.NativeEndian.AppendUint64(nil, uint64(offset))) //nolint:gosec // ReadOffset converts it back
 	return errors.Join(err, f.Close())
 }
 
-// ReadOffset returns what was set last in a clock's file.
+// ReadOffset returns the offset in the file of a clock.
 func ReadOffset(file *os.File) (time.Duration, error) {
 	var raw [8]byte
 	if _, err := file.ReadAt(raw[:], 0); err != nil {
 		return 0, err
 	}
-	return time.Duration(binary.NativeEndian.Uint64(raw[:])), nil //nolint:gosec // as it was written
+	return time.Duration(binary.NativeEndian.Uint64(raw[:])), nil //nolint:gosec // Set has converted it
 }

@@ -16,7 +16,8 @@ import (
 	"bosh-kubernetes-cpi/test/clock"
 )
 
-// The program looks at the time of day each time that it is given a line, and tells what has passed by the clock that does not jump.
+// clockReaderSource is a program that prints, for each line of its input, the time of the wall clock and the time that has elapsed
+// on the monotonic clock.
 const clockReaderSource = `package main
 
 import (
@@ -27,9 +28,9 @@ import (
 )
 
 func main() {
-	began := time.Now()
+	start := time.Now()
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		fmt.Println(time.Now().Unix(), int64(time.Since(began)))
+		fmt.Println(time.Now().Unix(), int64(time.Since(start)))
 	}
 	os.Exit(7)
 }
@@ -40,13 +41,13 @@ func TestWallClockJumps(t *testing.T) {
 	dir := t.TempDir()
 	fakeClock, err := clock.New(dir)
 	g.Expect(err).NotTo(HaveOccurred())
-	source := filepath.Join(dir, "looks.go")
+	source := filepath.Join(dir, "reader.go")
 	g.Expect(os.WriteFile(source, []byte(clockReaderSource), 0o600)).To(Succeed())
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "looks"), source).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "reader"), source).CombinedOutput()
 	g.Expect(err).NotTo(HaveOccurred(), string(out))
 
 	prefix := fakeClock.CommandPrefix()
-	command := exec.CommandContext(t.Context(), prefix[0], append(prefix[1:], filepath.Join(dir, "looks"))...)
+	command := exec.CommandContext(t.Context(), prefix[0], append(prefix[1:], filepath.Join(dir, "reader"))...)
 	stdin, err := command.StdinPipe()
 	g.Expect(err).NotTo(HaveOccurred())
 	stdout, err := command.StdoutPipe()
@@ -57,14 +58,14 @@ func TestWallClockJumps(t *testing.T) {
 		g.Expect(fakeClock.Set(offset)).To(Succeed())
 		_, err := stdin.Write([]byte("\n"))
 		g.Expect(err).NotTo(HaveOccurred())
-		answer := make([]byte, 100)
-		n, err := stdout.Read(answer)
+		line := make([]byte, 100)
+		n, err := stdout.Read(line)
 		g.Expect(err).NotTo(HaveOccurred())
-		var day, passed int64
-		_, err = fmt.Sscan(strings.TrimSpace(string(answer[:n])), &day, &passed)
+		var wallClock, elapsed int64
+		_, err = fmt.Sscan(strings.TrimSpace(string(line[:n])), &wallClock, &elapsed)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(time.Unix(day, 0)).To(BeTemporally("~", time.Now().Add(offset), time.Minute))
-		g.Expect(time.Duration(passed)).To(BeNumerically("<", time.Minute))
+		g.Expect(time.Unix(wallClock, 0)).To(BeTemporally("~", time.Now().Add(offset), time.Minute))
+		g.Expect(time.Duration(elapsed)).To(BeNumerically("<", time.Minute))
 	}
 	g.Expect(stdin.Close()).To(Succeed())
 	g.Expect(command.Wait()).To(MatchError("exit status 7"))

@@ -18,7 +18,7 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// client does what the sidecars and the kubelet do, in a folder of its own.
+// client makes the calls of the sidecars and the kubelet to a driver with state in dir.
 type client struct {
 	dir        string
 	store      *store.Store
@@ -30,7 +30,7 @@ type client struct {
 func newClient(dir string) *client {
 	GinkgoHelper()
 	c := &client{dir: dir, stop: serve(dir)}
-	DeferCleanup(func() { c.stop() }) // after a restart another one
+	DeferCleanup(func() { c.stop() }) // restart replaces stop
 	folder, err := store.Open(filepath.Join(dir, "store"))
 	Expect(err).NotTo(HaveOccurred())
 	connection, err := grpc.NewClient("unix://"+filepath.Join(dir, "csi.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -56,15 +56,15 @@ func mountCapability(filesystem string) *csi.VolumeCapability {
 	}
 }
 
-// create makes a volume that is released and deleted when the test ends.
+// create creates a volume that is unpublished, unstaged, detached and deleted after the test.
 func (c *client) create(ctx context.Context, name string, size int64, filesystem string, source *csi.VolumeContentSource) string {
 	GinkgoHelper()
-	answer, err := c.controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
+	response, err := c.controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
 		VolumeCapabilities: []*csi.VolumeCapability{mountCapability(filesystem)}, VolumeContentSource: source,
 	})
 	Expect(err).NotTo(HaveOccurred())
-	volume := answer.GetVolume().GetVolumeId()
+	volume := response.GetVolume().GetVolumeId()
 	DeferCleanup(func(ctx context.Context) {
 		c.unpublish(ctx, volume)
 		c.unstageAndDetach(ctx, volume)
@@ -86,7 +86,7 @@ func (c *client) stage(ctx context.Context, volume, filesystem string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// attachAndPublish attaches, stages and publishes the volume and returns where it is then.
+// attachAndPublish attaches, stages and publishes the volume, and returns the target path.
 func (c *client) attachAndPublish(ctx context.Context, volume, filesystem string) string {
 	GinkgoHelper()
 	c.attach(ctx, volume, filesystem)

@@ -17,21 +17,21 @@ import (
 	"bosh-kubernetes-cpi/test/csi/device"
 )
 
-// What csi-sanity does not look at: the content of volumes.
-var _ = Describe("Content", func() {
+// csi-sanity does not check the content of volumes.
+var _ = Describe("A volume", func() {
 	var c *client
 
 	BeforeEach(func() { c = newClient(GinkgoT().TempDir()) })
 
 	for _, filesystem := range []string{"ext4", "xfs"} {
-		It("of "+filesystem+" is in snapshots and clones as it was, in larger volumes too", func(ctx context.Context) {
+		It("with "+filesystem+" has the content of its snapshot or source, also if it is larger", func(ctx context.Context) {
 			first := c.create(ctx, "first", 320<<20, filesystem, nil)
 			path := c.attachAndPublish(ctx, first, filesystem)
-			write(path, "old") // not synced: freezing does that
+			write(path, "old") // not synced: the freeze writes it
 
 			snapshot, err := c.controller.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "s", SourceVolumeId: first})
 			Expect(err).NotTo(HaveOccurred())
-			write(path, "new") // and is not frozen any more
+			write(path, "new") // not frozen any more
 
 			restored := c.create(ctx, "restored", 640<<20, filesystem, &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
 				Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snapshot.GetSnapshot().GetSnapshotId()}}})
@@ -45,7 +45,7 @@ var _ = Describe("Content", func() {
 		})
 	}
 
-	It("of xfs grows while it is used", func(ctx context.Context) {
+	It("with xfs grows while it is in use", func(ctx context.Context) {
 		volume := c.create(ctx, "v", 320<<20, "xfs", nil)
 		path := c.attachAndPublish(ctx, volume, "xfs")
 		write(path, "content")
@@ -57,7 +57,7 @@ var _ = Describe("Content", func() {
 		Expect(read(path)).To(Equal("content"))
 	})
 
-	It("of a blank volume is formatted once, however many stage it", func(ctx context.Context) {
+	It("is formatted once by concurrent calls to stage it", func(ctx context.Context) {
 		volume := c.create(ctx, "v", 64<<20, "ext4", nil)
 		c.attach(ctx, volume, "ext4")
 		var workers sync.WaitGroup
@@ -71,7 +71,7 @@ var _ = Describe("Content", func() {
 		Expect(device.LoopDevices(ctx, c.store.VolumeImage(volume))).To(HaveLen(1))
 	})
 
-	It("is kept from whoever has it mounted no more", func(ctx context.Context) {
+	It("is not unstaged while something else has it mounted", func(ctx context.Context) {
 		volume := c.create(ctx, "v", 64<<20, "ext4", nil)
 		path := c.attachAndPublish(ctx, volume, "ext4")
 		write(path, "content")
@@ -89,7 +89,7 @@ var _ = Describe("Content", func() {
 		Expect(device.LoopDevices(ctx, c.store.VolumeImage(volume))).To(BeEmpty())
 	})
 
-	It("is thawed by the next process when the one that froze it ended", func(ctx context.Context) {
+	It("is thawed by the next process if the one that has frozen it exited", func(ctx context.Context) {
 		volume := c.create(ctx, "v", 64<<20, "ext4", nil)
 		path := c.attachAndPublish(ctx, volume, "ext4")
 		Expect(c.store.MarkFrozen(volume)).To(Succeed())
@@ -100,7 +100,7 @@ var _ = Describe("Content", func() {
 		Expect(read(path)).To(Equal("content"))
 	})
 
-	It("is given to one node only", func(ctx context.Context) {
+	It("can be attached to a single node only", func(ctx context.Context) {
 		Expect(c.store.AddNode("node-2")).To(Succeed())
 		volume := c.create(ctx, "v", 64<<20, "ext4", nil)
 		c.attach(ctx, volume, "ext4")

@@ -1,12 +1,11 @@
-// Package csi holds a CSI driver for tests: volumes are image files on loop devices of a single machine.
-// It follows the CSI spec (github.com/container-storage-interface/spec) so that the real sidecars and a
-// real kubelet can work with it; csi-sanity checks that. It is no storage for anything that matters.
+// Package csi contains a CSI driver for tests: volumes are image files on loop devices of a single host. It implements the CSI spec
+// (github.com/container-storage-interface/spec) for the real sidecars and kubelet, which csi-sanity checks. Do not use it for data
+// that you want to keep.
 //
-// kubernetes-csi's own csi-driver-host-path is no substitute: its mounted volumes are folders without a size
-// of their own and its snapshots are archives of files, so that growth, a full disk, and what a snapshot
-// holds of a mounted filesystem could not be tested with it.
+// csi-driver-host-path of kubernetes-csi does not replace it: its mounted volumes are directories without a size limit, and its
+// snapshots are archives of files. It cannot be used to test growth, a full disk, or the content of a snapshot of a mounted filesystem.
 //
-//   - store keeps volumes, snapshots and nodes as files; it knows no device.
-//   - device works on loop devices, filesystems and mounts; it knows no volume.
-//   - driver answers CSI's calls with both.
+//   - store stores volumes, snapshots and nodes as files, independent of devices.
+//   - device manages loop devices, filesystems and mounts, independent of volumes.
+//   - driver implements the calls of CSI with both.
 package csi

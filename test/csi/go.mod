@@ -1,5 +1,5 @@
-// The CSI driver for tests. It is no part of the product, whose module knows none of the libraries that
-// it needs: it is built and started as a program (test/embedded/csi.go).
+// The CSI driver for tests. It is a separate module to keep its libraries out of the product's dependencies: test/embedded/csi.go
+// only runs its program.
 module bosh-kubernetes-cpi/test/csi
 
 go 1.26.0

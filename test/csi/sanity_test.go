@@ -18,10 +18,10 @@ import (
 
 func TestCSI(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "CSI driver for tests")
+	RunSpecs(t, "CSI test driver")
 }
 
-// csi-sanity is kubernetes-csi's own test of the CSI spec.
+// csi-sanity is the conformance test of kubernetes-csi for the CSI spec.
 var _ = Describe("csi-sanity", Ordered, func() {
 	for _, access := range []string{"mount", "block"} {
 		Context("with "+access+" volumes", func() {
@@ -41,7 +41,7 @@ var _ = Describe("csi-sanity", Ordered, func() {
 	}
 })
 
-// serve runs a driver with all services until the function that it returns is called.
+// serve runs a driver with all services until stop is called.
 func serve(dir string) (stop func()) {
 	GinkgoHelper()
 	folder, err := store.Open(filepath.Join(dir, "store"))

@@ -20,17 +20,17 @@ import (
 	"time"
 )
 
-// Agent is a machine's BOSH agent, reached over HTTPS as `bosh create-env` does.
+// Agent is the BOSH agent of a VM, called over HTTPS like `bosh create-env` does.
 type Agent struct {
 	Address string
-	// Password in place of AgentPassword, once the agent was given another.
+	// Password replaces AgentPassword if it is set.
 	Password string
 }
 
-// AgentPassword is in every agent's mbus URL.
+// AgentPassword is the default password in the mbus URL of agents.
 const AgentPassword = "mbus-password"
 
-// AgentMbus is the mbus of a machine whose agent is to listen for HTTPS itself.
+// AgentMbus is the mbus URL of an agent that listens for HTTPS.
 const AgentMbus = "https://mbus:" + AgentPassword + "@0.0.0.0:6868"
 
 var agentClient = &http.Client{
@@ -38,8 +38,8 @@ var agentClient = &http.Client{
 	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
 }
 
-// Call sends a request and returns its value; a long-running one is waited for, with questions that become fewer: each costs
-// a slow machine time that it needs for the answer.
+// Call sends a request and returns its value. It polls a long-running task with increasing pauses, because each request delays the
+// task on a slow VM.
 func (a Agent) Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error) {
 	value, err := a.send(ctx, method, arguments)
 	for pause := 100 * time.Millisecond; err == nil; pause = min(2*pause, 2*time.Second) {
@@ -48,12 +48,12 @@ func (a Agent) Call(ctx context.Context, method string, arguments ...any) (json.
 			State string `json:"state"`
 		}
 		if json.Unmarshal(value, &task) != nil || task.ID == "" || task.State != "running" {
-			return value, nil //nolint:nilerr // what is no running task is the value itself
+			return value, nil //nolint:nilerr // any response other than a running task is the value
 		}
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("agent's %s: %w", method, ctx.Err())
-		case <-time.After(pause): // the agent has no other way to tell
+		case <-time.After(pause): // the agent does not notify
 		}
 		value, err = a.send(ctx, "get_task", []any{task.ID})
 	}
@@ -73,23 +73,23 @@ func (a Agent) send(ctx context.Context, method string, arguments []any) (json.R
 		return nil, err
 	}
 	request.SetBasicAuth("mbus", cmp.Or(a.Password, AgentPassword))
-	answer, err := agentClient.Do(request)
+	response, err := agentClient.Do(request)
 	if err != nil {
 		return nil, err
 	}
-	defer answer.Body.Close()
-	raw, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
 	if err != nil {
 		return nil, err
 	}
 	value, err := decodeAgentResponse(method, raw)
-	if err != nil && answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("status %d: %w", answer.StatusCode, err)
+	if err != nil && response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d: %w", response.StatusCode, err)
 	}
 	return value, err
 }
 
-// decodeAgentResponse reads an agent's answer.
+// decodeAgentResponse decodes an agent's response.
 func decodeAgentResponse(method string, raw []byte) (json.RawMessage, error) {
 	var response struct {
 		Value     json.RawMessage `json:"value"`
@@ -106,7 +106,7 @@ func decodeAgentResponse(method string, raw []byte) (json.RawMessage, error) {
 	return response.Value, nil
 }
 
-// AgentEnv is create_vm's env for such a machine.
+// AgentEnv returns the env of create_vm for an agent that listens for HTTPS.
 func AgentEnv() (map[string]any, error) {
 	certificate, key, err := selfSigned()
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
-	// PEM is the authority's own certificate.
+	// PEM is the authority's certificate.
 	PEM string
 }
 
 // KeyPair is a certificate and its key, as PEM.
 type KeyPair struct{ Certificate, Key string }
 
-// NewAuthority makes an authority whose certificates are good for a day.
+// NewAuthority creates an authority. Its certificates expire after a day.
 func NewAuthority() (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -42,8 +42,8 @@ func NewAuthority() (*Authority, error) {
 	return &Authority{certificate: certificate, key: key, PEM: encodePEM("CERTIFICATE", raw)}, nil
 }
 
-// Issue makes a certificate with this common name, for servers at these addresses and for clients. Agents ask
-// for a common name below nats.bosh-internal of their bus (mbus/nats_handler.go of bosh-agent).
+// Issue issues a certificate with this common name, for servers at these addresses and for clients. Agents require that the common
+// name of their bus is below nats.bosh-internal (mbus/nats_handler.go of bosh-agent).
 func (a *Authority) Issue(name string, addresses ...string) (KeyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -2,7 +2,7 @@ package director
 
 import (
 	"crypto/rand"
-	"crypto/sha1" //nolint:gosec // the paths of blobs have it
+	"crypto/sha1" //nolint:gosec // part of the paths of blobs
 	"crypto/subtle"
 	"crypto/tls"
 	"encoding/hex"
@@ -16,9 +16,9 @@ import (
 	"golang.org/x/net/webdav"
 )
 
-// Blobstore is a director's: a WebDAV server that asks for a user and a password.
+// Blobstore is a director's blobstore: a WebDAV server with a user and a password.
 type Blobstore struct {
-	// Options are the blobstore of agents, as the CPI's configuration has it.
+	// Options is the value of agent.blobstore in the CPI's configuration.
 	Options map[string]any
 
 	folder string
@@ -27,8 +27,7 @@ type Blobstore struct {
 
 const blobstoreUser, blobstorePassword = "agent", "agent-password"
 
-// StartBlobstore starts a server that listens on this address and keeps blobs in the folder. The caller
-// closes it.
+// StartBlobstore starts a server on this address that stores blobs in the directory. The caller must close it.
 func StartBlobstore(authority *Authority, address, folder string) (*Blobstore, error) {
 	pair, err := authority.Issue("blobstore", address)
 	if err != nil {
@@ -40,7 +39,7 @@ func StartBlobstore(authority *Authority, address, folder string) (*Blobstore, e
 	}
 	listener, err := tls.Listen("tcp", net.JoinHostPort(address, "0"), &tls.Config{Certificates: []tls.Certificate{certificate}})
 	if err != nil {
-		return nil, fmt.Errorf("starting the blobstore: %w", err)
+		return nil, fmt.Errorf("start blobstore: %w", err)
 	}
 	b := &Blobstore{folder: folder, server: &http.Server{ReadHeaderTimeout: 10 * time.Second}}
 	b.server.Handler = b.authenticate(&webdav.Handler{FileSystem: webdav.Dir(folder), LockSystem: webdav.NewMemLS()})
@@ -52,7 +51,7 @@ func StartBlobstore(authority *Authority, address, folder string) (*Blobstore, e
 	return b, nil
 }
 
-// authenticate lets only agents in. Like a director's server it makes the folder of a blob that is stored.
+// authenticate checks the credentials of requests. Like a director's blobstore, it creates the directory of a new blob.
 func (b *Blobstore) authenticate(files http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()
@@ -79,7 +78,7 @@ func (b *Blobstore) blobPath(id string) string {
 	return filepath.Join(b.folder, hex.EncodeToString(sum[:1]), id)
 }
 
-// Put stores a blob, and returns its ID and its SHA-1, as messages to agents have them.
+// Put stores a blob, and returns the ID and the SHA-1 for messages to agents.
 func (b *Blobstore) Put(content []byte) (id, digest string, err error) {
 	id = rand.Text()
 	if err := os.MkdirAll(filepath.Dir(b.blobPath(id)), 0o755); err != nil {

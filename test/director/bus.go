@@ -18,10 +18,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Bus is a director's message bus: a NATS server that asks its clients for certificates, and the director's
-// connection to it.
+// Bus is a director's message bus: a NATS server that requires certificates of its clients, and the director's connection to it.
 type Bus struct {
-	// URL is what agents are told.
+	// URL is the mbus URL of agents.
 	URL string
 
 	authority  *Authority
@@ -34,7 +33,7 @@ type Bus struct {
 // natsProgram is the name of the server's executable.
 const natsProgram = "nats-server"
 
-// StartBus starts a server that listens on this address, with its files in the folder. The caller closes it.
+// StartBus starts a server on this address, with its files in the directory. The caller must close it.
 func StartBus(ctx context.Context, authority *Authority, address, folder string) (*Bus, error) {
 	port, err := freePort(address)
 	if err != nil {
@@ -55,7 +54,7 @@ func StartBus(ctx context.Context, authority *Authority, address, folder string)
 	b.server.Dir = folder
 	b.server.Stdout, b.server.Stderr = &b.log, &b.log
 	if err := b.server.Start(); err != nil {
-		return nil, fmt.Errorf("starting the message bus: %w", err)
+		return nil, fmt.Errorf("start message bus: %w", err)
 	}
 	if err := b.connect(ctx); err != nil {
 		b.Close()
@@ -89,17 +88,17 @@ func (b *Bus) connect(ctx context.Context) error {
 		nats.ConnectHandler(func(*nats.Conn) { close(connected) }),
 		nats.Secure(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}}))
 	if err != nil {
-		return fmt.Errorf("connecting to the message bus: %w", err)
+		return fmt.Errorf("connect to message bus: %w", err)
 	}
 	select {
 	case <-connected:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("connecting to the message bus: %w; its log:\n%s", ctx.Err(), b.log.String())
+		return fmt.Errorf("connect to message bus: %w; its log:\n%s", ctx.Err(), b.log.String())
 	}
 }
 
-// Close ends the connection and the server.
+// Close closes the connection and stops the server.
 func (b *Bus) Close() {
 	if b.connection != nil {
 		b.connection.Close()
@@ -108,7 +107,7 @@ func (b *Bus) Close() {
 	_ = b.server.Wait()
 }
 
-// AgentEnv is create_vm's env for an agent on this bus.
+// AgentEnv returns the env of create_vm for an agent on this bus.
 func (b *Bus) AgentEnv() (map[string]any, error) {
 	pair, err := b.authority.Issue("agent.agent.bosh-internal")
 	return map[string]any{"bosh": map[string]any{
@@ -117,11 +116,10 @@ func (b *Bus) AgentEnv() (map[string]any, error) {
 	}}, err
 }
 
-// Agent is the agent with this ID.
+// Agent returns the agent with this ID.
 func (b *Bus) Agent(id string) BusAgent { return BusAgent{bus: b, id: id} }
 
-// Listen returns the messages on a subject, for example "hm.agent.heartbeat.*", from now on until stop is
-// called.
+// Listen returns the messages on a subject, for example "hm.agent.heartbeat.*", until stop is called.
 func (b *Bus) Listen(subject string) (messages <-chan *nats.Msg, stop func(), err error) {
 	channel := make(chan *nats.Msg, 1000)
 	subscription, err := b.connection.ChanSubscribe(subject, channel)
@@ -131,22 +129,22 @@ func (b *Bus) Listen(subject string) (messages <-chan *nats.Msg, stop func(), er
 	return channel, func() { _ = subscription.Unsubscribe() }, b.connection.Flush()
 }
 
-// BusAgent is an agent that a director talks to.
+// BusAgent is an agent that is called through a Bus.
 type BusAgent struct {
 	bus *Bus
 	id  string
 }
 
-// protocolVersion is the version of the messages; 3 has updates of settings.
+// protocolVersion is the version of the messages. Version 3 supports updates of settings.
 const protocolVersion = 3
 
-// answerTimeout is how long an agent may take to answer, as directors have it for most requests.
+// answerTimeout is the director's timeout for most requests.
 const answerTimeout = 45 * time.Second
 
-// pollInterval is how often a task of the agent is asked for: the agent has no other way to tell.
+// pollInterval is the interval at which tasks of the agent are polled, because the agent does not notify.
 const pollInterval = 100 * time.Millisecond
 
-// Call sends a request and returns its value; a long-running one is waited for.
+// Call sends a request and returns its value. It waits for a long-running task.
 func (a BusAgent) Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error) {
 	value, err := a.send(ctx, method, arguments)
 	for err == nil {
@@ -185,7 +183,7 @@ func (a BusAgent) send(ctx context.Context, method string, arguments []any) (jso
 	if err := a.bus.connection.Publish("agent."+a.id, request); err != nil {
 		return nil, err
 	}
-	// An agent that does not listen yet does not hear of it later.
+	// An agent does not receive messages from before it listens.
 	waitCtx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	answer, err := answers.NextMsgWithContext(waitCtx)

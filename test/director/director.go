@@ -1,5 +1,4 @@
-// Package director calls the CPI as the BOSH director does: a process per call, one JSON document in,
-// one out.
+// Package director calls the CPI as the BOSH director does: one process per call, with a JSON document as input and output.
 package director
 
 import (
@@ -14,12 +13,12 @@ import (
 	"sync"
 )
 
-// UUID is the director's.
+// UUID is the director's UUID.
 const UUID = "71a22008-8304-4b12-988e-c12e3f3c92d9"
 
-// Director calls one CPI program with one configuration.
+// Director calls a CPI program with a configuration.
 type Director struct {
-	// CPI is the path of the CPI's program, Config of its cpi.json.
+	// CPI is the path of the CPI's program, Config the path of its cpi.json.
 	CPI, Config string
 	// APIVersion of the calls; 2 by default.
 	APIVersion int
@@ -27,15 +26,14 @@ type Director struct {
 	onStart    func(*os.Process)
 }
 
-// WithWrapper is the same director, whose CPI another program runs, as nice does: its path and first arguments.
+// WithWrapper returns a copy of the director that runs the CPI through another program, like nice: its path and first arguments.
 func (d *Director) WithWrapper(program ...string) *Director {
 	copied := *d
 	copied.wrapper = program
 	return &copied
 }
 
-// Killable is the same director, and a function that sends a signal to the process of its latest call, if
-// there is one.
+// Killable returns a copy of the director, and a function that sends a signal to the process of the copy's latest call.
 func (d *Director) Killable() (killable *Director, sendSignal func(os.Signal) error) {
 	var mutex sync.Mutex
 	var process *os.Process
@@ -49,19 +47,19 @@ func (d *Director) Killable() (killable *Director, sendSignal func(os.Signal) er
 		mutex.Lock()
 		defer mutex.Unlock()
 		if process == nil {
-			return os.ErrProcessDone // it has not started
+			return os.ErrProcessDone // no call has started
 		}
 		return process.Signal(signal)
 	}
 }
 
-// Response is the CPI's.
+// Response is the response of the CPI.
 type Response struct {
 	Result json.RawMessage `json:"result"`
 	Error  *Error          `json:"error"`
 	Log    *string         `json:"log"`
 
-	// Stderr is what the process wrote there.
+	// Stderr is the standard error of the process.
 	Stderr string `json:"-"`
 }
 
@@ -74,15 +72,15 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Type + ": " + e.Message }
 
-// Text is a result that is a string.
+// Text returns the result if it is a string, otherwise "".
 func (r Response) Text() string {
 	var text string
 	_ = json.Unmarshal(r.Result, &text)
 	return text
 }
 
-// Call makes the call and returns the response; the error is about the process alone, for example
-// that it was killed.
+// Call makes a call and returns the response. The error is that of the process, for example if it was killed; an error of the CPI is
+// in the response.
 func (d *Director) Call(ctx context.Context, method string, arguments ...any) (Response, error) {
 	version := d.APIVersion
 	if version == 0 {
@@ -101,11 +99,11 @@ func (d *Director) Call(ctx context.Context, method string, arguments ...any) (R
 	return d.CallRaw(ctx, request)
 }
 
-// CallRaw sends these bytes.
+// CallRaw is Call with these bytes as the request.
 func (d *Director) CallRaw(ctx context.Context, request []byte) (Response, error) {
 	run := slices.Concat(d.wrapper, []string{d.CPI, "-configPath", d.Config})
 	command := exec.CommandContext(ctx, run[0], run[1:]...)
-	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")} // the director wipes the rest
+	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")} // the director clears other variables
 	command.Stdin = bytes.NewReader(request)
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
@@ -116,15 +114,15 @@ func (d *Director) CallRaw(ctx context.Context, request []byte) (Response, error
 		d.onStart(command.Process)
 	}
 	if err := command.Wait(); err != nil {
-		return Response{Stderr: stderr.String()}, fmt.Errorf("the CPI's process: %w: %s", err, stderr.String())
+		return Response{Stderr: stderr.String()}, fmt.Errorf("CPI process: %w: %s", err, stderr.String())
 	}
 	response := Response{Stderr: stderr.String()}
 	decoder := json.NewDecoder(&stdout)
 	if err := decoder.Decode(&response); err != nil {
-		return response, fmt.Errorf("stdout is not one JSON document: %w", err)
+		return response, fmt.Errorf("stdout is not a JSON document: %w", err)
 	}
 	if decoder.More() || response.Log == nil {
-		return response, fmt.Errorf("stdout is not one whole response: %s", stdout.String())
+		return response, fmt.Errorf("stdout is not exactly one complete response: %s", stdout.String())
 	}
 	return response, nil
 }

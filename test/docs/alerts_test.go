@@ -12,44 +12,44 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-const alertRules = "manifests/prometheus-rules.yaml"
+const alertRulesFile = "manifests/prometheus-rules.yaml"
 
-// An alert or a recorded series, as Prometheus has it: https://prometheus.io/docs/prometheus/latest/configuration/alerting_rules/.
-type alert struct {
+// alertRule is an alerting or recording rule of Prometheus: https://prometheus.io/docs/prometheus/latest/configuration/alerting_rules/.
+type alertRule struct {
 	Record, Alert, Expr string
 	Labels, Annotations map[string]string
 }
 
 var (
-	labelPattern      = regexp.MustCompile(`\blabel_\w+`) // as kube-state-metrics names an object's label
+	labelPattern      = regexp.MustCompile(`\blabel_\w+`) // the name of an object's label in kube-state-metrics
 	allowlistPattern  = regexp.MustCompile(`\w+=\[([^\]]+)\]`)
 	invalidLabelChars = regexp.MustCompile(`[^A-Za-z0-9_]`)
 )
 
-var _ = Describe("Alerts about machines and disks", func() {
-	var rules []alert
-	// By the names that kube-state-metrics has for them, the labels that the file asks it to tell.
+var _ = Describe("Alert rules for VMs and disks", func() {
+	var rules []alertRule
+	// The labels that the file configures kube-state-metrics to export, by their names in kube-state-metrics.
 	labels := map[string]string{}
 
 	BeforeEach(func() {
 		var file struct {
-			Spec struct{ Groups []struct{ Rules []alert } }
+			Spec struct{ Groups []struct{ Rules []alertRule } }
 		}
-		Expect(yaml.UnmarshalStrict([]byte(readFile(alertRules)), &map[string]any{})).To(Succeed())
-		Expect(yaml.Unmarshal([]byte(readFile(alertRules)), &file)).To(Succeed())
+		Expect(yaml.UnmarshalStrict([]byte(readFile(alertRulesFile)), &map[string]any{})).To(Succeed())
+		Expect(yaml.Unmarshal([]byte(readFile(alertRulesFile)), &file)).To(Succeed())
 		rules = nil
 		for _, group := range file.Spec.Groups {
 			rules = append(rules, group.Rules...)
 		}
 		Expect(len(rules)).To(BeNumerically(">", 5))
-		for _, kind := range allowlistPattern.FindAllStringSubmatch(readFile(alertRules), -1) {
+		for _, kind := range allowlistPattern.FindAllStringSubmatch(readFile(alertRulesFile), -1) {
 			for label := range strings.SplitSeq(kind[1], ",") {
 				labels["label_"+invalidLabelChars.ReplaceAllString(label, "_")] = label
 			}
 		}
 	})
 
-	It("say how bad it is, what it is and what to do", func() {
+	It("have a severity, a summary and a description", func() {
 		for _, rule := range rules {
 			Expect(rule.Expr).NotTo(BeEmpty())
 			if rule.Record == "" {
@@ -60,7 +60,7 @@ var _ = Describe("Alerts about machines and disks", func() {
 		}
 	})
 
-	It("go by labels that kube-state-metrics is asked to tell, and asks for no others", func() {
+	It("use exactly the labels that kube-state-metrics is configured to export", func() {
 		used := map[string]bool{}
 		for _, rule := range rules {
 			for _, name := range labelPattern.FindAllString(rule.Expr, -1) {
@@ -73,15 +73,15 @@ var _ = Describe("Alerts about machines and disks", func() {
 		}
 	})
 
-	It("go by labels that machines and disks have", func() {
-		ours := []string{manifest.LabelManagedBy, manifest.LabelRole, manifest.LabelVM, manifest.LabelDisk}
-		for _, named := range []string{"deployment", "job", "index"} { // by the director, which names its VMs
-			key, ok := manifest.LabelKey(named)
+	It("use only labels that VMs and disks have", func() {
+		known := []string{manifest.LabelManagedBy, manifest.LabelRole, manifest.LabelVM, manifest.LabelDisk}
+		for _, metadataKey := range []string{"deployment", "job", "index"} { // set by the director
+			key, ok := manifest.LabelKey(metadataKey)
 			Expect(ok).To(BeTrue())
-			ours = append(ours, key)
+			known = append(known, key)
 		}
 		for _, label := range labels {
-			Expect(slices.Contains(ours, label)).To(BeTrue(), label)
+			Expect(slices.Contains(known, label)).To(BeTrue(), label)
 		}
 	})
 })

@@ -10,16 +10,16 @@ import (
 
 var (
 	makefileTarget = regexp.MustCompile(`(?m)^([a-z][\w-]*):`)
-	// makeCommand are the words after a make that begins a command; settings may stand before it.
+	// makeCommand matches the arguments of make. Variables may precede make.
 	makeCommand = regexp.MustCompile(`(?:^|&& |; )(?:[A-Z_]+=\S+ )*make((?: +[^\s&;|#]+)+)`)
 	targetName  = regexp.MustCompile(`^[a-z][\w-]*$`)
-	// repositoryPath is a path that begins with one of the repository's folders. One that goes on before is elsewhere.
+	// repositoryPath matches a path that begins with a top-level folder of the repository.
 	repositoryPath = regexp.MustCompile(`(?:^|[\s(='"])(` +
 		`(?:\.ci|agentsettings|cmd|config|cpi|docs|jobs|kube|packages|scripts|src|stemcell|test)/[\w./-]*\w)`)
 )
 
 var _ = Describe("Commands", func() {
-	It("name targets that the Makefile has", func() {
+	It("use only existing targets of the Makefile", func() {
 		targets := map[string]bool{}
 		for _, match := range makefileTarget.FindAllStringSubmatch(readFile("Makefile"), -1) {
 			targets[match[1]] = true
@@ -27,7 +27,7 @@ var _ = Describe("Commands", func() {
 		var unknown []string
 		checked := 0
 		for _, p := range pages() {
-			for _, line := range p.code() {
+			for _, line := range p.commands() {
 				for _, match := range makeCommand.FindAllStringSubmatch(strings.TrimPrefix(line, "$ "), -1) {
 					for target := range strings.FieldsSeq(match[1]) {
 						if !targetName.MatchString(target) { // LABEL=disks
@@ -45,11 +45,11 @@ var _ = Describe("Commands", func() {
 		Expect(unknown).To(BeEmpty())
 	})
 
-	It("and other code name files and folders that are there", func() {
+	It("and other code use only existing files and folders", func() {
 		var missing []string
 		checked := 0
 		for _, p := range pages() {
-			lines := p.code()
+			lines := p.commands()
 			for _, b := range p.blocks {
 				lines = append(lines, strings.Split(b.text, "\n")...)
 			}

@@ -12,10 +12,10 @@ import (
 
 const architecture = "docs/development/architecture.md"
 
-// Pictures are Mermaid's, which GitHub draws: https://mermaid.js.org/intro/.
+// Diagrams are in Mermaid, which GitHub renders: https://mermaid.js.org/intro/.
 var (
 	diagramKinds = []string{"flowchart", "sequenceDiagram", "stateDiagram-v2", "classDiagram", "erDiagram", "timeline", "gantt"}
-	// Words of a flowchart's own. As a name they break it.
+	// Keywords of flowcharts, which are not valid as the names of nodes.
 	reservedWords = []string{"call", "class", "classDef", "click", "default", "end", "graph", "href", "linkStyle", "style", "subgraph"}
 
 	edgePattern        = regexp.MustCompile(`^\s*(\w+)(?:\["([^"]*)"\])? --> (\w+)(?:\["([^"]*)"\])?$`)
@@ -23,33 +23,33 @@ var (
 	messagePattern     = regexp.MustCompile(`^\s*(\w+)-?->>(\w+): \S`)
 )
 
-// diagrams are the Mermaid blocks of all pages, by where they are.
+// diagrams returns the Mermaid blocks of all pages, by their position.
 func diagrams() map[string]string {
 	GinkgoHelper()
-	found := map[string]string{}
+	all := map[string]string{}
 	for _, p := range pages() {
 		for _, b := range p.blocks {
 			if b.language == "mermaid" {
-				found[p.at(b)] = b.text
+				all[p.position(b)] = b.text
 			}
 		}
 	}
-	Expect(found).NotTo(BeEmpty())
-	return found
+	Expect(all).NotTo(BeEmpty())
+	return all
 }
 
 func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }
 
-var _ = Describe("Blocks of code", func() {
-	It("end", func() {
+var _ = Describe("Code blocks", func() {
+	It("are closed", func() {
 		for _, p := range pages() {
-			Expect(p.open).To(BeFalse(), "the last block of %s has no end", p.path)
+			Expect(p.open).To(BeFalse(), "the last block of %s is not closed", p.path)
 		}
 	})
 })
 
-var _ = Describe("Pictures", func() {
-	It("are of a kind that Mermaid draws, and have something in them", func() {
+var _ = Describe("Diagrams", func() {
+	It("are of a known kind and not empty", func() {
 		for at, text := range diagrams() {
 			kind, _, _ := strings.Cut(lines(text)[0], " ")
 			Expect(diagramKinds).To(ContainElement(kind), at)
@@ -57,83 +57,83 @@ var _ = Describe("Pictures", func() {
 		}
 	})
 
-	It("have no semicolon, which ends a statement in the middle of a sentence", func() {
+	It("do not contain a semicolon, which Mermaid parses as the end of a statement", func() {
 		for at, text := range diagrams() {
 			Expect(text).NotTo(ContainSubstring(";"), at)
 		}
 	})
 
-	It("of what calls what name only participants that are declared, and close what they open", func() {
+	It("of sequences use only declared participants, and close their blocks", func() {
 		for at, text := range diagrams() {
 			if !strings.HasPrefix(text, "sequenceDiagram") {
 				continue
 			}
-			var known []string
+			var participants []string
 			open := 0
 			for _, line := range lines(text)[1:] {
-				first, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+				keyword, _, _ := strings.Cut(strings.TrimSpace(line), " ")
 				if declared := participantPattern.FindStringSubmatch(line); declared != nil {
-					known = append(known, declared[1])
+					participants = append(participants, declared[1])
 					continue
 				}
-				switch first {
+				switch keyword {
 				case "alt", "loop", "opt", "par":
 					open++
 				case "end":
 					open--
 				case "else", "and", "Note":
 				default:
-					ends := messagePattern.FindStringSubmatch(line)
-					Expect(ends).NotTo(BeNil(), "%s: %q is no message", at, line)
-					Expect(known).To(And(ContainElement(ends[1]), ContainElement(ends[2])), "%s: %q", at, line)
+					message := messagePattern.FindStringSubmatch(line)
+					Expect(message).NotTo(BeNil(), "%s: %q is not a message", at, line)
+					Expect(participants).To(And(ContainElement(message[1]), ContainElement(message[2])), "%s: %q", at, line)
 				}
 			}
 			Expect(open).To(BeZero(), at)
 		}
 	})
 
-	It("of arrows have no name that is a word of Mermaid's", func() {
+	It("of flowcharts do not use keywords as the names of nodes", func() {
 		for at, text := range diagrams() {
 			if !strings.HasPrefix(text, "flowchart") {
 				continue
 			}
 			for _, line := range lines(text)[1:] {
-				ends := edgePattern.FindStringSubmatch(line)
-				Expect(ends).NotTo(BeNil(), "%s: %q is no arrow", at, line)
-				Expect(reservedWords).NotTo(ContainElement(BeElementOf(ends[1], ends[3])), "%s: %q", at, line)
+				edge := edgePattern.FindStringSubmatch(line)
+				Expect(edge).NotTo(BeNil(), "%s: %q is not an edge", at, line)
+				Expect(reservedWords).NotTo(ContainElement(BeElementOf(edge[1], edge[3])), "%s: %q", at, line)
 			}
 		}
 	})
 })
 
-var _ = Describe("The picture of the rooms", func() {
-	It("has the arrows that imports make, but for those that a longer way makes too", func() {
+var _ = Describe("The package diagram", func() {
+	It("shows the imports between packages, except those that other imports imply", func() {
 		Expect(diagramEdges()).To(ConsistOf(transitiveReduction(packageImports())))
 	})
 })
 
-// diagramEdges are the arrows of the architecture's first picture, as "from -> to".
+// diagramEdges returns the edges of the first diagram of the architecture page, as "from -> to".
 func diagramEdges() []string {
 	GinkgoHelper()
-	var found []string
+	var edges []string
 	labels := map[string]string{}
 	first := slices.IndexFunc(parsePage(architecture).blocks, func(b block) bool { return b.language == "mermaid" })
 	Expect(first).NotTo(Equal(-1))
 	for _, line := range lines(parsePage(architecture).blocks[first].text)[1:] {
-		ends := edgePattern.FindStringSubmatch(line)
-		Expect(ends).NotTo(BeNil(), line)
-		for i := 1; i < len(ends); i += 2 {
-			if ends[i+1] != "" {
-				labels[ends[i]] = ends[i+1]
+		edge := edgePattern.FindStringSubmatch(line)
+		Expect(edge).NotTo(BeNil(), line)
+		for i := 1; i < len(edge); i += 2 {
+			if edge[i+1] != "" {
+				labels[edge[i]] = edge[i+1]
 			}
-			Expect(labels).To(HaveKey(ends[i]), "%q names a room before it says which it is", line)
+			Expect(labels).To(HaveKey(edge[i]), "%q uses a node without a label", line)
 		}
-		found = append(found, labels[ends[1]]+" -> "+labels[ends[3]])
+		edges = append(edges, labels[edge[1]]+" -> "+labels[edge[3]])
 	}
-	return found
+	return edges
 }
 
-// packageImports are what each package of the product, and of the programs beside it, imports directly.
+// packageImports returns the direct imports of each package of the module, except tests and scripts.
 func packageImports() map[string][]string {
 	GinkgoHelper()
 	const module = "bosh-kubernetes-cpi/"
@@ -142,32 +142,32 @@ func packageImports() map[string][]string {
 	list.Dir = root
 	out, err := list.Output()
 	Expect(err).NotTo(HaveOccurred())
-	found := map[string][]string{}
+	imports := map[string][]string{}
 	for _, line := range lines(string(out)) {
 		words := strings.Fields(line)
 		for _, imported := range words[1:] {
-			if ours, ok := strings.CutPrefix(imported, module); ok {
+			if to, ok := strings.CutPrefix(imported, module); ok {
 				from := strings.TrimPrefix(words[0], module)
-				found[from] = append(found[from], ours)
+				imports[from] = append(imports[from], to)
 			}
 		}
 	}
-	return found
+	return imports
 }
 
-// transitiveReduction leaves out each arrow whose end is reached by a longer way.
-func transitiveReduction(arrows map[string][]string) []string {
+// transitiveReduction returns the edges without those between nodes that a longer path connects.
+func transitiveReduction(edges map[string][]string) []string {
 	var reaches func(from, to string) bool
 	reaches = func(from, to string) bool {
-		return from == to || slices.ContainsFunc(arrows[from], func(next string) bool { return reaches(next, to) })
+		return from == to || slices.ContainsFunc(edges[from], func(next string) bool { return reaches(next, to) })
 	}
-	var found []string
-	for from, ends := range arrows {
-		for _, to := range ends {
-			if !slices.ContainsFunc(ends, func(other string) bool { return other != to && reaches(other, to) }) {
-				found = append(found, from+" -> "+to)
+	var reduced []string
+	for from, targets := range edges {
+		for _, to := range targets {
+			if !slices.ContainsFunc(targets, func(other string) bool { return other != to && reaches(other, to) }) {
+				reduced = append(reduced, from+" -> "+to)
 			}
 		}
 	}
-	return found
+	return reduced
 }

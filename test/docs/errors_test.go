@@ -4,162 +4,173 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
+	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
 const (
-	errorsPage  = "docs/errors.md"
-	errorsKinds = "cpi/call/errors.go"
+	errorsPage      = "docs/reference/errors.md"
+	errorCodeSource = "cpi/call/codes.go"
+	errorKindSource = "cpi/call/errors.go"
+	errorKindPrefix = "Bosh::Clouds::"
 )
-
-// errorEntry is a row or a list's item of the page about errors.
-type errorEntry struct {
-	message string // a gap in the place of words in brackets; with a gap at its end, the beginning of a message
-	kind    string // the type on the wire, where the entry or the heading above says it
-	matches []string
-}
 
 var (
-	bracketPattern = regexp.MustCompile(`<[^>]*>`)
-	itemPattern    = regexp.MustCompile("^(?:- |\\| )(`+)(.*?[^`])(`+)(?: \\||$)")
-	typeColumn     = regexp.MustCompile("^\\| `+[^|]*`+ \\| `(\\w+)` \\|")
-	firstCell      = regexp.MustCompile(`^\| (\w+) \|`)
-	section        = regexp.MustCompile("^## (?:`(\\w+)`)?")
+	codeHeading = regexp.MustCompile(`(?m)^### (.*)\n+(.*)$`) // with the first line of its text
+	typeRow     = regexp.MustCompile("(?m)^\\| `([A-Z]\\w+)` \\|")
+	kindPattern = regexp.MustCompile(`"` + errorKindPrefix + `(\w+)"`)
+	codeVar     = regexp.MustCompile(`(?m)^\t(\w+) += newCode\(`)
+
+	// failMessage matches a call of fail in a program, with its message, which may continue on the next line. It does not match a
+	// message that is only the value of a variable or command: release.sh and release-directory.sh print only the processes that use
+	// a disk, and the CPI adds the code.
+	failMessage = regexp.MustCompile(`\bfail "[^$\n]*[a-z](?:.*\\\n)*.*`)
+	// codeInProgram matches the code at the end of a message.
+	codeInProgram = regexp.MustCompile(`\[([a-z]+(?:-[a-z]+)+)\]"`)
 )
 
-// errorEntries are those of the page: the items of lists, and the rows of tables of messages.
-func errorEntries() []*errorEntry {
-	GinkgoHelper()
-	var found []*errorEntry
-	table, kind := "", ""
-	for line := range strings.SplitSeq(parsePage(errorsPage).prose, "\n") {
-		if head := firstCell.FindStringSubmatch(line); head != nil {
-			table = head[1]
-		}
-		if of := section.FindStringSubmatch(line); of != nil {
-			kind = of[1]
-		}
-		match := itemPattern.FindStringSubmatch(line)
-		if len(match) == 0 || match[1] != match[3] || strings.HasPrefix(line, "|") && table != "message" {
-			continue
-		}
-		entry := &errorEntry{message: normalize(bracketPattern.ReplaceAllString(match[2], placeholder)), kind: kind}
-		if of := typeColumn.FindStringSubmatch(line); of != nil {
-			entry.kind = of[1]
-		}
-		found = append(found, entry)
+// documentedCodes returns the first line about each code in the error reference, and all headings in the order of the page.
+func documentedCodes() (firstLines map[string]string, headings []string) {
+	firstLines = map[string]string{}
+	for _, match := range codeHeading.FindAllStringSubmatch(parsePage(errorsPage).prose, -1) {
+		firstLines[match[1]] = match[2]
+		headings = append(headings, match[1])
 	}
-	return found
+	return firstLines, headings
 }
 
-// findEntry is the entry for a message: the one that is the message, or else the longest that begins it; nil when there is none.
-func findEntry(all []*errorEntry, message string) *errorEntry {
-	var longest *errorEntry
-	for _, entry := range all {
-		switch beginning, open := strings.CutSuffix(entry.message, placeholder); {
-		case entry.message == message:
-			return entry
-		case open && strings.HasPrefix(message, beginning) && (longest == nil || len(longest.message) < len(entry.message)):
-			longest = entry
-		}
-	}
-	return longest
+// vmPrograms are the programs of VM Pods.
+func vmPrograms() []string {
+	return []string{node.VMStart()[2], node.VMStop()[2], node.AgentRunning()[2], node.AgentConnected()[2], node.Probe()[2]}
 }
 
-// wireTypes are the names of errors' types on the wire, without what they all begin with, by the code's constants.
-func wireTypes() map[string]string {
+// failures returns the calls of fail in the programs.
+func failures(programs []string) (messages []string) {
+	for _, program := range programs {
+		messages = append(messages, failMessage.FindAllString(program, -1)...)
+	}
+	return messages
+}
+
+// codesIn returns the codes at the end of messages in the texts, sorted.
+func codesIn(texts []string) []string {
+	var codes []string
+	for _, text := range texts {
+		for _, match := range codeInProgram.FindAllStringSubmatch(text, -1) {
+			codes = append(codes, match[1])
+		}
+	}
+	slices.Sort(codes)
+	return slices.Compact(codes)
+}
+
+func helperPrograms() (programs []string) {
+	for _, program := range node.HelperPrograms() {
+		programs = append(programs, program)
+	}
+	return programs
+}
+
+// documentedType returns the name of the type in the error reference.
+func documentedType(kind call.ErrorKind) string {
+	return strings.TrimPrefix(string(kind), errorKindPrefix)
+}
+
+// identifiers returns all identifiers in the Go files of the folder, except test files and the file excluded.
+func identifiers(folder, excluded string) map[string]bool {
 	GinkgoHelper()
-	file, err := parser.ParseFile(token.NewFileSet(), errorsKinds, readFile(errorsKinds), parser.SkipObjectResolution)
-	Expect(err).NotTo(HaveOccurred())
-	found := map[string]string{}
-	ast.Inspect(file, func(node ast.Node) bool {
-		constant, ok := node.(*ast.ValueSpec)
-		if !ok || lastName(constant.Type) != "ErrorKind" {
+	found := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join(root, folder), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || relativePath(path) == excluded {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			if identifier, ok := node.(*ast.Ident); ok {
+				found[identifier.Name] = true
+			}
 			return true
-		}
-		name, err := strconv.Unquote(constant.Values[0].(*ast.BasicLit).Value)
-		Expect(err).NotTo(HaveOccurred())
-		found[constant.Names[0].Name] = strings.TrimPrefix(name, "Bosh::Clouds::")
-		return true
+		})
+		return nil
 	})
-	Expect(found).NotTo(BeEmpty())
+	Expect(err).NotTo(HaveOccurred())
 	return found
 }
 
-var _ = Describe("The page about errors", func() {
-	It("has an entry for each message that the code can answer with, and no other", func() {
-		all := errorEntries()
-		var missing []string
-		for message := range messages() {
-			if known := findEntry(all, message); known != nil {
-				known.matches = append(known.matches, message)
-			} else {
-				missing = append(missing, message)
-			}
+var _ = Describe("docs/reference/errors.md", func() {
+	It("has one heading for each code of the CPI and of programs on nodes, and no others", func() {
+		existing := codesIn(slices.Concat(helperPrograms(), vmPrograms()))
+		Expect(len(existing)).To(BeNumerically(">", 15))
+		for _, code := range call.Codes {
+			existing = append(existing, code.Name)
 		}
-		var without, several []string
-		for _, entry := range all {
-			switch {
-			case len(entry.matches) == 0:
-				without = append(without, entry.message)
-			case len(entry.matches) > 1:
-				several = append(several, entry.message+": "+strings.Join(entry.matches, " | "))
-			}
-		}
-		slices.Sort(missing)
-		Expect(len(all)).To(BeNumerically(">", 200))
-		Expect(missing).To(BeEmpty(), "messages without an entry")
-		Expect(without).To(BeEmpty(), "entries without a message")
-		Expect(several).To(BeEmpty(), "entries that are too short to tell messages apart")
+		slices.Sort(existing)
+		_, headings := documentedCodes()
+		Expect(headings).To(ConsistOf(slices.Compact(existing)))
 	})
 
-	It("says the type that each message has", func() {
-		all, names := errorEntries(), wireTypes()
-		for message, kinds := range messages() {
-			known := findEntry(all, message)
-			if known == nil || known.kind == "" {
-				continue
+	It("documents the type of each code", func() {
+		firstLines, _ := documentedCodes()
+		known := map[string]bool{}
+		for _, code := range call.Codes {
+			known[code.Name] = true
+			Expect(firstLines[code.Name]).To(Equal("Type: "+documentedType(code.Kind)), code.Name)
+		}
+		for _, code := range codesIn(failures(helperPrograms())) {
+			if !known[code] { // the CPI returns it with one of these types
+				known[code] = true
+				for _, failure := range []call.Code{call.DiskAttachFailed, call.DiskCopyFailed, call.VMRebootFailed} {
+					Expect(firstLines[code]).To(Equal("Type: "+documentedType(failure.Kind)), code)
+				}
 			}
-			for _, kind := range kinds {
-				Expect(known.kind).To(Equal(names[kind]), message)
+		}
+		for _, code := range codesIn(slices.Concat(helperPrograms(), vmPrograms())) {
+			if !known[code] { // it is only a part of messages with other codes, or only in the status of a Pod
+				Expect(firstLines[code]).To(HavePrefix("Reported in: "), code)
 			}
 		}
 	})
 
-	It("has a row for each type, and no other", func() {
-		var documented, known []string
-		for _, name := range wireTypes() {
-			known = append(known, name)
+	It("has a table row for each type, and no other rows", func() {
+		var documented, existing []string
+		for _, row := range typeRow.FindAllStringSubmatch(parsePage(errorsPage).prose, -1) {
+			documented = append(documented, row[1])
 		}
-		table := ""
-		for line := range strings.SplitSeq(parsePage(errorsPage).prose, "\n") {
-			if head := firstCell.FindStringSubmatch(line); head != nil {
-				table = head[1]
-			}
-			if match := itemPattern.FindStringSubmatch(line); match != nil && table == "type" && strings.HasPrefix(line, "|") {
-				documented = append(documented, match[2])
-			}
+		for _, kind := range kindPattern.FindAllStringSubmatch(readFile(errorKindSource), -1) {
+			existing = append(existing, kind[1])
 		}
-		Expect(documented).To(ConsistOf(known))
+		Expect(existing).NotTo(BeEmpty())
+		Expect(documented).To(ConsistOf(existing))
 	})
 })
 
-var _ = DescribeTable("The message of an error, in the code,",
-	func(code, message, kind string) {
-		expression, err := parser.ParseExpr(code)
-		Expect(err).NotTo(HaveOccurred())
-		gotSaid, gotKind := errorMessage(expression.(*ast.CallExpr))
-		Expect([]string{gotSaid, gotKind}).To(Equal([]string{message, kind}))
-	},
-	Entry("has gaps", `call.CloudError.Errorf("disk %s of %q: %w", a, b, err)`, "disk … of …: …", "CloudError"),
-	Entry("may be put together", `call.Invalid("a "+key+"%d"+b, 1)`, "a …", "CPIError"),
-	Entry("may be made by another function", `s.ExplainTimeout(pod, err, fmt.Sprintf("disk %s stays", disk))`, "disk … stays", ""),
-	Entry("has the type that the code around it gives", `fmt.Errorf("%d%% of it", n)`, "…% of it", ""),
-	Entry("is none of another function's", `log.Info("disk %s", disk)`, "", ""),
-)
+var _ = Describe("Error codes", func() {
+	It("are at the end of each message with which a program on a node fails", func() {
+		messages := failures(slices.Concat(helperPrograms(), vmPrograms()))
+		Expect(len(messages)).To(BeNumerically(">", 20))
+		for _, message := range messages {
+			Expect(codeInProgram.FindString(message)).NotTo(BeEmpty(), message)
+		}
+	})
+
+	It("are all used by the CPI", func() {
+		used := identifiers("cpi", errorCodeSource)
+		variables := codeVar.FindAllStringSubmatch(readFile(errorCodeSource), -1)
+		Expect(variables).To(HaveLen(len(call.Codes)))
+		for _, variable := range variables {
+			Expect(used).To(HaveKey(variable[1]))
+		}
+	})
+})

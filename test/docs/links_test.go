@@ -13,7 +13,7 @@ import (
 var schemePattern = regexp.MustCompile(`^[a-z][a-z+.-]*:`)
 
 var _ = Describe("Links", func() {
-	It("lead to files, folders and headings that are there", func() {
+	It("lead to existing files, folders and headings", func() {
 		all := map[string]page{}
 		for _, p := range pages() {
 			all[p.path] = p
@@ -26,12 +26,12 @@ var _ = Describe("Links", func() {
 					continue
 				}
 				checked++
-				file, anchor, named := strings.Cut(target, "#")
-				to := p.path
+				file, anchor, hasAnchor := strings.Cut(target, "#")
+				linked := p.path
 				if file != "" {
-					to = path.Join(path.Dir(p.path), file)
+					linked = path.Join(path.Dir(p.path), file)
 				}
-				if !pathExists(to) || named && !all[to].anchors()[anchor] {
+				if !pathExists(linked) || hasAnchor && !all[linked].anchors()[anchor] {
 					broken = append(broken, p.path+": "+target)
 				}
 			}
@@ -40,33 +40,33 @@ var _ = Describe("Links", func() {
 		Expect(broken).To(BeEmpty())
 	})
 
-	DescribeTable("to headings are as GitHub makes them",
+	DescribeTable("to headings have the anchors that GitHub generates",
 		func(title, anchor string) { Expect(anchorOf(title)).To(Equal(anchor)) },
-		Entry("of words", "What a restart keeps", "what-a-restart-keeps"),
-		Entry("of code", "`disk_strategy: recreate`", "disk_strategy-recreate"),
-		Entry("of more than words", "VMs (VM types, AZs)", "vms-vm-types-azs"),
-		Entry("of a link", "[Unreleased](x.md)", "unreleased"),
+		Entry("for words", "What a restart keeps", "what-a-restart-keeps"),
+		Entry("for code", "`disk_strategy: recreate`", "disk_strategy-recreate"),
+		Entry("for punctuation", "VMs (VM types, AZs)", "vms-vm-types-azs"),
+		Entry("for a link", "[Unreleased](x.md)", "unreleased"),
 	)
 })
 
-var _ = Describe("The lists of pages", func() {
-	lists := func(list string) []string {
-		var found []string
+var _ = Describe("Lists of pages", func() {
+	linksOf := func(list string) []string {
+		var files []string
 		for _, target := range parsePage(list).links() {
-			found = append(found, path.Join(path.Dir(list), target))
+			files = append(files, path.Join(path.Dir(list), target))
 		}
-		return found
+		return files
 	}
 
-	DescribeTable("name all of them",
-		func(list string, of ...string) {
-			for _, pattern := range of {
+	DescribeTable("link to all pages",
+		func(list string, patterns ...string) {
+			for _, pattern := range patterns {
 				files, err := filepath.Glob(filepath.Join(root, pattern))
 				Expect(err).NotTo(HaveOccurred())
 				Expect(files).NotTo(BeEmpty())
 				for _, file := range files {
 					if relativePath(file) != list {
-						Expect(lists(list)).To(ContainElement(relativePath(file)))
+						Expect(linksOf(list)).To(ContainElement(relativePath(file)))
 					}
 				}
 			}
@@ -77,8 +77,8 @@ var _ = Describe("The lists of pages", func() {
 	)
 })
 
-var _ = Describe("The records of decisions", func() {
-	It("are numbered one after the other, and have the same headings", func() {
+var _ = Describe("Decision records", func() {
+	It("are numbered consecutively, and have the same headings", func() {
 		files, err := filepath.Glob(filepath.Join(root, "docs/development/decisions/0*.md"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(files).NotTo(BeEmpty())
@@ -87,7 +87,7 @@ var _ = Describe("The records of decisions", func() {
 			Expect(filepath.Base(file)).To(HavePrefix("%04d-", i+1))
 			Expect(record.headings).To(HaveLen(5), record.path)
 			Expect(record.headings[0]).To(HavePrefix("%d. ", i+1), record.path)
-			Expect(record.headings[1:]).To(Equal([]string{"Context", "Decision", "Tried and measured", "Consequences"}), record.path)
+			Expect(record.headings[1:]).To(Equal([]string{"Context", "Decision", "Alternatives", "Consequences"}), record.path)
 		}
 	})
 })

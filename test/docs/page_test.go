@@ -7,19 +7,19 @@ import (
 	"unicode"
 )
 
-// page is a document in Markdown, taken apart as far as these tests need it.
+// page is a parsed Markdown file.
 type page struct {
 	path     string
-	prose    string // without the blocks
+	prose    string // the text without code blocks
 	blocks   []block
 	headings []string
-	open     bool // the last block has no end
+	open     bool // the last code block is not closed
 }
 
-// block is code, fenced or indented.
+// block is a fenced or indented code block.
 type block struct {
-	line     int    // of its first line
-	language string // "" when it is not said, or indented
+	line     int    // number of its first line
+	language string // "" if it has none, or is indented
 	text     string
 }
 
@@ -32,23 +32,24 @@ var (
 	link     = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]*)(?: "[^"]*")?\)`)
 )
 
+// parsePage parses a Markdown file. The path is relative to the root of the repository.
 func parsePage(path string) page {
 	p := page{path: path}
 	var prose strings.Builder
 	var current *block
-	end, blank, list := "", true, false
+	closingFence, blank, list := "", true, false
 	for i, line := range strings.Split(readFile(path), "\n") {
-		begins := fence.FindStringSubmatch(line)
+		opening := fence.FindStringSubmatch(line)
 		switch {
-		case end != "": // in a fence
-			if strings.TrimSpace(line) == end {
-				end, current = "", nil
+		case closingFence != "": // in a fenced block
+			if strings.TrimSpace(line) == closingFence {
+				closingFence, current = "", nil
 				break
 			}
 			current.text += line + "\n"
-		case begins != nil:
-			end = begins[1]
-			p.blocks = append(p.blocks, block{line: i + 1, language: begins[2]})
+		case opening != nil:
+			closingFence = opening[1]
+			p.blocks = append(p.blocks, block{line: i + 1, language: opening[2]})
 			current = &p.blocks[len(p.blocks)-1]
 		case indented.MatchString(line) && !list && (blank || current != nil):
 			if current == nil {
@@ -68,47 +69,48 @@ func parsePage(path string) page {
 		}
 		blank = strings.TrimSpace(line) == ""
 	}
-	p.prose, p.open = prose.String(), end != ""
+	p.prose, p.open = prose.String(), closingFence != ""
 	return p
 }
 
-// at says where the block is.
-func (p page) at(b block) string { return fmt.Sprintf("%s:%d", p.path, b.line) }
+// position returns the position of a block, as "PATH:LINE".
+func (p page) position(b block) string { return fmt.Sprintf("%s:%d", p.path, b.line) }
 
-// spans are the pieces of code in the prose, each in one line.
+// spans returns the inline code in the prose, each as one line.
 func (p page) spans() []string {
-	var found []string
+	var spans []string
 	for _, match := range span.FindAllStringSubmatch(p.prose, -1) {
 		if match[1] == match[3] {
-			found = append(found, strings.Join(strings.Fields(match[2]), " "))
+			spans = append(spans, strings.Join(strings.Fields(match[2]), " "))
 		}
 	}
-	return found
+	return spans
 }
 
-// links are the targets of the prose's links, pictures included.
+// links returns the targets of the links and images in the prose.
 func (p page) links() []string {
-	var found []string
+	var targets []string
 	for _, match := range link.FindAllStringSubmatch(span.ReplaceAllString(p.prose, "code"), -1) {
-		found = append(found, match[2])
+		targets = append(targets, match[2])
 	}
-	return found
+	return targets
 }
 
-// anchors are what links to the page's headings can name, as GitHub makes it of them.
+// anchors returns the anchors that GitHub generates for the page's headings.
 func (p page) anchors() map[string]bool {
-	known, times := map[string]bool{}, map[string]int{}
+	anchors, count := map[string]bool{}, map[string]int{}
 	for _, title := range p.headings {
 		anchor := anchorOf(title)
-		times[anchor]++
-		if times[anchor] > 1 {
-			anchor = fmt.Sprintf("%s-%d", anchor, times[anchor]-1)
+		count[anchor]++
+		if count[anchor] > 1 {
+			anchor = fmt.Sprintf("%s-%d", anchor, count[anchor]-1)
 		}
-		known[anchor] = true
+		anchors[anchor] = true
 	}
-	return known
+	return anchors
 }
 
+// anchorOf returns the anchor that GitHub generates for a heading.
 func anchorOf(title string) string {
 	title = link.ReplaceAllString(title, "$1")
 	return strings.Map(func(r rune) rune {
@@ -122,8 +124,8 @@ func anchorOf(title string) string {
 	}, title)
 }
 
-// code are all lines of code that someone may type: spans, and the lines of blocks for a shell.
-func (p page) code() []string {
+// commands returns all code that a reader may run in a shell: inline code, and the lines of shell blocks.
+func (p page) commands() []string {
 	lines := p.spans()
 	for _, b := range p.blocks {
 		switch b.language {

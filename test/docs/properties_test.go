@@ -15,29 +15,29 @@ const (
 	jobSpec       = "jobs/kubernetes_cpi/spec"
 )
 
-// propertyRow is one of the page's table: the cells of a property's name, its meaning and its default.
+// propertyRow matches a table row of a property: the columns are its name, its description and its default.
 var propertyRow = regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|(.*)\\|([^|]*)\\|$")
 
-// documentedProperties are the properties that the page has a row for, each with the cell of its default. In a cell with
-// several, `.port` after `blobstore.address` is blobstore.port.
+// documentedProperties returns the properties in the page's tables, each with the text in the column of its default. If a row has
+// several names, `.port` after `blobstore.address` is blobstore.port.
 func documentedProperties() map[string]string {
-	found := map[string]string{}
-	for _, cells := range propertyRow.FindAllStringSubmatch(readFile(configuration), -1) {
+	defaults := map[string]string{}
+	for _, columns := range propertyRow.FindAllStringSubmatch(readFile(configuration), -1) {
 		group := ""
-		for name := range strings.SplitSeq(cells[1], ", ") {
+		for name := range strings.SplitSeq(columns[1], ", ") {
 			name = strings.Trim(name, "`")
 			if strings.HasPrefix(name, ".") {
 				name = group + name
 			} else {
 				group = name[:max(0, strings.LastIndex(name, "."))]
 			}
-			found[name] = cells[3]
+			defaults[name] = columns[3]
 		}
 	}
-	return found
+	return defaults
 }
 
-var _ = Describe("The page about the configuration", func() {
+var _ = Describe("docs/configuration.md", func() {
 	var spec struct {
 		Properties map[string]struct {
 			Default any `json:"default"`
@@ -45,23 +45,23 @@ var _ = Describe("The page about the configuration", func() {
 	}
 	BeforeEach(func() { Expect(yaml.Unmarshal([]byte(readFile(jobSpec)), &spec)).To(Succeed()) })
 
-	It("has each property of the job, and no other", func() {
-		var names, known []string
+	It("documents exactly the properties of the job", func() {
+		var documented, specified []string
 		for name := range documentedProperties() {
-			names = append(names, name)
+			documented = append(documented, name)
 		}
 		for name := range spec.Properties {
-			known = append(known, name)
+			specified = append(specified, name)
 		}
-		Expect(known).NotTo(BeEmpty())
-		Expect(names).To(ConsistOf(known))
+		Expect(specified).NotTo(BeEmpty())
+		Expect(documented).To(ConsistOf(specified))
 	})
 
-	It("says the defaults that the job has", func() {
-		rows := documentedProperties()
+	It("documents the defaults of the job", func() {
+		defaults := documentedProperties()
 		for name, property := range spec.Properties {
 			if property.Default != nil {
-				Expect(rows[name]).To(MatchRegexp("`(.* )?%s`", regexp.QuoteMeta(fmt.Sprint(property.Default))), name)
+				Expect(defaults[name]).To(MatchRegexp("`(.* )?%s`", regexp.QuoteMeta(fmt.Sprint(property.Default))), name)
 			}
 		}
 	})

@@ -1,5 +1,5 @@
-// Package docs tests the documents: that links lead somewhere, that commands, files and properties which they
-// name are there, and that pictures are whole. It needs nothing but the checkout.
+// Package docs tests the documentation: its links, the commands, files, properties and error codes in it, and its diagrams. The
+// tests require only the checkout.
 package docs
 
 import (
@@ -21,47 +21,48 @@ func TestDocs(t *testing.T) {
 
 const root = "../.."
 
-// pages are all documents of the repository, by their paths below its root, in order.
+// pages returns all Markdown files of the repository, sorted by path.
 func pages() []page {
 	GinkgoHelper()
-	var found []page
+	var all []page
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && isForeign(path):
+		case entry.IsDir() && isExcluded(path):
 			return filepath.SkipDir
 		case filepath.Ext(path) == ".md":
-			found = append(found, parsePage(relativePath(path)))
+			all = append(all, parsePage(relativePath(path)))
 		}
 		return nil
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(len(found)).To(BeNumerically(">", 10))
-	return found
+	Expect(len(all)).To(BeNumerically(">", 10))
+	return all
 }
 
-// isForeign tells folders whose content is not this repository's: what commands make, and other projects' modules.
-func isForeign(path string) bool {
-	if filepath.Dir(relativePath(path)) == "src" { // what the release script stages
+// isExcluded reports whether a folder contains generated files or code of other projects.
+func isExcluded(path string) bool {
+	if filepath.Dir(relativePath(path)) == "src" { // staged by the release script
 		return true
 	}
 	return slices.Contains([]string{".git", "vendor", "bin", "blobs", "dev_releases"}, filepath.Base(path))
 }
 
-// relativePath is the path without the way to the root.
+// relativePath returns the path relative to the root of the repository.
 func relativePath(path string) string {
 	relative, err := filepath.Rel(root, path)
 	Expect(err).NotTo(HaveOccurred())
 	return relative
 }
 
-// pathExists reports whether the file or folder, by its path below the root, is there.
+// pathExists reports whether the file or folder exists. The path is relative to the root of the repository, and within it.
 func pathExists(path string) bool {
 	_, err := os.Stat(filepath.Join(root, path))
 	return err == nil && !strings.HasPrefix(filepath.Clean(path), "..")
 }
 
+// readFile returns the content of a file. The path is relative to the root of the repository.
 func readFile(path string) string {
 	GinkgoHelper()
 	raw, err := os.ReadFile(filepath.Join(root, path))

@@ -15,21 +15,21 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// bindMounts returns what is mounted on the node in the machine's folder, by mount point.
+// bindMounts returns the mount points in the VM's directory on the node.
 func (vm *testVM) bindMounts(ctx context.Context) []string {
 	GinkgoHelper()
 	out, err := vm.env.node.Shell(ctx, "findmnt --noheadings --list --output TARGET")
 	Expect(err).NotTo(HaveOccurred())
-	found := []string{}
+	mounts := []string{}
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "/"+vm.env.namespace+"/"+vm.cid+"/") {
-			found = append(found, strings.TrimSpace(line))
+			mounts = append(mounts, strings.TrimSpace(line))
 		}
 	}
-	return found
+	return mounts
 }
 
-// killAttachmentProcess kills the attachment's process.
+// killAttachmentProcess kills the main program of the attachment Pod.
 func (env *testEnv) killAttachmentProcess(ctx context.Context, disk string) {
 	GinkgoHelper()
 	for _, pid := range env.attachmentPIDs(ctx, disk) {
@@ -38,15 +38,14 @@ func (env *testEnv) killAttachmentProcess(ctx context.Context, disk string) {
 	}
 }
 
-var _ = Describe("A disk that appears as a directory", Label("disks", "extended"), Serial, func() {
-	// The volumes of the default class are folders of one filesystem; those of the CSI driver are
-	// filesystems of their own.
+var _ = Describe("A disk with attach: bind", Label("disks", "extended"), Serial, func() {
+	// The volumes of the default class are directories of one filesystem; each volume of the CSI driver is a filesystem.
 	for kind, properties := range map[string]map[string]any{
-		"a folder":                {"attach": "bind"},
-		"a filesystem of its own": {"attach": "bind", "storage_class": embedded.CSIClass},
+		"a shared filesystem":    {"attach": "bind"},
+		"a dedicated filesystem": {"attach": "bind", "storage_class": embedded.CSIClass},
 	} {
 		for initProgram, stemcell := range map[string]string{"runit": "E2E_STEMCELL", "systemd": "E2E_STEMCELL_SYSTEMD"} {
-			Describe(fmt.Sprintf("on %s, in a machine with %s", kind, initProgram), Ordered, func() {
+			Describe(fmt.Sprintf("on %s, in a VM with %s", kind, initProgram), Ordered, func() {
 				var (
 					env      *testEnv
 					vm       *testVM
@@ -62,18 +61,18 @@ var _ = Describe("A disk that appears as a directory", Label("disks", "extended"
 					vm.detach(ctx, disk)
 				}, NodeTimeout(longTest))
 
-				// intact checks the data, and that the disk can be taken away and given back.
+				// expectIntact checks the data, and that the disk can be detached and attached again.
 				expectIntact := func(ctx context.Context) {
 					GinkgoHelper()
 					Expect(vm.run(ctx, checkDisk)).To(Equal(checksum))
-					Expect(vm.bindMounts(ctx)).To(HaveLen(1), "mounts stack")
+					Expect(vm.bindMounts(ctx)).To(HaveLen(1), "mounts accumulate")
 					vm.detach(ctx, disk)
 					Expect(vm.bindMounts(ctx)).To(BeEmpty())
 					vm.attach(ctx, disk)
 					Expect(vm.run(ctx, checkDisk)).To(Equal(checksum))
 				}
 
-				It("is the same after each attachment, which leaves nothing behind and touches nothing", func(ctx context.Context) {
+				It("keeps its data over repeated attachments, which leave no mounts and do not restart the VM", func(ctx context.Context) {
 					previous, mounts := vm.identity(ctx), env.kubeletMounts(ctx)
 					for range 3 {
 						vm.attach(ctx, disk)
@@ -87,7 +86,7 @@ var _ = Describe("A disk that appears as a directory", Label("disks", "extended"
 					Expect(vm.run(ctx, "ls -A /dev/bosh")).To(BeEmpty())
 				}, NodeTimeout(longTest))
 
-				It("stays, once, when its attachment's process is killed, again and again", func(ctx context.Context) {
+				It("stays mounted exactly once when the process of its attachment Pod is killed repeatedly", func(ctx context.Context) {
 					vm.attach(ctx, disk)
 					previous := vm.identity(ctx)
 					for range 3 {
@@ -95,19 +94,19 @@ var _ = Describe("A disk that appears as a directory", Label("disks", "extended"
 						env.killAttachmentProcess(ctx, disk)
 						env.waitForRestart(ctx, disk+"-attachment", restarts)
 						Expect(vm.run(ctx, checkDisk)).To(Equal(checksum))
-						Expect(vm.bindMounts(ctx)).To(HaveLen(1), "mounts stack")
+						Expect(vm.bindMounts(ctx)).To(HaveLen(1), "mounts accumulate")
 					}
 					Expect(vm.identity(ctx)).To(Equal(previous))
 					expectIntact(ctx)
 				}, NodeTimeout(longTest))
 
-				It("stays when its attachment is deleted by someone else, until it is free", func(ctx context.Context) {
+				It("stays mounted until it is detached when its attachment Pod is deleted by someone else", func(ctx context.Context) {
 					Expect(env.cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 					Expect(vm.run(ctx, checkDisk)).To(Equal(checksum))
 					expectIntact(ctx)
 				}, NodeTimeout(longTest))
 
-				It("is bound again before anything else when the machine's container and the attachment restart at once", func(ctx context.Context) {
+				It("is mounted again when the VM's container and the attachment Pod restart at the same time", func(ctx context.Context) {
 					env.killAttachmentProcess(ctx, disk)
 					vm.killInit(ctx)
 					vm.waitForAgent(ctx)
@@ -115,15 +114,16 @@ var _ = Describe("A disk that appears as a directory", Label("disks", "extended"
 					expectIntact(ctx)
 				}, NodeTimeout(longTest))
 
-				It("stays when the kubelet restarts", func(ctx context.Context) {
+				It("stays mounted when the kubelet restarts", func(ctx context.Context) {
 					previous := vm.identity(ctx)
 					Expect(env.node.RestartKubelet(ctx)).To(Succeed())
-					Eventually(func() error { _, err := vm.tryRun(ctx, "true"); return err }).WithContext(ctx).Should(Succeed()) // it knows its Pods again
+					// The kubelet is healthy before it knows its Pods.
+					Eventually(func() error { _, err := vm.tryRun(ctx, "true"); return err }).WithContext(ctx).Should(Succeed())
 					Expect(vm.identity(ctx)).To(Equal(previous))
 					expectIntact(ctx)
 				}, NodeTimeout(longTest))
 
-				It("is not detached while anything has it mounted or works in it, even after a lazy unmount", func(ctx context.Context) {
+				It("is not detached while a mount or a process uses it, even after a lazy unmount", func(ctx context.Context) {
 					expectDetachRefused := func(words ...string) {
 						GinkgoHelper()
 						message := env.mustFail(ctx, "detach_disk", vm.cid, disk).Message
@@ -144,7 +144,7 @@ var _ = Describe("A disk that appears as a directory", Label("disks", "extended"
 					expectIntact(ctx)
 				}, NodeTimeout(longTest))
 
-				It("survives the deletion of a machine that has it", func(ctx context.Context) {
+				It("survives the deletion of the VM that it is attached to", func(ctx context.Context) {
 					env.mustCall(ctx, "delete_vm", vm.cid)
 					Expect(vm.bindMounts(ctx)).To(BeEmpty())
 					other := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{})

@@ -11,9 +11,9 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// What the agent cannot do with directories, update_disk does without it.
-var _ = Describe("A disk that becomes a directory, moves as one, and becomes a device again", Label("disks", "extended"), func() {
-	It("has its data and attributes after each update_disk", func(ctx context.Context) {
+// The agent cannot migrate a disk to or from a directory; update_disk copies the files without the agent.
+var _ = Describe("A disk that changes between device and directory", Label("disks", "extended"), func() {
+	It("keeps its files and their attributes after each update_disk", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVM(ctx)
 		previous := vm.identity(ctx)

@@ -13,10 +13,10 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// What a kernel and a runtime make of how a machine's cgroups are laid out, on any machine: the nodes of the embedded
-// cluster have cgroup v1. A whole machine on cgroup v2 is in vm_node_test.go.
-var _ = Describe("A container that begins as a machine with runit does, on cgroup v2", Label("machines", labelSharedKernel), func() {
-	It("makes containers within its own cgroup, also as BOSH's monit does, and is entered beside them", func(ctx context.Context) {
+// Checks the cgroup layout of a VM with runc and the host's cgroup v2 hierarchy, because the nodes of the embedded cluster
+// use cgroup v1. vm_node_test.go tests a whole VM on cgroup v2.
+var _ = Describe("A container on cgroup v2 that starts like a VM with runit", Label("vms", labelSharedKernel), func() {
+	It("creates containers in its own cgroup, also from BOSH's monit, and can be entered with exec", func(ctx context.Context) {
 		library, err := filepath.Abs("../../kube/manifest/node/lib")
 		Expect(err).NotTo(HaveOccurred())
 		output, err := embedded.Run(ctx, "bash", "testdata/cgroups", library, GinkgoT().TempDir())
@@ -26,8 +26,8 @@ var _ = Describe("A container that begins as a machine with runit does, on cgrou
 		}
 		Expect(output).To(MatchRegexp(`^init: /init
 mounts: 1, shown: 1
-beside: 0::/machine/beside-\d+
-monit's: 0::/machine/machine/init/monits-\d+
+nested: 0::/vm/nested-\d+
+monit: 0::/vm/vm/init/monit-\d+
 exec: 0::/GROUP/container/init
 $`))
 	}, NodeTimeout(2*time.Minute))

@@ -20,32 +20,32 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// How the storm is, unless the environment says otherwise.
+// Defaults for CHAOS_VMS and CHAOS_MINUTES.
 const (
 	chaosVMs     = 20
 	chaosMinutes = 15
 )
 
-var _ = Describe("A storm", Label("storm", "extended"), Serial, func() {
-	It("takes no disk's content, and no two machines write to one", func(ctx context.Context) {
-		site := newChaosEnv(ctx)
+var _ = Describe("A chaos test", Label("chaos", "extended"), Serial, func() {
+	It("loses no data of a disk and never lets two VMs write to one", func(ctx context.Context) {
+		env := newChaosEnv(ctx)
 		chaosTest := chaos.Scenario{
-			Environment: site, Weather: site.faults(), MeanPause: 3 * time.Second, Disks: site.createDisks(ctx, intFromEnv("STORM_MACHINES", chaosVMs)),
-			Seed:     uint64(intFromEnv("STORM_SEED", int(time.Now().Unix()))),
-			Duration: time.Duration(intFromEnv("STORM_MINUTES", chaosMinutes)) * time.Minute,
+			Environment: env, Faults: env.faults(), MeanPause: 3 * time.Second, Disks: env.createDisks(ctx, intFromEnv("CHAOS_VMS", chaosVMs)),
+			Seed:     uint64(intFromEnv("CHAOS_SEED", int(time.Now().Unix()))),
+			Duration: time.Duration(intFromEnv("CHAOS_MINUTES", chaosMinutes)) * time.Minute,
 			Log: func(format string, arguments ...any) {
 				fmt.Fprintf(GinkgoWriter, time.Now().Format(time.TimeOnly)+" "+format+"\n", arguments...)
 			},
 		}
 		AddReportEntry("seed", chaosTest.Seed)
-		GinkgoWriter.Println("STORM_SEED", chaosTest.Seed)
+		GinkgoWriter.Println("CHAOS_SEED", chaosTest.Seed)
 		violations := chaosTest.Run(ctx)
 		AddReportEntry("calls and events", chaosTest.Counts())
 		Expect(violations).To(BeEmpty())
 	}, NodeTimeout(90*time.Minute))
 })
 
-// intFromEnv is an environment variable's, or this one.
+// intFromEnv returns the value of an environment variable, or fallback if it is not set.
 func intFromEnv(variable string, fallback int) int {
 	GinkgoHelper()
 	value, ok := os.LookupEnv(variable)
@@ -57,7 +57,7 @@ func intFromEnv(variable string, fallback int) int {
 	return parsed
 }
 
-// chaosEnv is a world for a storm.
+// chaosEnv is a testEnv that implements chaos.Environment.
 type chaosEnv struct {
 	*testEnv
 	stemcellCID string
@@ -70,17 +70,17 @@ type chaosEnv struct {
 
 func newChaosEnv(ctx context.Context) *chaosEnv {
 	GinkgoHelper()
-	env := newTestEnv(ctx)
+	base := newTestEnv(ctx)
 	agentEnv, err := director.AgentEnv()
 	Expect(err).NotTo(HaveOccurred())
-	site := &chaosEnv{testEnv: env, stemcellCID: env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), agentEnv: agentEnv}
-	remove, err := site.podFaults().SetUp(ctx)
+	env := &chaosEnv{testEnv: base, stemcellCID: base.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), agentEnv: agentEnv}
+	remove, err := env.podFaults().SetUp(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) { Expect(remove(ctx)).To(Succeed()) })
-	return site
+	return env
 }
 
-// createDisks are of both kinds of claims.
+// createDisks creates disks of both volume modes.
 func (s *chaosEnv) createDisks(ctx context.Context, count int) (disks []string) {
 	GinkgoHelper()
 	for i := range count {
@@ -102,24 +102,25 @@ func (s *chaosEnv) NewVM(disk string) (cid string, arguments []any) {
 	return "agent-" + agent, []any{agent, s.stemcellCID, small, manualNetwork(newAddress()), []string{disk}, s.agentEnv}
 }
 
-// counterScript is the program that counts: $0 is its name, $1 the folder, $2 what tells it from others.
+// counterScript increments a counter on the disk until the disk is unmounted, and records a violation if another writer has
+// changed it. $0 is its process name, $1 the disk's directory, $2 the ID of this writer.
 const counterScript = `
 cd "$1" || exit
-had=$(cat counter 2>/dev/null || echo 0)
+last=$(cat counter 2>/dev/null || echo 0)
 while mountpoint -q "$1"; do
-  if [[ $(cat writer) != "$2" || $(cat counter 2>/dev/null || echo 0) != "$had" ]]; then
-    echo "$2 had $had, and found $(cat counter) of $(cat writer)" >>violations
+  if [[ $(cat writer) != "$2" || $(cat counter 2>/dev/null || echo 0) != "$last" ]]; then
+    echo "$2 wrote $last, but found $(cat counter) by $(cat writer)" >>violations
     exit
   fi
-  echo $((had + 1)) >counter.new && sync counter.new && mv counter.new counter && sync . || exit
-  had=$((had + 1))
+  echo $((last + 1)) >counter.new && sync counter.new && mv counter.new counter && sync . || exit
+  last=$((last + 1))
   sleep 0.1
 done`
 
 func (s *chaosEnv) runInVM(ctx context.Context, vm, script string, arguments ...string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	command := append([]string{"exec", "-n", s.namespace, vm, "-c", "machine", "--", "bash", "-c", script, "storm"}, arguments...)
+	command := append([]string{"exec", "-n", s.namespace, vm, "-c", "vm", "--", "bash", "-c", script, "chaos"}, arguments...)
 	out, err := s.embedded.ControlPlane.Kubectl(limited, command...)
 	return strings.TrimSpace(out), err
 }
@@ -130,14 +131,14 @@ func (s *chaosEnv) StartCounter(ctx context.Context, vm, disk string) error {
 	session := fmt.Sprintf("%s-%d", vm, s.sequence)
 	s.mutex.Unlock()
 	_, err := s.runInVM(ctx, vm, `set -e
-		at=/mnt/$1
+		folder=/mnt/$1
 		[[ -b /dev/bosh/$1 ]]
-		mkdir -p "$at"
-		mountpoint -q "$at" || mount "/dev/bosh/$1" "$at"
-		echo "$2" >"$at/probe" && sync "$at/probe"
+		mkdir -p "$folder"
+		mountpoint -q "$folder" || mount "/dev/bosh/$1" "$folder"
+		echo "$2" >"$folder/probe" && sync "$folder/probe"
 		if pgrep -f "^counting-$1" >/dev/null; then exit 0; fi
-		echo "$2" >"$at/writer" && sync "$at/writer"
-		(exec -a "counting-$1" setsid bash -c "$3" "counting-$1" "$at" "$2") </dev/null >/dev/null 2>&1 &`,
+		echo "$2" >"$folder/writer" && sync "$folder/writer"
+		(exec -a "counting-$1" setsid bash -c "$3" "counting-$1" "$folder" "$2") </dev/null >/dev/null 2>&1 &`,
 		disk, session, `exec -a "$0" bash -c '`+strings.ReplaceAll(counterScript, "'", `'\''`)+`' "$0" "$@"`)
 	return err
 }
@@ -169,7 +170,7 @@ func (s *chaosEnv) Violations() []string {
 	return s.violations
 }
 
-// faults is all that happens to the site.
+// faults returns all faults of the chaos test.
 func (s *chaosEnv) faults() []chaos.Fault {
 	return append(s.podFaults().Faults(),
 		chaos.Fault{Name: "the kubelet restarts", Weight: 1, Inject: func(ctx context.Context, _ *rand.Rand) error {

@@ -15,11 +15,11 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// shimManifests are those of docs/cni-shim, with what docs/networks.md tells an operator to set in them.
+// shimManifests are the manifests of docs/cni-shim with the settings that docs/networks.md requires.
 type shimManifests struct {
 	plane                   *embedded.ControlPlane
 	daemonset, uninstallJob string
-	files                   []string // what an installed shim has on the node
+	files                   []string // of an installed shim on the node
 }
 
 func (env *testEnv) newShimManifests(subnet string) shimManifests {
@@ -29,7 +29,7 @@ func (env *testEnv) newShimManifests(subnet string) shimManifests {
 	settings := strings.NewReplacer(
 		"registry.example.org/bosh-cni-shim:1", os.Getenv("E2E_CNI_SHIM"),
 		"-namespaces=bosh", "-namespaces="+env.namespace, "/opt/cni/bin", plugins, "/etc/cni/net.d", networks,
-		// The embedded cluster has no kube-proxy, by which a Pod's own variables would be right.
+		// Without kube-proxy, the API server's address in a Pod's environment variables does not work.
 		"            - -watch\n", "            - -watch\n            - -server="+env.embedded.ControlPlane.URL()+"\n",
 		"                - verify\n", "                - verify\n                - -server="+env.embedded.ControlPlane.URL()+"\n                - -subnets="+subnet+"\n",
 		"# - -subnets=10.244.9.0/24", "- -subnets="+subnet,
@@ -54,7 +54,7 @@ func (s shimManifests) install(ctx context.Context) {
 	}
 }
 
-// upgrade rolls out another version, and returns how often one of the node's files was not there meanwhile.
+// upgrade rolls out a changed DaemonSet, and returns how often one of the node's files was missing during the rollout.
 func (s shimManifests) upgrade(ctx context.Context) int64 {
 	GinkgoHelper()
 	var missing atomic.Int64
@@ -76,7 +76,7 @@ func (s shimManifests) upgrade(ctx context.Context) int64 {
 	return missing.Load()
 }
 
-// uninstall does nothing when nothing is installed.
+// uninstall does nothing if the shim is not installed.
 func (s shimManifests) uninstall(ctx context.Context) {
 	GinkgoHelper()
 	if existing, err := s.plane.Kubectl(ctx, "get", "namespace/bosh-cni-shim", "--ignore-not-found", "-o", "name"); err != nil || existing == "" {
@@ -91,7 +91,7 @@ func (s shimManifests) uninstall(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// apply waits until the DaemonSet is rolled out.
+// apply applies the manifests and waits until the DaemonSet is rolled out.
 func (s shimManifests) apply(ctx context.Context, manifests string) {
 	GinkgoHelper()
 	Expect(s.plane.Apply(ctx, manifests)).To(Succeed())

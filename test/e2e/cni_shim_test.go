@@ -21,8 +21,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// The shim before real plugins, in network namespaces of this machine, with a real API server. It
-// needs no cluster.
+// Runs the shim in front of real plugins, in network namespaces of the host, with a real API server and without a cluster.
 var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 	var shim shimFixture
 
@@ -38,7 +37,7 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 		return shim.bridgeConfig(map[string]any{"type": "host-local", "ranges": sets, "dataDir": filepath.Join(shim.dir, "host-local")})
 	}
 
-	It("gives a Pod the address it asks for, CHECKs it, keeps others from it, and frees it with DEL", func(ctx SpecContext) {
+	It("assigns the requested address to a Pod, checks it with CHECK, refuses it to others, and releases it with DEL", func(ctx SpecContext) {
 		network := shim.networkConfig("1.1.0", hostLocal("198.18.10.0/24"))
 		first, second := shim.createPod(ctx, "first", "198.18.10.77"), shim.createPod(ctx, "second", "198.18.10.77")
 
@@ -49,15 +48,15 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 		shim.mustRun(first, "CHECK", network)
 		_, err := first.ip(ctx, "address", "del", "198.18.10.77/24", "dev", "eth0")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(shim.run(first, "CHECK", network)).Error().To(HaveOccurred(), "the delegate's CHECK is the shim's")
+		Expect(shim.run(first, "CHECK", network)).Error().To(HaveOccurred(), "the shim returns the result of the delegate's CHECK")
 
 		delete(network, "prevResult")
-		Expect(shim.run(second, "ADD", network)).Error().To(MatchError(ContainSubstring("198.18.10.77")), "the address is taken")
+		Expect(shim.run(second, "ADD", network)).Error().To(MatchError(ContainSubstring("198.18.10.77")), "the address is in use")
 		shim.mustRun(second, "DEL", network) // as runtimes do after a failure
 
 		network["prevResult"] = json.RawMessage(added)
 		shim.mustRun(first, "DEL", network)
-		shim.mustRun(first, "DEL", network) // may come twice
+		shim.mustRun(first, "DEL", network) // runtimes may repeat DEL
 		Expect(first.addresses(ctx)).NotTo(ContainElement("198.18.10.77/24"))
 		delete(network, "prevResult")
 		shim.mustRun(second, "ADD", network)
@@ -65,7 +64,7 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 		shim.mustRun(second, "DEL", network)
 	})
 
-	It("lets two machines talk over their addresses, beside a Pod that asks for none", func(ctx SpecContext) {
+	It("connects two Pods at their requested addresses, next to a Pod without a request", func(ctx SpecContext) {
 		network := shim.networkConfig("1.0.0", hostLocal("198.18.11.0/24"))
 		first, second, other := shim.createPod(ctx, "first", "198.18.11.51"), shim.createPod(ctx, "second", "198.18.11.52"), shim.createPod(ctx, "other", "")
 		for _, pod := range []shimPod{first, second, other} {
@@ -77,7 +76,7 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 		Expect(other.addresses(ctx)).To(ContainElement(HavePrefix("198.18.11.")))
 	})
 
-	DescribeTable("gives both families", func(ctx SpecContext, version string, more map[string]any) {
+	DescribeTable("assigns addresses of both families", func(ctx SpecContext, version string, more map[string]any) {
 		delegate := hostLocal("198.18.12.0/24", "fd00:12::/64")
 		maps.Copy(delegate, more)
 		network := shim.networkConfig(version, delegate)
@@ -87,10 +86,10 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 		shim.mustRun(pod, "DEL", network)
 	},
 		Entry("by args.cni.ips", "0.3.1", nil),
-		Entry("by the capability", "1.0.0", map[string]any{"capabilities": map[string]any{"ips": true}}),
+		Entry("by the capability ips", "1.0.0", map[string]any{"capabilities": map[string]any{"ips": true}}),
 	)
 
-	DescribeTable("gives static the prefix length that it wants", func(ctx SpecContext, version, requested string, addresses ...string) {
+	DescribeTable("passes the prefix length that the static plugin requires", func(ctx SpecContext, version, requested string, addresses ...string) {
 		network := shim.networkConfig(version, shim.bridgeConfig(map[string]any{"type": "static"}))
 		network["subnets"] = []string{"198.18.13.0/24", "fd00:13::/64"}
 		pod := shim.createPod(ctx, "static", requested)
@@ -102,23 +101,23 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 		Entry("both families", "1.1.0", "198.18.13.77,fd00:13::77", "198.18.13.77/24", "fd00:13::77/64"),
 	)
 
-	It("refuses and undoes an address that the delegate gave instead", func(ctx SpecContext) {
-		// Without an address manager, bridge takes no address from anyone.
+	It("fails and cleans up if the delegate ignores the requested address", func(ctx SpecContext) {
+		// Without an IPAM plugin, bridge ignores requested addresses.
 		network := shim.networkConfig("1.0.0", shim.bridgeConfig(map[string]any{}))
 		pod := shim.createPod(ctx, "ignored", "198.18.14.77")
 		Expect(shim.run(pod, "ADD", network)).Error().To(MatchError(SatisfyAll(
-			ContainSubstring(`"code":101`), ContainSubstring("198.18.14.77"), ContainSubstring("gave none"))))
+			ContainSubstring(`"code":101`), ContainSubstring("198.18.14.77"), ContainSubstring("assigned none"))))
 		Expect(pod.ip(ctx, "link", "show", "eth0")).Error().To(HaveOccurred(), "the delegate's DEL removed the interface")
 	})
 
-	It("passes GC and STATUS on", func(ctx SpecContext) {
+	It("passes GC and STATUS to the delegate", func(ctx SpecContext) {
 		network := shim.networkConfig("1.1.0", hostLocal("198.18.15.0/24"))
 		pod := shim.createPod(ctx, "kept", "198.18.15.77")
 		shim.mustRun(pod, "STATUS", network)
 		shim.mustRun(pod, "ADD", network)
 		network["cni.dev/valid-attachments"] = []any{map[string]any{"containerID": pod.name, "ifname": "eth0"}}
 		shim.mustRun(pod, "GC", network)
-		Expect(pod.addresses(ctx)).To(ContainElement("198.18.15.77/24"), "what is valid stays")
+		Expect(pod.addresses(ctx)).To(ContainElement("198.18.15.77/24"), "GC keeps valid attachments")
 		delete(network, "cni.dev/valid-attachments")
 		shim.mustRun(pod, "DEL", network)
 
@@ -126,7 +125,7 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 		Expect(shim.run(pod, "STATUS", broken)).Error().To(HaveOccurred())
 	})
 
-	It("deletes while the API server is down, and adds again once it is back", func(ctx SpecContext) {
+	It("runs DEL while the API server is down, and ADD once it is up again", func(ctx SpecContext) {
 		network := shim.networkConfig("1.0.0", hostLocal("198.18.16.0/24"))
 		pod := shim.createPod(ctx, "down", "198.18.16.77")
 		shim.mustRun(pod, "ADD", network)
@@ -141,13 +140,13 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 	}, SpecTimeout(2*time.Minute))
 })
 
-// shimFixture is a node's side: the plugins and the API server.
+// shimFixture provides the shim, the standard plugins and an API server.
 type shimFixture struct {
 	dir, path string
 	plane     *embedded.ControlPlane
 }
 
-// shimBridge is the bridge in this machine's own network that the tests' namespaces are on.
+// shimBridge is the bridge in the host's network namespace that connects the namespaces of the tests.
 const shimBridge = "boshshimtest"
 
 func newShimFixture(ctx context.Context) shimFixture {
@@ -157,7 +156,7 @@ func newShimFixture(ctx context.Context) shimFixture {
 	DeferCleanup(gexec.CleanupBuildArtifacts)
 	Expect(os.Symlink(program, filepath.Join(n.dir, "bosh-cni-shim"))).To(Succeed())
 	manager, err := exec.LookPath("host-local")
-	Expect(err).NotTo(HaveOccurred(), "the folder of scripts/build-tools --path cni-plugins has to be in $PATH")
+	Expect(err).NotTo(HaveOccurred(), "$PATH must include the directory that scripts/build-tools --path cni-plugins prints")
 	n.path = n.dir + ":" + filepath.Dir(manager)
 	n.plane, err = embedded.NewTestControlPlane(filepath.Join(n.dir, "control-plane"))
 	Expect(err).NotTo(HaveOccurred())
@@ -165,13 +164,12 @@ func newShimFixture(ctx context.Context) shimFixture {
 	Expect(n.plane.Start(ctx)).To(Succeed())
 	Expect(n.plane.Apply(ctx, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default","namespace":"default"}}`)).To(Succeed())
 	DeferCleanup(func(ctx SpecContext) {
-		_, _ = embedded.Run(ctx, "ip", "link", "delete", shimBridge) // absent when no test came so far
+		_, _ = embedded.Run(ctx, "ip", "link", "delete", shimBridge) // missing if no test has run ADD
 	})
 	return n
 }
 
-// bridgeConfig is the configuration of the delegate. The bridge has no address, so that this machine's own
-// network stays as it is.
+// bridgeConfig returns the configuration of the delegate. The bridge has no address, which leaves the host's network unchanged.
 func (n shimFixture) bridgeConfig(ipam map[string]any) map[string]any {
 	return map[string]any{"type": "bridge", "bridge": shimBridge, "ipam": ipam}
 }
@@ -183,7 +181,7 @@ func (n shimFixture) networkConfig(version string, delegate map[string]any) map[
 	}
 }
 
-// shimPod is a Pod of the API, and a network namespace in the place of its sandbox.
+// shimPod is a Pod in the API, with a network namespace instead of a sandbox.
 type shimPod struct{ name string }
 
 func (n shimFixture) createPod(ctx context.Context, name, addresses string) shimPod {
@@ -209,7 +207,7 @@ func (p shimPod) ip(ctx context.Context, args ...string) (string, error) {
 	return embedded.Run(ctx, "ip", append([]string{"-netns", p.name}, args...)...)
 }
 
-// addresses are those of the Pod's interface, with their prefix lengths.
+// addresses returns the addresses of the Pod's interfaces with their prefix lengths.
 func (p shimPod) addresses(ctx context.Context) []string {
 	GinkgoHelper()
 	raw, err := p.ip(ctx, "-json", "address", "show")
@@ -230,17 +228,17 @@ func (p shimPod) addresses(ctx context.Context) []string {
 	return all
 }
 
-// waitForNeighbor succeeds when the other machine answers on the link: its kernel alone does that.
+// waitForNeighbor waits until the Pod at the address answers on the link, for which its kernel is enough.
 func (p shimPod) waitForNeighbor(ctx context.Context, address string) error {
 	return embedded.WaitUntil(ctx, 20*time.Second, address+" to be a neighbor", func(ctx context.Context) (bool, error) {
-		// A packet to anywhere on the address makes the kernel look for the neighbor.
+		// A packet to any port of the address makes the kernel look for the neighbor.
 		_, _ = embedded.RunInput(ctx, "x", "ip", "netns", "exec", p.name, "bash", "-c", "cat >/dev/udp/"+address+"/9")
 		neighbors, err := p.ip(ctx, "neigh", "show", address)
 		return strings.Contains(neighbors, "lladdr"), err
 	})
 }
 
-// run runs the shim as a runtime does, and returns what it printed; on failure that is the error.
+// run runs the shim like a container runtime and returns its stdout, which is part of the error on failure.
 func (n shimFixture) run(pod shimPod, command string, network map[string]any) (string, error) {
 	stdin, err := json.Marshal(network)
 	Expect(err).NotTo(HaveOccurred())
@@ -260,7 +258,7 @@ func (n shimFixture) run(pod shimPod, command string, network map[string]any) (s
 
 func (n shimFixture) mustRun(pod shimPod, command string, network map[string]any) string {
 	GinkgoHelper()
-	answer, err := n.run(pod, command, network)
+	result, err := n.run(pod, command, network)
 	Expect(err).NotTo(HaveOccurred())
-	return answer
+	return result
 }

@@ -15,8 +15,8 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// One environment goes from disk to disk, so that each kind of claim is migrated to each.
-var _ = Describe("bosh create-env with another disk", Label("disks", "extended", labelSharedKernel), Ordered, func() {
+// One environment changes its disk repeatedly, which covers migrations between all pairs of volume modes.
+var _ = Describe("bosh create-env with a changed disk", Label("disks", "extended", labelSharedKernel), Ordered, func() {
 	block := fmt.Sprintf("{storage_class: %s, volume_mode: Block}", embedded.CSIClass)
 	const filesystem = "{}"
 	var (
@@ -24,11 +24,11 @@ var _ = Describe("bosh create-env with another disk", Label("disks", "extended",
 		state        string
 		checksum     string
 		previousDisk string
-		count        int // how often the job was asked, as it keeps on the disk
+		count        int // requests to the job, which it counts on the disk
 	)
 	BeforeAll(func(ctx context.Context) { env, state = newDemoEnv(ctx) })
 
-	// created runs create-env, and returns its machine and disk.
+	// runCreateEnv runs create-env and returns its VM and disk.
 	runCreateEnv := func(ctx context.Context, sizeMiB int, properties string) (*testVM, string) {
 		GinkgoHelper()
 		GinkgoT().Setenv("DEMO_DISK_MIB", strconv.Itoa(sizeMiB))
@@ -43,11 +43,11 @@ var _ = Describe("bosh create-env with another disk", Label("disks", "extended",
 		vm := &testVM{env: env, cid: vms.Items[0].Name}
 		disk := strings.TrimPrefix(vm.run(ctx, "findmnt --noheadings --output SOURCE /var/vcap/store"), "/dev/bosh/")
 		Expect(vm.diskSizeMiB(ctx, disk)).To(Equal(sizeMiB))
-		Expect(env.pvcNames(ctx)).To(ConsistOf(disk), "the old disk is gone")
+		Expect(env.pvcNames(ctx)).To(ConsistOf(disk), "the old disk is deleted")
 		return vm, disk
 	}
 
-	It("begins with 1 GiB of data on a Filesystem claim", func(ctx context.Context) {
+	It("starts with 1 GiB of data on a Filesystem PVC", func(ctx context.Context) {
 		vm, disk := runCreateEnv(ctx, 1536, filesystem)
 		checksum, previousDisk = vm.run(ctx, fillGiB), disk
 	}, NodeTimeout(longTest))
@@ -62,7 +62,7 @@ var _ = Describe("bosh create-env with another disk", Label("disks", "extended",
 		{"Block", "Filesystem", 1792, filesystem},
 		{"Filesystem", "Filesystem", 1728, filesystem},
 	} {
-		It(fmt.Sprintf("moves the data from a %s claim to a %s claim of %d MiB", step.from, step.to, step.sizeMiB), func(ctx context.Context) {
+		It(fmt.Sprintf("moves the data from a %s PVC to a %s PVC of %d MiB", step.from, step.to, step.sizeMiB), func(ctx context.Context) {
 			vm, disk := runCreateEnv(ctx, step.sizeMiB, step.properties)
 			Expect(disk).NotTo(Equal(previousDisk))
 			Expect(vm.run(ctx, checkGiB)).To(Equal(checksum))
@@ -70,7 +70,7 @@ var _ = Describe("bosh create-env with another disk", Label("disks", "extended",
 		}, NodeTimeout(longTest))
 	}
 
-	It("is undone by delete-env, which leaves no disk", func(ctx context.Context) {
+	It("leaves no disk after delete-env", func(ctx context.Context) {
 		out, err := runDemo(ctx, state, env.namespace, "delete-env")
 		Expect(err).NotTo(HaveOccurred(), out)
 		Eventually(env.pvcNames).WithContext(ctx).Should(BeEmpty())

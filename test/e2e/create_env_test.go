@@ -22,7 +22,7 @@ func runDemo(ctx context.Context, state, namespace string, args ...string) (stri
 	return string(out), err
 }
 
-// newDemoEnv is a world, and a folder for what scripts/demo keeps.
+// newDemoEnv returns a testEnv and a directory for the state of scripts/demo.
 func newDemoEnv(ctx context.Context) (env *testEnv, state string) {
 	GinkgoHelper()
 	env = newTestEnv(ctx)
@@ -39,21 +39,21 @@ var _ = Describe("bosh create-env", Label("create-env"), Ordered, Serial, func()
 	)
 	BeforeAll(func(ctx context.Context) { env, state = newDemoEnv(ctx) })
 
-	It("ends with a job that answers and counts on the persistent disk", func(ctx context.Context) {
+	It("starts a job that answers, and counts requests on the persistent disk", func(ctx context.Context) {
 		out, err := runDemo(ctx, state, env.namespace, "create-env")
 		Expect(err).NotTo(HaveOccurred(), out)
 		Expect(out).To(ContainSubstring("counted in /var/vcap/store/keeper/count"))
 		Expect(out).To(MatchRegexp(`/var/vcap/store is /dev/bosh/disk-`))
 	}, NodeTimeout(longTest))
 
-	It("finds nothing to do when it is run again", func(ctx context.Context) {
+	It("changes nothing when it is repeated", func(ctx context.Context) {
 		out, err := runDemo(ctx, state, env.namespace, "create-env")
 		Expect(err).NotTo(HaveOccurred(), out)
 		Expect(out).To(ContainSubstring("No deployment, stemcell or release changes. Skipping deploy."))
 		Expect(out).To(ContainSubstring("asked 2 times"))
 	}, NodeTimeout(longTest))
 
-	It("is undone by delete-env, which leaves no Pod, Secret, claim or mount", func(ctx context.Context) {
+	It("leaves no Pod, Secret, PVC or mount after delete-env", func(ctx context.Context) {
 		loops := env.listVolumeLoops(ctx)
 		Expect(loops).NotTo(BeEmpty())
 		out, err := runDemo(ctx, state, env.namespace, "delete-env")
@@ -72,7 +72,7 @@ var _ = Describe("bosh create-env", Label("create-env"), Ordered, Serial, func()
 	}, NodeTimeout(longTest))
 })
 
-var _ = Describe("A running machine and its disk", Label("create-env"), Ordered, Serial, func() {
+var _ = Describe("A running VM", Label("create-env"), Ordered, Serial, func() {
 	var (
 		env  *testEnv
 		vm   *testVM
@@ -84,7 +84,7 @@ var _ = Describe("A running machine and its disk", Label("create-env"), Ordered,
 		disk = env.createDisk(ctx, 64, map[string]any{})
 	}, NodeTimeout(longTest))
 
-	It("stays the same machine while a disk is attached, used and detached", func(ctx context.Context) {
+	It("is unchanged while a disk is attached, used and detached", func(ctx context.Context) {
 		previous := vm.identity(ctx)
 		vm.attach(ctx, disk)
 		Expect(vm.identity(ctx)).To(Equal(previous))
@@ -97,7 +97,7 @@ var _ = Describe("A running machine and its disk", Label("create-env"), Ordered,
 		Expect(vm.identity(ctx)).To(Equal(previous))
 	})
 
-	It("does not notice a disk that is attached twice, or detached without being attached", func(ctx context.Context) {
+	It("is unchanged when a disk is attached twice, or detached without being attached", func(ctx context.Context) {
 		previous := vm.identity(ctx)
 		Expect(env.mustFail(ctx, "detach_disk", vm.cid, disk).Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
 		vm.attach(ctx, disk)
@@ -110,7 +110,7 @@ var _ = Describe("A running machine and its disk", Label("create-env"), Ordered,
 		Expect(vm.identity(ctx)).To(Equal(previous))
 	})
 
-	It("works on after the CPI was killed at any request of attach_disk, and the call was repeated", func(ctx context.Context) {
+	It("gets its disk when the CPI is killed at any request of attach_disk and the call is repeated", func(ctx context.Context) {
 		previous, loops := vm.identity(ctx), env.volumeLoopDevices(ctx)
 		interruptedCall := env.newInterruptedCaller()
 		for n := 1; ; n++ {
@@ -118,7 +118,7 @@ var _ = Describe("A running machine and its disk", Label("create-env"), Ordered,
 			By(fmt.Sprintf("killed at request %d: %v", n, interrupted))
 			vm.attach(ctx, disk)
 			vm.run(ctx, "grep -q kept /var/vcap/store/file")
-			Expect(env.volumeLoopDevices(ctx)).To(HaveLen(len(loops)+1), "loop devices stack")
+			Expect(env.volumeLoopDevices(ctx)).To(HaveLen(len(loops)+1), "loop devices accumulate")
 			vm.detach(ctx, disk)
 			Expect(vm.identity(ctx)).To(Equal(previous))
 			if !interrupted {
@@ -128,7 +128,7 @@ var _ = Describe("A running machine and its disk", Label("create-env"), Ordered,
 		}
 	}, NodeTimeout(longTest))
 
-	It("can be deleted with the disk attached, which survives and is free", func(ctx context.Context) {
+	It("can be deleted with the disk attached, and the disk can be attached to another VM", func(ctx context.Context) {
 		vm.attach(ctx, disk)
 		env.mustCall(ctx, "delete_vm", vm.cid)
 		_, err := env.cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})

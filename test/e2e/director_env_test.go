@@ -23,7 +23,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// directorEnv is a world whose machines are on a director's message bus and have a director's blobstore.
+// directorEnv is a testEnv with the message bus and the blobstore of a director for its VMs.
 type directorEnv struct {
 	*testEnv
 	bus      *director.Bus
@@ -31,8 +31,8 @@ type directorEnv struct {
 	stemcell string
 }
 
-// newDirectorEnv starts the bus and the blobstore on the node's own address, which its Pods reach. The
-// machines are made of the stemcell whose tarball this variable of the environment names.
+// newDirectorEnv starts the bus and the blobstore on the node's address, which its Pods can reach. stemcell is the environment
+// variable with the path of the stemcell's tarball.
 func newDirectorEnv(ctx context.Context, stemcell string) *directorEnv {
 	GinkgoHelper()
 	d := &directorEnv{testEnv: newTestEnv(ctx), stemcell: os.Getenv(stemcell)}
@@ -47,30 +47,30 @@ func newDirectorEnv(ctx context.Context, stemcell string) *directorEnv {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(d.blobs.Close)
 	original := d.Director
-	DeferCleanup(func() { d.Director = original }) // what is left is removed when this one's configuration is gone
+	DeferCleanup(func() { d.Director = original }) // cleanup of testEnv runs after the new configuration is deleted
 	d.Director = d.newDirector(d.kubeconfig, map[string]any{"agent": map[string]any{"mbus": d.bus.URL, "blobstore": d.blobs.Options}})
 	return d
 }
 
-// ensureNetClsHierarchy gives the node the hierarchy net_cls when it has cgroup v1 without it. Hosts with
-// systemd and cgroup v1 have it, and agents need it on a bus; see docs/development/test-stemcell.md. Its
-// folder's name is what it is called in containers.
+// ensureNetClsHierarchy mounts the hierarchy net_cls on a node with cgroup v1 that does not have it. Hosts with systemd and
+// cgroup v1 have it, and agents with a bus require it; see docs/development/test-stemcell.md. Containers see the hierarchy under
+// the name of its mount point.
 func (d *directorEnv) ensureNetClsHierarchy(ctx context.Context) {
 	GinkgoHelper()
 	node := d.embedded.Nodes[0]
 	_, err := node.Exec(ctx, "bash", "-ec", `
 		[[ $(stat --file-system --format %T /sys/fs/cgroup) != cgroup2fs ]] || exit 0
 		exec 9>"$0.lock"
-		flock 9 # another process of these tests may be at it
+		flock 9 # other test processes do the same
 		! grep -q 'cgroup .*net_cls' /proc/self/mounts || exit 0
 		mkdir -p "$0"
 		mount -t cgroup -o net_cls cgroup "$0"`, filepath.Join(node.Dir, "net_cls"))
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// The last process takes the hierarchy away again, once no machine has a part of it. It is the kernel's, and lives
-// on with what is in it: every process of the computer would then be said to be in a hierarchy that is mounted nowhere,
-// which containers in gVisor do not start with.
+// The last process unmounts the hierarchy once no VM uses it. Unmounted with cgroups in it, the hierarchy would remain in the
+// kernel: /proc/PID/cgroup of every process on the host would list a hierarchy without a mount point, and containers in gVisor
+// would not start.
 var _ = SynchronizedAfterSuite(func() {}, func(ctx context.Context) {
 	node := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1).Nodes[0]
 	_, err := node.Exec(ctx, "bash", "-ec", `
@@ -80,14 +80,13 @@ var _ = SynchronizedAfterSuite(func() {}, func(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 })
 
-// createInstance makes a VM of the director's.
+// createInstance creates a VM with the director's bus and blobstore.
 func (d *directorEnv) createInstance(ctx context.Context, disks ...string) *testVM {
 	GinkgoHelper()
 	return d.createVMFromSpec(ctx, vmSpec{stemcell: d.stemcell, bus: d.bus, disks: disks})
 }
 
-// gzipTar is a gzipped archive of files; the names of programs begin with "bin/" or have it within, or are
-// "packaging".
+// gzipTar returns a gzipped archive of the files. Files with "bin/" in their name, and "packaging", are executable.
 func gzipTar(files map[string]string) []byte {
 	GinkgoHelper()
 	var content bytes.Buffer
@@ -107,7 +106,7 @@ func gzipTar(files map[string]string) []byte {
 	return content.Bytes()
 }
 
-// extractGzipTar are the files of a gzipped archive.
+// extractGzipTar returns the files of a gzipped archive by name.
 func extractGzipTar(content []byte) map[string]string {
 	GinkgoHelper()
 	zipped, err := gzip.NewReader(bytes.NewReader(content))
@@ -125,7 +124,7 @@ func extractGzipTar(content []byte) map[string]string {
 	}
 }
 
-// storeBlob stores content, and returns how messages name it.
+// storeBlob stores content, and returns the ID and the digest that messages to agents refer to.
 func (d *directorEnv) storeBlob(content []byte) (id, digest string) {
 	GinkgoHelper()
 	id, digest, err := d.blobs.Put(content)
@@ -133,23 +132,23 @@ func (d *directorEnv) storeBlob(content []byte) (id, digest string) {
 	return id, digest
 }
 
-// compiledPackage is a compiled package as specs of instances have it.
+// compiledPackage is a compiled package in an apply spec.
 type compiledPackage struct {
 	Blob   string `json:"blobstore_id"`
 	Digest string `json:"sha1"`
 }
 
-// compileGreeting lets a machine compile the package "greeting", as the director does with compilation VMs.
+// compileGreeting lets a VM compile the package "greeting", as the director does with compilation VMs.
 func (d *directorEnv) compileGreeting(ctx context.Context, vm *testVM) compiledPackage {
 	GinkgoHelper()
 	return d.compilePackage(ctx, vm, "greeting", map[string]string{
-		"packaging":         "set -e\ninstall -D -m 0755 greeting/greet ${BOSH_INSTALL_TARGET}/bin/greet\n",
-		"greeting/greet":    "#!/bin/bash\necho hello from $BASH_SOURCE\n",
-		"greeting/somebody": "else",
+		"packaging":      "set -e\ninstall -D -m 0755 greeting/greet ${BOSH_INSTALL_TARGET}/bin/greet\n",
+		"greeting/greet": "#!/bin/bash\necho hello from $BASH_SOURCE\n",
+		"greeting/other": "data",
 	})
 }
 
-// compilePackage lets a machine compile a package of these files.
+// compilePackage lets a VM compile a package of these files.
 func (d *directorEnv) compilePackage(ctx context.Context, vm *testVM, name string, files map[string]string) compiledPackage {
 	GinkgoHelper()
 	id, digest := d.storeBlob(gzipTar(files))
@@ -160,7 +159,7 @@ func (d *directorEnv) compilePackage(ctx context.Context, vm *testVM, name strin
 	return result.Result
 }
 
-// The scripts of the job "greeter". It notes what happens to it in its log.
+// greeterCtl is the control script of the job "greeter", which logs each start and stop.
 const greeterCtl = `#!/bin/bash
 run=/var/vcap/sys/run/greeter log=/var/vcap/sys/log/greeter/greeter.log
 mkdir -p $run
@@ -176,11 +175,11 @@ case $1 in
 esac
 `
 
-// greeterSpec is that of an instance with the job "greeter" in this version and the compiled package.
+// greeterSpec returns the apply spec of an instance with this version of the job "greeter" and the compiled package.
 func (d *directorEnv) greeterSpec(version string, greeting compiledPackage, address string) map[string]any {
 	GinkgoHelper()
-	logScript := func(what string) string {
-		return "#!/bin/bash\necho " + what + " " + version + " >>/var/vcap/sys/log/greeter/greeter.log\n"
+	logScript := func(event string) string {
+		return "#!/bin/bash\necho " + event + " " + version + " >>/var/vcap/sys/log/greeter/greeter.log\n"
 	}
 	return d.applySpec(instanceSpec{deployment: "directed", group: "greeters", id: "greeter-0", job: "greeter", address: address,
 		packages: map[string]compiledPackage{"greeting": greeting},
@@ -191,18 +190,18 @@ func (d *directorEnv) greeterSpec(version string, greeting compiledPackage, addr
 			"greeter/bin/pre-start":  logScript("pre-start"),
 			"greeter/bin/post-start": logScript("post-start"),
 			"greeter/bin/drain":      logScript("drain") + "echo 0\n",
-			"greeter/bin/run":        "#!/bin/bash\necho an errand\necho of trouble >&2\nexit 3\n",
+			"greeter/bin/run":        "#!/bin/bash\necho output\necho error >&2\nexit 3\n",
 		}})
 }
 
-// instanceSpec is one of a deployment, with one job.
+// instanceSpec describes an instance of a deployment, with one job.
 type instanceSpec struct {
 	deployment, group, id, job, address string
-	packages                            map[string]compiledPackage // that the job needs, by their names
-	files                               map[string]string          // of the job, as it is rendered
+	packages                            map[string]compiledPackage // of the job, by name
+	files                               map[string]string          // rendered templates of the job, by path
 }
 
-// applySpec is what the director tells the instance's agent.
+// applySpec returns the apply spec that the director sends to the instance's agent.
 func (d *directorEnv) applySpec(i instanceSpec) map[string]any {
 	GinkgoHelper()
 	blob, digest := d.storeBlob(gzipTar(i.files))
@@ -220,7 +219,7 @@ func (d *directorEnv) applySpec(i instanceSpec) map[string]any {
 	}
 }
 
-// update gives the instance a spec, as the director does: it prepares, drains and stops, applies, and starts.
+// update applies a spec to the instance in the director's order: prepare, drain, stop, apply, start.
 func (vm *testVM) update(ctx context.Context, spec map[string]any) {
 	GinkgoHelper()
 	vm.callAgent(ctx, "prepare", spec)
@@ -233,14 +232,14 @@ func (vm *testVM) update(ctx context.Context, spec map[string]any) {
 	vm.callAgent(ctx, "run_script", "post-start", map[string]any{})
 }
 
-// stop ends the instance's jobs before it gets this spec.
+// stop drains and stops the instance's jobs before the spec is applied.
 func (vm *testVM) stop(ctx context.Context, spec map[string]any) {
 	GinkgoHelper()
 	Expect(vm.callAgent(ctx, "drain", "update", spec)).To(Equal("0"))
 	vm.callAgent(ctx, "stop")
 }
 
-// state is what the director is told of an instance.
+// instanceState is an agent's response to get_state.
 type instanceState struct {
 	State     string `json:"job_state"`
 	Processes []struct {
@@ -259,7 +258,7 @@ func (vm *testVM) getState(ctx context.Context) (instanceState, error) {
 	return state, err
 }
 
-// waitForJobState waits until the director would find the instance in this state.
+// waitForJobState waits until the agent reports this job state.
 func (vm *testVM) waitForJobState(ctx context.Context, expected string) {
 	GinkgoHelper()
 	Eventually(func() (string, error) {
@@ -268,7 +267,7 @@ func (vm *testVM) waitForJobState(ctx context.Context, expected string) {
 	}).WithContext(ctx).Should(Equal(expected), func() string { return vm.run(ctx, "cat /var/vcap/monit/monit.log") })
 }
 
-// greeterLog is what happened to the job.
+// greeterLog returns the lines of the job's log.
 func (vm *testVM) greeterLog(ctx context.Context) []string {
 	GinkgoHelper()
 	return strings.Split(vm.run(ctx, "cat /var/vcap/sys/log/greeter/greeter.log"), "\n")

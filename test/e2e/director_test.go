@@ -20,10 +20,10 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// A machine lives as a director lets it live: with a message bus and a blobstore that ask for certificates
-// and passwords, and the agent's own messages. Each machine is of the stemcell whose tarball the variable of the environment names.
-var _ = DescribeTableSubtree("Under a director a machine", Label("director"), func(stemcell string) {
-	It("compiles, is updated, and its jobs end before they are changed", func(ctx context.Context) {
+// Uses a message bus and a blobstore that require certificates and passwords, and the director's messages to agents. An entry's
+// parameter is the environment variable with the path of the stemcell's tarball.
+var _ = DescribeTableSubtree("A VM that a director manages", Label("director"), func(stemcell string) {
+	It("compiles packages, and stops its jobs before an update", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
 		vm := d.createInstance(ctx)
 		greeting := d.compileGreeting(ctx, vm)
@@ -31,13 +31,13 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		Expect(err).NotTo(HaveOccurred())
 		Expect(extractGzipTar(content)).To(HaveKey("bin/greet"))
 
-		By("the first update, of a machine without jobs")
+		By("updating the VM, which has no jobs")
 		vm.update(ctx, d.greeterSpec("1", greeting, vm.address))
 		first := vm.run(ctx, "cat /var/vcap/sys/run/greeter/greeter.pid")
 		Expect(vm.greeterLog(ctx)).To(Equal([]string{"pre-start 1",
 			"hello from /var/vcap/packages/greeting/bin/greet", "start 1", "post-start 1"}))
 
-		By("an update, which stops the job of before")
+		By("updating it again, which stops the previous job")
 		vm.update(ctx, d.greeterSpec("2", greeting, vm.address))
 		Expect(vm.run(ctx, "cat /var/vcap/sys/run/greeter/greeter.pid")).NotTo(Equal(first))
 		_, err = vm.tryRun(ctx, "kill -0 "+first)
@@ -45,18 +45,18 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		Expect(vm.greeterLog(ctx)[4:]).To(Equal([]string{"drain 1", "stop 1", "pre-start 2",
 			"hello from /var/vcap/packages/greeting/bin/greet", "start 2", "post-start 2"}))
 
-		By("names of other instances")
+		By("synchronizing the DNS records of other instances")
 		id, digest := d.storeBlob([]byte(`{"version":7,"records":[["10.0.0.9","other.example"]]}`))
 		Expect(vm.callAgent(ctx, "sync_dns", id, digest, 7)).To(Equal(`"synced"`))
 		Expect(vm.run(ctx, "getent hosts other.example")).To(HavePrefix("10.0.0.9"))
 
-		By("bosh stop")
+		By("stopping the job as bosh stop does")
 		vm.stop(ctx, d.greeterSpec("2", greeting, vm.address))
 		vm.waitForJobState(ctx, "stopped")
 		Expect(vm.greeterLog(ctx)[10:]).To(Equal([]string{"drain 2", "stop 2"}))
 
-		By("an errand, and logs")
-		Expect(vm.callAgent(ctx, "run_errand", "greeter")).To(MatchJSON(`{"stdout":"an errand\n","stderr":"of trouble\n","exit_code":3}`))
+		By("running a BOSH errand, and fetching logs")
+		Expect(vm.callAgent(ctx, "run_errand", "greeter")).To(MatchJSON(`{"stdout":"output\n","stderr":"error\n","exit_code":3}`))
 		var logs compiledPackage
 		Expect(json.Unmarshal([]byte(vm.callAgent(ctx, "fetch_logs", "job", []string{})), &logs)).To(Succeed())
 		content, err = d.blobs.Get(logs.Blob)
@@ -64,7 +64,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		Expect(extractGzipTar(content)["greeter/greeter.log"]).To(ContainSubstring("stop 2\n"))
 	}, NodeTimeout(longTest))
 
-	It("tells the health monitor that it lives, and that a job has died", func(ctx context.Context) {
+	It("sends heartbeats to the health monitor, and an alert when a job dies", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
 		vm := d.createInstance(ctx)
 		vm.update(ctx, d.greeterSpec("1", d.compileGreeting(ctx, vm), vm.address))
@@ -93,7 +93,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		Eventually(heartbeats).WithContext(ctx).Should(Receive())
 	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
 
-	It("has a disk that is mounted, replaced by a larger one, and taken along to another VM", func(ctx context.Context) {
+	It("keeps the data of its disk over a migration to a larger disk and the move to another VM", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
 		vm := d.createInstance(ctx)
 		small, large := d.createDisk(ctx, 64, map[string]any{}), d.createDisk(ctx, 128, map[string]any{})
@@ -101,7 +101,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		vm.run(ctx, "echo kept >/var/vcap/store/file")
 		Expect(vm.callAgent(ctx, "list_disk")).To(MatchJSON(`["` + small + `"]`))
 
-		By("a migration")
+		By("migrating to a larger disk")
 		vm.attach(ctx, large)
 		vm.callAgent(ctx, "migrate_disk", small, large)
 		vm.detach(ctx, small)
@@ -109,7 +109,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		Expect(vm.callAgent(ctx, "list_disk")).To(MatchJSON(`["` + large + `"]`))
 		d.mustCall(ctx, "delete_disk", small)
 
-		By("another VM")
+		By("attaching the disk to another VM")
 		vm.detach(ctx, large)
 		d.mustCall(ctx, "delete_vm", vm.cid)
 		other := d.createInstance(ctx, large)
@@ -117,7 +117,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		Expect(other.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
 	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
 
-	It("lets operators in by ssh, who become root, until the director takes their account away", func(ctx context.Context) {
+	It("accepts an operator by SSH, who can become root, until the director removes the account", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
 		vm := d.createInstance(ctx)
 		public, private := sshKey()
@@ -125,7 +125,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 			Status  string `json:"status"`
 			HostKey string `json:"host_public_key"`
 		}
-		Eventually(func() error { // the machine makes its keys while the agent boots
+		Eventually(func() error { // the VM generates its host keys while the agent starts
 			value, err := vm.agent.Call(ctx, "ssh", "setup", map[string]any{"user": "bosh_operator", "public_key": public})
 			if err != nil {
 				_, _ = vm.agent.Call(ctx, "ssh", "cleanup", map[string]any{"user_regex": "^bosh_operator"})
@@ -150,7 +150,7 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 		Expect(err).To(HaveOccurred())
 	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
 
-	It("finds its way back to the bus after a reboot, and starts its jobs by itself", func(ctx context.Context) {
+	It("reconnects to the bus and starts its jobs after a reboot", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
 		vm := d.createInstance(ctx)
 		vm.update(ctx, d.greeterSpec("1", d.compileGreeting(ctx, vm), vm.address))
@@ -165,10 +165,10 @@ var _ = DescribeTableSubtree("Under a director a machine", Label("director"), fu
 	Entry("with systemd", withSystemd),
 )
 
-// withSystemd is the variable that names the stemcell with systemd.
+// withSystemd is the environment variable with the path of the stemcell with systemd.
 const withSystemd = "E2E_STEMCELL_SYSTEMD"
 
-// sshKey is a new key, in the formats of OpenSSH: for authorized_keys, and for a file.
+// sshKey generates a key pair in the formats of OpenSSH: a line for authorized_keys, and a private key file.
 func sshKey() (public, private string) {
 	GinkgoHelper()
 	key, secret, err := ed25519.GenerateKey(rand.Reader)
@@ -180,8 +180,8 @@ func sshKey() (public, private string) {
 		return all
 	}
 	blob := encodeStrings([]byte("ssh-ed25519"), key)
-	// https://github.com/openssh/openssh-portable/blob/master/PROTOCOL.key: no cipher, one key, and between
-	// two equal numbers and the padding the private part.
+	// https://github.com/openssh/openssh-portable/blob/master/PROTOCOL.key: no cipher, one key, and the private section between two
+	// equal check numbers and the padding.
 	inner := append([]byte{0, 0, 0, 1, 0, 0, 0, 1}, encodeStrings([]byte("ssh-ed25519"), key, secret, nil)...)
 	for i := byte(1); len(inner)%8 != 0; i++ {
 		inner = append(inner, i)

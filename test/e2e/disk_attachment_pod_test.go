@@ -13,16 +13,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// attachmentPIDs returns the process ids of the attachment's containers that hold this disk.
+// attachmentPIDs returns the process IDs on the node of the attachment Pod's main program.
 func (env *testEnv) attachmentPIDs(ctx context.Context, disk string) []string {
 	GinkgoHelper()
 	out, err := env.node.Shell(ctx, `for p in /proc/[0-9]*; do
-		tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "DISK=`+disk+`" && tr '\0' '\n' <"$p/cmdline" | tail -n 1 | grep -qx 'hold.*' && echo "${p#/proc/}"; done; true`)
+		tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "DISK=`+disk+`" && tr '\0' '\n' <"$p/cmdline" | tail -n 1 | grep -qx 'attach.*' && echo "${p#/proc/}"; done; true`)
 	Expect(err).NotTo(HaveOccurred())
 	return strings.Fields(out)
 }
 
-// initPID returns the process id of the machine's PID 1 on the node.
+// initPID returns the process ID on the node of the VM's PID 1.
 func (vm *testVM) initPID(ctx context.Context) string {
 	GinkgoHelper()
 	out, err := vm.env.node.Shell(ctx, `for p in /proc/[0-9]*; do
@@ -32,24 +32,24 @@ func (vm *testVM) initPID(ctx context.Context) string {
 	return strings.TrimSpace(out)
 }
 
-// waitForRestart waits until the Pod's containers have restarted more than before times and are ready.
+// waitForRestart waits until the Pod's containers have a restart count above previous and are ready.
 func (env *testEnv) waitForRestart(ctx context.Context, pod string, previous int32) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		found, err := env.cluster.CoreV1().Pods(env.namespace).Get(ctx, pod, metav1.GetOptions{})
+		current, err := env.cluster.CoreV1().Pods(env.namespace).Get(ctx, pod, metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(found.Status.ContainerStatuses).To(HaveEach(And(HaveField("RestartCount", BeNumerically(">", previous)), HaveField("Ready", BeTrue()))))
+		g.Expect(current.Status.ContainerStatuses).To(HaveEach(And(HaveField("RestartCount", BeNumerically(">", previous)), HaveField("Ready", BeTrue()))))
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// attachmentPodKills of the attachment's container, one after the other.
+// attachmentPodKills is how often a spec kills the process of an attachment Pod.
 const attachmentPodKills = 20
 
-// describeAttachmentPodFailures are the scenarios in which something happens to the attachment.
+// describeAttachmentPodFailures specifies what happens to a disk when its attachment Pod fails.
 func describeAttachmentPodFailures(s *diskFixture) {
-	It(fmt.Sprintf("stays when its attachment's process is killed, %d times, and nothing stacks", attachmentPodKills), func(ctx context.Context) {
+	It(fmt.Sprintf("stays mounted when the process of its attachment Pod is killed %d times, without additional mounts or loop devices", attachmentPodKills), func(ctx context.Context) {
 		previous, loops, mounts := s.vm.identity(ctx), s.volumeLoopDevices(ctx), s.kubeletMounts(ctx)
-		// As the container of a job, which has the disk, but not the machine's folder of devices.
+		// Like a container of a job, which sees the disk but not the VM's device directory.
 		s.vm.run(ctx, `setsid unshare --mount bash -c 'umount /dev/bosh && exec -a nested sleep infinity' </dev/null >/dev/null 2>&1 &`)
 		Eventually(func() error { _, err := s.vm.tryRun(ctx, "pgrep -f nested.infinity"); return err }).WithContext(ctx).Should(Succeed())
 		for range attachmentPodKills {
@@ -59,13 +59,13 @@ func describeAttachmentPodFailures(s *diskFixture) {
 			Expect(s.vm.run(ctx, "cat /var/vcap/store/mark")).To(Equal(s.disk))
 		}
 		s.vm.run(ctx, "pkill -f nested.infinity")
-		Expect(s.volumeLoopDevices(ctx)).To(ConsistOf(loops), "loop devices stack")
-		Expect(s.kubeletMounts(ctx)).To(Equal(mounts), "mounts stack")
+		Expect(s.volumeLoopDevices(ctx)).To(ConsistOf(loops), "loop devices accumulate")
+		Expect(s.kubeletMounts(ctx)).To(Equal(mounts), "mounts accumulate")
 		Expect(s.vm.identity(ctx)).To(Equal(previous))
 		s.expectIntact(ctx)
 	}, Label("extended"), NodeTimeout(longTest))
 
-	It("stays when its attachment is evicted, until it is free", func(ctx context.Context) {
+	It("stays mounted until it is detached when its attachment Pod is evicted", func(ctx context.Context) {
 		previous := s.vm.identity(ctx)
 		Expect(s.cluster.PolicyV1().Evictions(s.namespace).Evict(ctx, &policyv1.Eviction{
 			ObjectMeta: metav1.ObjectMeta{Name: s.disk + "-attachment", Namespace: s.namespace},

@@ -11,12 +11,12 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// attachCycles of attaching and detaching, for each kind of claim.
+// attachCycles is how often each disk is attached and detached.
 const attachCycles = 100
 
-var _ = Describe("Persistent disks on both kinds of claims", Label("disks", "extended"), Serial, func() {
-	// Both at once: what takes the time is the kubelet's rounds, and neither may disturb the other.
-	It(fmt.Sprintf("are the same after %d attachments of each, which leave nothing behind", attachCycles), func(ctx context.Context) {
+var _ = Describe("Persistent disks of both volume modes", Label("disks", "extended"), Serial, func() {
+	// Both at the same time: the kubelet's sync period takes most of the time, and the disks must not disturb each other.
+	It(fmt.Sprintf("keep their data over %d attachments of each, which leave no devices or mounts", attachCycles), func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVM(ctx)
 		checksums := map[string]string{}
@@ -43,7 +43,7 @@ var _ = Describe("Persistent disks on both kinds of claims", Label("disks", "ext
 		runConcurrently(both...)
 
 		Expect(vm.identity(ctx)).To(Equal(previous))
-		// The kubelet unmounts a volume a moment after its Pod is gone.
+		// The kubelet unmounts a volume shortly after its Pod is deleted.
 		Eventually(env.volumeLoopDevices).WithContext(ctx).Should(ConsistOf(loops))
 		Eventually(env.kubeletMounts).WithContext(ctx).Should(Equal(mounts))
 		Expect(vm.run(ctx, "ls -A /dev/bosh")).To(BeEmpty())

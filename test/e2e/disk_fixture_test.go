@@ -9,8 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// diskFixture is a disk with a large file, attached to a machine: one for many scenarios, each of which has
-// to leave it so.
+// diskFixture is a disk with a large file, attached to a VM. Specs share it; each must leave it attached and intact.
 type diskFixture struct {
 	*testEnv
 	vm       *testVM
@@ -18,8 +17,7 @@ type diskFixture struct {
 	checksum string // of the large file
 }
 
-// The large file, with the size of a disk for it. It is read from the disk, and not from what the node
-// remembers of it.
+// The large file, and the size of a disk for it. Reads bypass the node's page cache.
 const (
 	largeDisk  = 1280 // MiB
 	fillLarge  = `dd if=/dev/urandom of=/var/vcap/store/data bs=4M count=256 conv=fsync status=none && ` + checkLarge
@@ -36,7 +34,7 @@ func (s *diskFixture) setUp(ctx context.Context, properties map[string]any) {
 	s.vm.run(ctx, "echo "+s.disk+" >/var/vcap/store/mark")
 }
 
-// expectIntact checks the data, and that the disk can be taken away and given back.
+// expectIntact checks the data, and that the disk can be detached and attached again.
 func (s *diskFixture) expectIntact(ctx context.Context) {
 	GinkgoHelper()
 	Expect(s.vm.run(ctx, checkLarge)).To(Equal(s.checksum))

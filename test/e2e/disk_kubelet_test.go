@@ -12,15 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// describeKubeletRestarts are the scenarios in which the kubelet restarts, or restarts the machine's container.
+// describeKubeletRestarts specifies what happens to a disk when the kubelet restarts, or restarts the VM's container.
 func describeKubeletRestarts(s *diskFixture) {
 	restartKubelet := func(ctx context.Context) {
 		GinkgoHelper()
 		Expect(s.node.RestartKubelet(ctx)).To(Succeed())
-		// It is healthy before it has heard of its Pods.
+		// The kubelet reports that it is healthy before it knows its Pods.
 		Eventually(func() error { _, err := s.vm.tryRun(ctx, "true"); return err }).WithContext(ctx).Should(Succeed())
 	}
-	// once restarts the kubelet as soon as the attachment is as told.
+	// restartKubeletWhen restarts the kubelet as soon as the attachment Pod meets the condition.
 	restartKubeletWhen := func(ctx context.Context, condition func(*corev1.Pod) bool) {
 		GinkgoHelper()
 		Eventually(func() bool {
@@ -30,14 +30,14 @@ func describeKubeletRestarts(s *diskFixture) {
 		restartKubelet(ctx)
 	}
 
-	It("stays when the kubelet restarts", func(ctx context.Context) {
+	It("stays mounted when the kubelet restarts", func(ctx context.Context) {
 		previous := s.vm.identity(ctx)
 		restartKubelet(ctx)
 		Expect(s.vm.identity(ctx)).To(Equal(previous))
 		s.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
-	It("comes when the kubelet restarts while it is being attached", func(ctx context.Context) {
+	It("is attached when the kubelet restarts during attach_disk", func(ctx context.Context) {
 		previous := s.vm.identity(ctx)
 		s.vm.detach(ctx, s.disk)
 		runConcurrently(func() { s.mustCall(ctx, "attach_disk", s.vm.cid, s.disk) }, func() { restartKubeletWhen(ctx, func(*corev1.Pod) bool { return true }) })
@@ -46,7 +46,7 @@ func describeKubeletRestarts(s *diskFixture) {
 		s.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
-	It("goes when the kubelet restarts while it is being detached", func(ctx context.Context) {
+	It("is detached when the kubelet restarts during detach_disk", func(ctx context.Context) {
 		previous, disk := s.vm.identity(ctx), s.disk
 		s.vm.callAgent(ctx, "unmount_disk", disk)
 		s.vm.callAgent(ctx, "remove_persistent_disk", disk)
@@ -58,7 +58,7 @@ func describeKubeletRestarts(s *diskFixture) {
 		s.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
-	It("is mounted again before anything else when the machine's container restarts", func(ctx context.Context) {
+	It("is mounted again when the VM's container restarts", func(ctx context.Context) {
 		count := s.vm.pod(ctx).Status.ContainerStatuses[0].RestartCount
 		_, err := s.node.Shell(ctx, "kill -9 "+s.vm.initPID(ctx))
 		Expect(err).NotTo(HaveOccurred())

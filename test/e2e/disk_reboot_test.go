@@ -15,15 +15,14 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// describeNodeReboots are the scenarios in which the node loses its power and boots again, with other numbers
-// for its devices.
+// describeNodeReboots specifies what happens to a disk when the node loses power and boots with other device numbers.
 func describeNodeReboots(s *diskFixture) {
 	for order, reboot := range map[string]struct{ kubeletFirst, runIsEmpty bool }{
-		// A node whose /run outlives a boot, as none should, shows the old device nodes to its machines.
-		"its runtime before its kubelet, over the old device nodes": {kubeletFirst: false, runIsEmpty: false},
-		"its kubelet before its runtime":                            {kubeletFirst: true, runIsEmpty: true},
+		// If /run survives the boot, which it should not, VMs see the old device nodes.
+		"the runtime before the kubelet, with the old device nodes": {kubeletFirst: false, runIsEmpty: false},
+		"the kubelet before the runtime":                            {kubeletFirst: true, runIsEmpty: true},
 	} {
-		It("is there before any job when its node boots, "+order, func(ctx context.Context) {
+		It("is mounted before any job starts when its node boots, "+order, func(ctx context.Context) {
 			number := s.deviceNumber(ctx)
 			s.expectSurvivesBoot(ctx, func() {
 				Expect(s.embedded.Nodes[0].PowerOff(ctx)).To(Succeed())
@@ -37,19 +36,19 @@ func describeNodeReboots(s *diskFixture) {
 		}, Label("extended", labelSharedKernel), NodeTimeout(longTest))
 	}
 	if onVMNode {
-		It("is there before any job when its node, which is a computer, loses its power and boots", func(ctx context.Context) {
+		It("is mounted before any job starts when its VM node loses power and boots", func(ctx context.Context) {
 			s.expectSurvivesBoot(ctx, func() { Expect(s.powerCut(ctx)).To(Succeed()) })
 		}, NodeTimeout(longTest))
 	}
 }
 
-// expectSurvivesBoot has the machine run a job while its node boots, and expects the same machine afterwards, with the disk there
-// before the job and nothing stacked.
+// expectSurvivesBoot boots the node of a VM with a job, and expects the same VM afterwards, with the disk mounted before the job
+// starts, and without additional mounts or loop devices.
 func (s *diskFixture) expectSurvivesBoot(ctx context.Context, boot func()) {
 	GinkgoHelper()
 	s.vm.run(ctx, keeperJobScript)
 	s.vm.waitForJob(ctx)
-	s.vm.run(ctx, "sync") // a power cut takes what no one has had written out: here the job itself
+	s.vm.run(ctx, "sync") // a power cut loses unwritten data, here the job's files
 	previous, loops, mounts, starts := s.vm.identity(ctx), s.volumeLoopDevices(ctx), s.kubeletMounts(ctx), s.jobStarts(ctx)
 
 	boot()
@@ -60,26 +59,26 @@ func (s *diskFixture) expectSurvivesBoot(ctx context.Context, boot func()) {
 	Expect(s.jobStarts(ctx)).To(And(HaveLen(len(starts)+1), HaveEach("with")))
 	after := s.vm.identity(ctx)
 	Expect([]string{after.UID, after.Address, after.Data}).To(Equal([]string{previous.UID, previous.Address, previous.Data}))
-	Expect(s.volumeLoopDevices(ctx)).To(HaveLen(len(loops)), "loop devices stack")
-	Expect(s.kubeletMounts(ctx)).To(Equal(mounts), "mounts stack")
+	Expect(s.volumeLoopDevices(ctx)).To(HaveLen(len(loops)), "loop devices accumulate")
+	Expect(s.kubeletMounts(ctx)).To(Equal(mounts), "mounts accumulate")
 	s.vm.callAgent(ctx, "stop")
 	s.expectIntact(ctx)
 	s.vm.callAgent(ctx, "start")
 }
 
-// deviceNumber is the major and minor number of the device that is the machine's persistent disk.
+// deviceNumber returns the major and minor number of the VM's persistent disk.
 func (s *diskFixture) deviceNumber(ctx context.Context) string {
 	GinkgoHelper()
 	return s.vm.run(ctx, "findmnt --noheadings --output MAJ:MIN /var/vcap/store | tr -d ' '")
 }
 
-// jobStarts are the keeper's notes, one for each of its starts.
+// jobStarts returns what the job "keeper" has recorded at each start.
 func (s *diskFixture) jobStarts(ctx context.Context) []string {
 	GinkgoHelper()
 	return strings.Fields(s.vm.run(ctx, "cat /var/vcap/data/keeper.starts"))
 }
 
-// occupyLoopDevice gives the loop device of this number to something else until the test ends.
+// occupyLoopDevice uses the loop device with this number for another file until the test finishes.
 func occupyLoopDevice(ctx context.Context, number string) {
 	GinkgoHelper()
 	file := filepath.Join(GinkgoT().TempDir(), "other")

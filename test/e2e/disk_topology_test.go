@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// createStorageClass makes a storage class of the CSI driver for this test.
+// createStorageClass creates a StorageClass of the CSI driver for this test, with the name of the namespace.
 func (env *testEnv) createStorageClass(ctx context.Context, storageClass *storagev1.StorageClass) {
 	GinkgoHelper()
 	storageClass.Name = env.namespace
@@ -26,9 +26,9 @@ func (env *testEnv) createStorageClass(ctx context.Context, storageClass *storag
 	})
 }
 
-var _ = Describe("A disk whose volume cannot be had on the machine's node", Label("disks"), func() {
+var _ = Describe("A disk with a volume that the VM's node cannot access", Label("disks"), func() {
 	for mode := range movableDisks {
-		DescribeTable("on a "+mode+" claim is not attached, which changes nothing, and it is said why",
+		DescribeTable("on a "+mode+" PVC is not attached, the VM is unchanged, and the error reports the cause",
 			func(ctx context.Context, storageClass storagev1.StorageClass, words string) {
 				env := newTestEnv(ctx)
 				vm := env.createVM(ctx)
@@ -36,7 +36,7 @@ var _ = Describe("A disk whose volume cannot be had on the machine's node", Labe
 				disk := env.createDisk(ctx, 64, map[string]any{"storage_class": env.namespace, "volume_mode": mode})
 				previous := vm.identity(ctx)
 				attachErr := env.mustFail(ctx, "attach_disk", vm.cid, disk)
-				Expect(attachErr.Message).To(And(ContainSubstring("disk "+disk+" cannot be attached"), ContainSubstring(words), Not(ContainSubstring("timed out"))))
+				Expect(attachErr.Message).To(And(ContainSubstring("cannot attach disk "+disk), ContainSubstring(words), Not(ContainSubstring("timed out"))))
 				Expect(string(env.mustCall(ctx, "get_disks", vm.cid).Result)).To(Equal("[]"))
 				pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{})
 				Expect(err).NotTo(HaveOccurred())
@@ -44,11 +44,11 @@ var _ = Describe("A disk whose volume cannot be had on the machine's node", Labe
 				Expect(vm.identity(ctx)).To(Equal(previous))
 				env.mustCall(ctx, "delete_disk", disk)
 			},
-			Entry("by the scheduler: it is to be elsewhere", storagev1.StorageClass{AllowedTopologies: []corev1.TopologySelectorTerm{{
+			Entry("from the scheduler: the topology excludes the node", storagev1.StorageClass{AllowedTopologies: []corev1.TopologySelectorTerm{{
 				MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: embedded.CSITopologyKey, Values: []string{"node-9"}}},
 			}}}, "didn't find available persistent volumes to bind", NodeTimeout(longTest)),
-			Entry("by the provisioner: it cannot be made", storagev1.StorageClass{Parameters: map[string]string{embedded.CSITopologyParameter: "moon"}},
-				`the class's parameter reach is "moon"`, NodeTimeout(longTest)),
+			Entry("from the provisioner: the volume cannot be created", storagev1.StorageClass{Parameters: map[string]string{embedded.CSITopologyParameter: "moon"}},
+				`StorageClass parameter reach is "moon"`, NodeTimeout(longTest)),
 		)
 	}
 })

@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// The kinds of claims that disks are on.
+// cloud_properties of disks of both volume modes.
 var (
 	filesystemDisk = map[string]any{}
 	blockDisk      = map[string]any{"storage_class": embedded.CSIClass, "volume_mode": "Block"}
@@ -25,9 +25,9 @@ const (
 	checkDisk = `mountpoint -q /var/vcap/store && sha256sum < /var/vcap/store/data`
 )
 
-// describeDiskOwnership are the scenarios in which somebody takes the disk from its machine, or tries to.
+// describeDiskOwnership specifies what happens when something takes the disk from its VM, or tries to.
 func describeDiskOwnership(s *diskFixture) {
-	It("stays when its attachment is deleted by someone else, until it is free", func(ctx context.Context) {
+	It("stays mounted until it is detached when its attachment Pod is deleted by someone else", func(ctx context.Context) {
 		Expect(s.cluster.CoreV1().Pods(s.namespace).Delete(ctx, s.disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 		s.vm.run(ctx, "touch /var/vcap/store/more && sync")
 		other := s.createVM(ctx)
@@ -37,9 +37,9 @@ func describeDiskOwnership(s *diskFixture) {
 	}, NodeTimeout(longTest))
 
 	for use, command := range map[string]string{
-		"holds a file":                           `exec 7</var/vcap/store/data; exec sleep 1000`,
-		"works in it":                            `cd /var/vcap/store && exec sleep 1000`,
-		"has it in a mount namespace of its own": `cd / && exec unshare --mount sleep 1000`,
+		"has a file open":                      `exec 7</var/vcap/store/data; exec sleep 1000`,
+		"has its working directory in it":      `cd /var/vcap/store && exec sleep 1000`,
+		"has it in a separate mount namespace": `cd / && exec unshare --mount sleep 1000`,
 	} {
 		It("is not detached while a process "+use+", even after a lazy unmount", func(ctx context.Context) {
 			s.vm.run(ctx, "cd / && (setsid bash -c '"+command+"' </dev/null >/dev/null 2>&1 &)")
@@ -53,7 +53,7 @@ func describeDiskOwnership(s *diskFixture) {
 		}, NodeTimeout(longTest))
 	}
 
-	It("is attached or detached, never half of it, when two processes try both at once", func(ctx context.Context) {
+	It("is either attached or detached, never partly, after concurrent attach_disk and detach_disk calls", func(ctx context.Context) {
 		s.vm.detach(ctx, s.disk)
 		for range 3 {
 			runConcurrently(func() { _, _ = s.Call(ctx, "attach_disk", s.vm.cid, s.disk) }, func() { _, _ = s.Call(ctx, "detach_disk", s.vm.cid, s.disk) })
@@ -65,7 +65,7 @@ func describeDiskOwnership(s *diskFixture) {
 		s.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
-	It("goes to another machine within a second, and back", func(ctx context.Context) {
+	It("can be attached to another VM right after detach_disk, and back", func(ctx context.Context) {
 		other := s.createVM(ctx)
 		s.vm.detach(ctx, s.disk)
 		other.attach(ctx, s.disk)
@@ -76,7 +76,7 @@ func describeDiskOwnership(s *diskFixture) {
 		s.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
-	It("survives the deletion of a machine that has it, and is free to attach", func(ctx context.Context) {
+	It("survives the deletion of the VM that it is attached to, and can be attached again", func(ctx context.Context) {
 		s.vm.detach(ctx, s.disk)
 		other := s.createVM(ctx)
 		other.attach(ctx, s.disk)
@@ -87,14 +87,14 @@ func describeDiskOwnership(s *diskFixture) {
 }
 
 var _ = Describe("A persistent disk", Label("disks"), func() {
-	for kind, properties := range map[string]map[string]any{"a Filesystem claim": filesystemDisk, "a Block claim": blockDisk} {
-		Describe("on "+kind, extended(kind == "a Filesystem claim"), Ordered, func() {
+	for kind, properties := range map[string]map[string]any{"a Filesystem PVC": filesystemDisk, "a Block PVC": blockDisk} {
+		Describe("on "+kind, extended(kind == "a Filesystem PVC"), Ordered, func() {
 			var s diskFixture
 			BeforeAll(func(ctx context.Context) { s.setUp(ctx, properties) }, NodeTimeout(longTest))
 			describeDiskOwnership(&s)
 		})
 
-		Describe("on "+kind+" of a node that is in trouble", extended(kind == "a Filesystem claim"), Ordered, Serial, func() {
+		Describe("on "+kind+" of a failing node", extended(kind == "a Filesystem PVC"), Ordered, Serial, func() {
 			var s diskFixture
 			BeforeAll(func(ctx context.Context) { s.setUp(ctx, properties) }, NodeTimeout(longTest))
 			describeAttachmentPodFailures(&s)
@@ -104,11 +104,11 @@ var _ = Describe("A persistent disk", Label("disks"), func() {
 	}
 })
 
-var _ = Describe("A disk that grows", Label("disks"), func() {
+var _ = Describe("A disk", Label("disks"), func() {
 	kinds := map[string]map[string]any{"Filesystem": filesystemDisk, "Block": blockDisk}
 	for from, old := range kinds {
 		for to, successor := range kinds {
-			It("by migration from "+from+" to "+to+" keeps its data", func(ctx context.Context) {
+			It("keeps its data when the agent migrates it from a "+from+" PVC to a "+to+" PVC", func(ctx context.Context) {
 				env := newTestEnv(ctx)
 				env.expectMigration(ctx, env.createVM(ctx), old, successor)
 			}, extended(from == "Filesystem" || to == "Block"), NodeTimeout(longTest))
@@ -116,7 +116,7 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 	}
 
 	for mode := range kinds {
-		It("by resize_disk on a "+mode+" claim has the new size and the old data", func(ctx context.Context) {
+		It("on a "+mode+" PVC has the new size and keeps its data after resize_disk", func(ctx context.Context) {
 			env := newTestEnv(ctx)
 			vm := env.createVM(ctx)
 			disk := env.createDisk(ctx, 1280, map[string]any{"storage_class": embedded.CSIClass, "volume_mode": mode})
@@ -132,7 +132,7 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 			env.mustCall(ctx, "delete_disk", disk)
 		}, extended(mode == "Filesystem"), NodeTimeout(longTest))
 
-		It("from a snapshot of a "+mode+" claim has the content of that moment", func(ctx context.Context) {
+		It("from a snapshot of a "+mode+" PVC has the data of the time of the snapshot", func(ctx context.Context) {
 			env := newTestEnv(ctx)
 			vm := env.createVM(ctx)
 			properties := map[string]any{"storage_class": embedded.CSIClass, "volume_mode": mode}
@@ -154,9 +154,9 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 		}, Label("extended"), NodeTimeout(longTest))
 	}
 
-	It("has all of its room when it is attached, where that is asked for", func(ctx context.Context) {
+	It("is fully allocated when it is attached, with preallocate", func(ctx context.Context) {
 		env := newTestEnv(ctx)
-		vm, disk := env.createVM(ctx), env.createDisk(ctx, 64, map[string]any{"reserve": true})
+		vm, disk := env.createVM(ctx), env.createDisk(ctx, 64, map[string]any{"preallocate": true})
 		vm.attach(ctx, disk)
 		allocatedMiB, err := env.embedded.ControlPlane.Kubectl(ctx, "exec", "-n", env.namespace, disk+"-attachment", "--",
 			"bash", "-c", "echo $(($(stat -c '%b * %B' /volume/disk.img) >> 20))")
@@ -164,7 +164,7 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 		Expect(strconv.Atoi(strings.TrimSpace(allocatedMiB))).To(BeNumerically(">=", 64))
 	}, NodeTimeout(longTest))
 
-	It("from a snapshot of an xfs disk is used beside its source on one node", func(ctx context.Context) {
+	It("from a snapshot of an xfs disk can be mounted on the node of its source", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm, other := env.createVM(ctx), env.createVM(ctx)
 		disk := env.createDisk(ctx, 400, map[string]any{"storage_class": embedded.CSIClass, "filesystem": "xfs"})
@@ -183,7 +183,7 @@ var _ = Describe("A disk that grows", Label("disks"), func() {
 	}, NodeTimeout(longTest))
 })
 
-// diskSizeMiB is the size of the disk's device in the machine.
+// diskSizeMiB returns the size of the disk's device in the VM.
 func (vm *testVM) diskSizeMiB(ctx context.Context, disk string) int {
 	GinkgoHelper()
 	bytes, err := strconv.Atoi(vm.run(ctx, "blockdev --getsize64 /dev/bosh/"+disk))
@@ -191,7 +191,7 @@ func (vm *testVM) diskSizeMiB(ctx context.Context, disk string) int {
 	return bytes >> 20
 }
 
-// extended labels those tests that CI leaves out, because others like them say nearly as much.
+// extended labels specs that CI skips because similar ones cover nearly the same.
 func extended(skippedInCI bool) Labels {
 	if skippedInCI {
 		return Label("extended")
@@ -199,7 +199,7 @@ func extended(skippedInCI bool) Labels {
 	return nil
 }
 
-// expectMigration lets the agent move 1 GiB from one disk to another, larger one.
+// expectMigration lets the agent migrate 1 GiB of data to a larger disk.
 func (env *testEnv) expectMigration(ctx context.Context, vm *testVM, old, successor map[string]any) {
 	GinkgoHelper()
 	first := env.createDisk(ctx, 1280, old)

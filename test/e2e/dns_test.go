@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-var _ = Describe("A machine's name servers", Label("networks"), func() {
+var _ = Describe("The name servers of a VM", Label("networks"), func() {
 	const address = "192.0.2.53"
 	var (
 		env     *testEnv
@@ -27,7 +27,7 @@ var _ = Describe("A machine's name servers", Label("networks"), func() {
 		env.createServiceFor(ctx, "database", address)
 	})
 
-	It("are its network's, and stay so when its container restarts", func(ctx context.Context) {
+	It("are those of its network, also after a restart of its container", func(ctx context.Context) {
 		vm := env.createVMOnNetworks(ctx, manualNetworkWithDNS(newAddress(), embedded.ClusterDNS))
 		for _, disrupt := range []func(context.Context){func(context.Context) {}, vm.killContainer} {
 			disrupt(ctx)
@@ -36,15 +36,15 @@ var _ = Describe("A machine's name servers", Label("networks"), func() {
 		}
 	}, NodeTimeout(longTest))
 
-	It("are the cluster's where its network names none", func(ctx context.Context) {
+	It("are those of the cluster if its network has none", func(ctx context.Context) {
 		vm := env.createVM(ctx)
 		Expect(vm.nameServers(ctx)).To(Equal(embedded.ClusterDNS))
 		Expect(vm.resolve(ctx, "database")).To(Equal(address), "by the cluster's search domains")
 	}, NodeTimeout(longTest))
 
-	// As the job bosh-dns does it: an address of its own on loopback, itself before the other name servers in
-	// resolv.conf, and those asked for what it does not know.
-	It("may be one of its own before the cluster's, as BOSH DNS is", func(ctx context.Context) {
+	// Like the job bosh-dns: it listens on a loopback address, adds itself before the other name servers in resolv.conf, and
+	// forwards unknown names to them.
+	It("can start with a local one, like BOSH DNS", func(ctx context.Context) {
 		vm := env.createVMOnNetworks(ctx, manualNetworkWithDNS(newAddress(), embedded.ClusterDNS))
 		Eventually(vm.nameServers).WithContext(ctx).Should(Equal(embedded.ClusterDNS))
 		vm.copyProgram(ctx, "coredns", "/var/vcap/data/dns")
@@ -66,7 +66,7 @@ sed -i '1i nameserver 169.254.0.2' /etc/resolv.conf`)
 	}, NodeTimeout(longTest))
 })
 
-// createServiceFor is a headless Service without a Pod: its one endpoint is the address.
+// createServiceFor creates a headless Service without Pods; the address is its only endpoint.
 func (env *testEnv) createServiceFor(ctx context.Context, name, address string) {
 	GinkgoHelper()
 	_, err := env.cluster.CoreV1().Services(env.namespace).Create(ctx, &corev1.Service{
@@ -89,12 +89,12 @@ func (vm *testVM) nameServers(ctx context.Context) (string, error) {
 	return vm.tryRun(ctx, `awk '$1 == "nameserver" { printf "%s%s", separator, $2; separator = " " }' /etc/resolv.conf`)
 }
 
-// resolve returns the address by the machine's own resolver.
+// resolve returns the IPv4 address that the VM's resolver finds for the name.
 func (vm *testVM) resolve(ctx context.Context, name string) (string, error) {
 	return vm.tryRun(ctx, "set -o pipefail; getent ahostsv4 "+name+" | awk 'NR == 1 { print $1 }'")
 }
 
-// copyProgram copies a static program of the tests' into the machine.
+// copyProgram copies a static program from $PATH into the VM.
 func (vm *testVM) copyProgram(ctx context.Context, name, target string) {
 	GinkgoHelper()
 	path, err := exec.LookPath(name)

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var _ = Describe("A drain", Label("machines"), Serial, func() {
-	It("takes one machine of a group at a time, with its disk, and leaves the other as it was", func(ctx context.Context) {
+var _ = Describe("A node drain", Label("vms"), Serial, func() {
+	It("evicts one VM of a group at a time, with its attachment Pod, and leaves the other running", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		pdbProperties := map[string]any{"disruption_budget": map[string]any{"max_unavailable": 1}}
 		disks := map[string]string{}
@@ -21,7 +21,7 @@ var _ = Describe("A drain", Label("machines"), Serial, func() {
 			vms[vm.cid], disks[vm.cid] = vm, env.createDisk(ctx, 64, map[string]any{})
 			vm.attach(ctx, disks[vm.cid])
 		}
-		// staying returns the machines that no one has told to end.
+		// runningVMs returns the VM Pods that are not being deleted.
 		runningVMs := func() (names []string) {
 			pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
 			Expect(err).NotTo(HaveOccurred())
@@ -48,7 +48,7 @@ var _ = Describe("A drain", Label("machines"), Serial, func() {
 			Expect(err).NotTo(HaveOccurred())
 		})
 		out, err := drain("bosh.cloudfoundry.org/group=web")
-		Expect(err).To(HaveOccurred(), "both machines were drained at once: %s", out)
+		Expect(err).To(HaveOccurred(), "both VMs were drained at the same time: %s", out)
 		Expect(runningVMs()).To(HaveLen(1))
 		remaining := vms[runningVMs()[0]]
 		Expect(env.attachmentPod(ctx, disks[remaining.cid]).DeletionTimestamp).To(BeNil())
@@ -56,7 +56,7 @@ var _ = Describe("A drain", Label("machines"), Serial, func() {
 		for cid, disk := range disks {
 			if cid != remaining.cid {
 				_, err := env.cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
-				Expect(err).To(MatchError(ContainSubstring("not found")), "its attachment went with it")
+				Expect(err).To(MatchError(ContainSubstring("not found")), "the attachment Pod is deleted with the VM Pod")
 				_, err = env.Call(ctx, "delete_vm", cid)
 				Expect(err).NotTo(HaveOccurred())
 			}

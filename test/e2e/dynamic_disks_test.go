@@ -13,10 +13,10 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// Disks that a machine has beside the one at /var/vcap/store, and formats itself: dynamic disks, which a director's
-// clients ask for while the machine runs, and those of an instance group with several persistent disks.
-var _ = DescribeTableSubtree("Under a director a machine with several disks", Label("director"), func(stemcell string) {
-	It("is given dynamic disks all at once, loses them in any order, and has the others after a restart", func(ctx context.Context) {
+// Disks in addition to the one at /var/vcap/store, which jobs format themselves: dynamic disks, which clients of the director
+// request while the VM runs, and those of an instance group with several persistent disks.
+var _ = DescribeTableSubtree("A VM with dynamic disks", Label("director"), func(stemcell string) {
+	It("attaches them concurrently, detaches them in any order, and keeps the others over a restart", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
 		vm := d.createInstance(ctx)
 		store := d.createDisk(ctx, 64, filesystemDisk)
@@ -29,7 +29,7 @@ var _ = DescribeTableSubtree("Under a director a machine with several disks", La
 			Expect(vm.run(ctx, "blockdev --getsize64 "+dynamicDiskPath(disk))).To(Equal(fmt.Sprint((64 + 32*i) << 20)))
 		}
 
-		By("what jobs do with them: one has its filesystem, one gets none, one gets its own")
+		By("using one with its filesystem, one without a filesystem, and one with a new filesystem")
 		vm.run(ctx, "mkdir -p /mnt/mounted && mount "+dynamicDiskPath(mounted)+" /mnt/mounted && echo mounted >/mnt/mounted/file && umount /mnt/mounted")
 		checksum := vm.run(ctx, "dd if=/dev/urandom of="+dynamicDiskPath(raw)+" bs=1M count=8 conv=fsync status=none && "+checksumRawDisk(raw))
 		vm.run(ctx, "mkfs.ext4 -q -F "+dynamicDiskPath(formatted)+" && mkdir -p /mnt/own && mount "+dynamicDiskPath(formatted)+
@@ -49,20 +49,20 @@ var _ = DescribeTableSubtree("Under a director a machine with several disks", La
 		d.waitForRestart(ctx, raw+"-attachment", 0)
 		Expect(vm.run(ctx, checksumRawDisk(raw))).To(Equal(checksum))
 
-		By("the one in use is not taken, the second one is")
+		By("detaching the one without a filesystem, but not the one that is in use")
 		Expect(d.mustFail(ctx, "detach_disk", vm.cid, formatted).Message).To(ContainSubstring("still in use"))
 		Expect(d.attachmentPod(ctx, raw).Status.ContainerStatuses[0].State.Running).NotTo(BeNil())
 		vm.detachDynamicDisk(ctx, raw)
 		expectDisks(mounted, formatted)
 
-		By("a killed PID 1")
+		By("killing PID 1")
 		vm.killInit(ctx)
 		vm.waitForAgent(ctx)
 		expectDisks(mounted, formatted)
 		Expect(vm.run(ctx, "mount "+dynamicDiskPath(mounted)+" /mnt && cat /mnt/file && umount /mnt")).To(Equal("mounted"))
 		Expect(vm.run(ctx, "mount "+dynamicDiskPath(formatted)+" /mnt && cat /mnt/file && umount /mnt")).To(Equal("own"))
 
-		By("what was written without a filesystem, when it is given again")
+		By("attaching the one without a filesystem again, which keeps its data")
 		vm.attachDynamicDisk(ctx, raw)
 		Expect(vm.run(ctx, checksumRawDisk(raw))).To(Equal(checksum))
 		d.mustCall(ctx, "reboot_vm", vm.cid)
@@ -70,7 +70,7 @@ var _ = DescribeTableSubtree("Under a director a machine with several disks", La
 		expectDisks(mounted, raw, formatted)
 		Expect(vm.run(ctx, checksumRawDisk(raw))).To(Equal(checksum))
 
-		By("its end, before which the director takes them all")
+		By("detaching and deleting all of them, as the director does before it deletes the VM")
 		for _, disk := range []string{formatted, mounted, raw} {
 			vm.detachDynamicDisk(ctx, disk)
 			d.mustCall(ctx, "delete_disk", disk)
@@ -82,8 +82,8 @@ var _ = DescribeTableSubtree("Under a director a machine with several disks", La
 	Entry("with systemd", withSystemd),
 )
 
-var _ = Describe("The disks of an instance group with several", Label("disks", "extended"), Serial, func() {
-	DescribeTable("have their names, and are there before any job when the machine's node boots", func(ctx context.Context, stemcell string) {
+var _ = Describe("The persistent disks of an instance group with several", Label("disks", "extended"), Serial, func() {
+	DescribeTable("have their names, and are available before any job starts when the VM's node boots", func(ctx context.Context, stemcell string) {
 		env := newTestEnv(ctx)
 		vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{})
 		associations := []map[string]any{}
@@ -110,15 +110,15 @@ var _ = Describe("The disks of an instance group with several", Label("disks", "
 	}, stemcellEntries())
 })
 
-// dynamicDiskPath is where a job finds a dynamic disk.
+// dynamicDiskPath returns the path of a dynamic disk for jobs.
 func dynamicDiskPath(disk string) string { return "/var/vcap/data/dynamic_disks/" + disk }
 
-// checksumRawDisk reads what is on a dynamic disk without a filesystem, from the disk.
+// checksumRawDisk returns a command that reads a dynamic disk without a filesystem, bypassing the page cache.
 func checksumRawDisk(disk string) string {
 	return "dd if=" + dynamicDiskPath(disk) + " bs=1M count=8 iflag=direct status=none | b2sum"
 }
 
-// attachDynamicDisk is what the director does when a client asks for a dynamic disk, or for it again.
+// attachDynamicDisk attaches a dynamic disk as the director does when a client requests it.
 func (vm *testVM) attachDynamicDisk(ctx context.Context, disk string) {
 	GinkgoHelper()
 	var hint map[string]any
@@ -127,15 +127,15 @@ func (vm *testVM) attachDynamicDisk(ctx context.Context, disk string) {
 	vm.callDynamicDiskAgent(ctx, fmt.Sprintf("mkdir -p $(dirname %s) && test -b %s && ln -sfn %[2]s %[1]s", link, hint["path"]), "add_dynamic_disk", disk, hint)
 }
 
-// detachDynamicDisk is what the director does when a client gives a dynamic disk back.
+// detachDynamicDisk detaches a dynamic disk as the director does when a client releases it.
 func (vm *testVM) detachDynamicDisk(ctx context.Context, disk string) {
 	GinkgoHelper()
 	vm.callDynamicDiskAgent(ctx, "rm -f "+dynamicDiskPath(disk), "remove_dynamic_disk", disk)
 	vm.env.mustCall(ctx, "detach_disk", vm.cid, disk)
 }
 
-// callDynamicDiskAgent tells the agent of a dynamic disk. Agents know these messages from 2.834 on: for an older one what they
-// mean is done here, a link to the device that the hint names.
+// callDynamicDiskAgent sends a message about a dynamic disk to the agent. Agents before 2.834 do not know these messages: for
+// them, fallbackCommand creates or removes the link to the device in the hint.
 func (vm *testVM) callDynamicDiskAgent(ctx context.Context, fallbackCommand, method string, arguments ...any) {
 	GinkgoHelper()
 	_, err := vm.agent.Call(ctx, method, arguments...)

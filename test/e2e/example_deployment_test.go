@@ -15,17 +15,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Where the examples are, and their release.
+// Directories of the examples and of their release.
 const (
 	examplesDir       = "../../manifests/examples"
 	exampleReleaseDir = examplesDir + "/release"
 )
 
-// exampleDeployment is a deployment of the examples, as a director would have it, whose jobs have one package.
+// exampleDeployment is a deployment of the examples, as a director would create it. Its jobs use one package.
 type exampleDeployment struct {
 	*directorEnv
 	deployment, pkg string
-	compiledPackage compiledPackage // the package
+	compiledPackage compiledPackage // of pkg
 }
 
 func newExampleDeployment(ctx context.Context, deployment, pkg string) *exampleDeployment {
@@ -33,7 +33,7 @@ func newExampleDeployment(ctx context.Context, deployment, pkg string) *exampleD
 	return &exampleDeployment{directorEnv: newDirectorEnv(ctx, "E2E_STEMCELL"), deployment: deployment, pkg: pkg}
 }
 
-// compileProgram has the machine compile the example's package, which is a program of its name.
+// compileProgram lets the VM compile the example's package, which contains a program with the package's name.
 func (e *exampleDeployment) compileProgram(ctx context.Context, vm *testVM, program string) {
 	GinkgoHelper()
 	binary, err := os.ReadFile(program)
@@ -43,13 +43,13 @@ func (e *exampleDeployment) compileProgram(ctx context.Context, vm *testVM, prog
 	e.compiledPackage = e.compilePackage(ctx, vm, e.pkg, map[string]string{"packaging": string(packaging), e.pkg + "/" + e.pkg: string(binary)})
 }
 
-// exampleInstance is what a template of a job sees of its instance.
+// exampleInstance contains what the templates of a job can read of their instance.
 type exampleInstance struct {
 	job, group, id, address string
 	links                   map[string]any
 }
 
-// renderFiles are the files of the job's archive.
+// renderFiles returns the files of the job's archive by path.
 func (i exampleInstance) renderFiles(ctx context.Context) map[string]string {
 	GinkgoHelper()
 	instance, err := json.Marshal(map[string]any{
@@ -72,14 +72,14 @@ func (i exampleInstance) renderFiles(ctx context.Context) map[string]string {
 	return archived
 }
 
-// exampleSpec is the spec of an instance with one job of the examples.
+// exampleSpec returns the apply spec of an instance with one job of the examples.
 func (e *exampleDeployment) exampleSpec(ctx context.Context, i exampleInstance) map[string]any {
 	GinkgoHelper()
 	return e.applySpec(instanceSpec{deployment: e.deployment, group: i.group, id: i.id, job: i.job, address: i.address,
 		packages: map[string]compiledPackage{e.pkg: e.compiledPackage}, files: i.renderFiles(ctx)})
 }
 
-// exampleInstanceCounts are how many instances each group of an example's manifest has.
+// exampleInstanceCounts returns the number of instances of each group in an example's manifest.
 func exampleInstanceCounts(deployment string) map[string]int {
 	GinkgoHelper()
 	raw, err := os.ReadFile(filepath.Join(examplesDir, deployment+".yml"))
@@ -98,7 +98,7 @@ func exampleInstanceCounts(deployment string) map[string]int {
 	return instances
 }
 
-// exampleVMExtension are the cloud_properties of a vm_extension of the examples.
+// exampleVMExtension returns the cloud_properties of a vm_extension of the examples.
 func exampleVMExtension(name string) map[string]any {
 	GinkgoHelper()
 	raw, err := os.ReadFile(filepath.Join(examplesDir, "cloud-config.yml"))

@@ -15,19 +15,20 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// member is an instance of the examples' etcd.
+// member is an instance of the etcd example.
 type member struct {
 	*testVM
 	id, disk string
 }
 
-// etcdCluster is the deployment manifests/examples/etcd.yml, as a director would have it.
+// etcdCluster is the deployment manifests/examples/etcd.yml, as a director would create it.
 type etcdCluster struct {
 	*exampleDeployment
 	members []*member
 }
 
-// newEtcdCluster makes machines for three members, each with a disk, and compiles etcd on the first. etcd lays its log out in pieces of 64 MB.
+// newEtcdCluster creates VMs for three members, each with a disk, and compiles etcd on the first. The disks have 512 MiB because
+// etcd allocates its log in segments of 64 MB.
 func newEtcdCluster(ctx context.Context) *etcdCluster {
 	GinkgoHelper()
 	c := &etcdCluster{exampleDeployment: newExampleDeployment(ctx, "etcd", "etcd")}
@@ -43,7 +44,7 @@ func newEtcdCluster(ctx context.Context) *etcdCluster {
 	return c
 }
 
-// memberSpec is the spec of an instance with one job that is linked to the members.
+// memberSpec returns the apply spec of an instance with one job that is linked to the members.
 func (c *etcdCluster) memberSpec(ctx context.Context, job, id, address string) map[string]any {
 	GinkgoHelper()
 	var instances []any
@@ -54,13 +55,13 @@ func (c *etcdCluster) memberSpec(ctx context.Context, job, id, address string) m
 		links: map[string]any{"etcd": map[string]any{"instances": instances, "properties": map[string]any{"client_port": 2379}}}})
 }
 
-// deploy updates the member, as the director does one after the other.
+// deploy updates the member. The director updates members one after the other.
 func (c *etcdCluster) deploy(ctx context.Context, m *member) {
 	GinkgoHelper()
 	m.update(ctx, c.memberSpec(ctx, "etcd", m.id, m.address))
 }
 
-// recreate makes the member's VM anew, as `bosh recreate` does: at its address, with its disk.
+// recreate recreates the member's VM as `bosh recreate` does, with its address and disk.
 func (c *etcdCluster) recreate(ctx context.Context, m *member) {
 	GinkgoHelper()
 	m.stop(ctx, c.memberSpec(ctx, "etcd", m.id, m.address))
@@ -74,7 +75,7 @@ func (c *etcdCluster) recreate(ctx context.Context, m *member) {
 	c.deploy(ctx, m)
 }
 
-// callEtcd asks the member's own etcd, by JSON.
+// callEtcd sends a JSON request to the member's etcd.
 func (m *member) callEtcd(ctx context.Context, path string, body map[string]any) (map[string]any, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -84,19 +85,19 @@ func (m *member) callEtcd(ctx context.Context, path string, body map[string]any)
 	if err != nil {
 		return nil, err
 	}
-	var answer map[string]any
-	err = json.Unmarshal([]byte(output), &answer)
-	return answer, err
+	var response map[string]any
+	err = json.Unmarshal([]byte(output), &response)
+	return response, err
 }
 
-// memberIDs are those that the member knows of members, by their names.
+// memberIDs returns the IDs of the members that this member knows, by name.
 func (m *member) memberIDs(ctx context.Context) (map[string]any, error) {
-	answer, err := m.callEtcd(ctx, "cluster/member/list", map[string]any{})
+	response, err := m.callEtcd(ctx, "cluster/member/list", map[string]any{})
 	if err != nil {
 		return nil, err
 	}
 	ids := map[string]any{}
-	for _, entry := range answer["members"].([]any) {
+	for _, entry := range response["members"].([]any) {
 		known := entry.(map[string]any)
 		ids[known["name"].(string)] = known["ID"]
 	}
@@ -105,28 +106,28 @@ func (m *member) memberIDs(ctx context.Context) (map[string]any, error) {
 
 func encodeBase64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// localValue is what the member itself has of the key, also where the others have more.
+// localValue returns the member's local value of the key, which can be older than that of the other members.
 func (m *member) localValue(ctx context.Context, key string) (string, error) {
-	answer, err := m.callEtcd(ctx, "kv/range", map[string]any{"key": encodeBase64(key), "serializable": true})
-	if err != nil || answer["kvs"] == nil {
+	response, err := m.callEtcd(ctx, "kv/range", map[string]any{"key": encodeBase64(key), "serializable": true})
+	if err != nil || response["kvs"] == nil {
 		return "", err
 	}
-	value, err := base64.StdEncoding.DecodeString(answer["kvs"].([]any)[0].(map[string]any)["value"].(string))
+	value, err := base64.StdEncoding.DecodeString(response["kvs"].([]any)[0].(map[string]any)["value"].(string))
 	return string(value), err
 }
 
-var _ = Describe("The example with three members of etcd", Label("director", "examples", "extended"), Ordered, func() {
+var _ = Describe("The etcd example", Label("director", "examples", "extended"), Ordered, func() {
 	var (
 		c   *etcdCluster
 		ids map[string]any
 	)
 	BeforeAll(func(ctx context.Context) { c = newEtcdCluster(ctx) }, NodeTimeout(2*longTest))
 
-	It("has as many instances as its manifest", func() {
+	It("has as many members as its manifest", func() {
 		Expect(exampleInstanceCounts("etcd")).To(HaveKeyWithValue("etcd", len(c.members)))
 	})
 
-	It("becomes one cluster", func(ctx context.Context) {
+	It("forms one cluster", func(ctx context.Context) {
 		for _, vm := range c.members {
 			c.deploy(ctx, vm)
 		}
@@ -136,35 +137,35 @@ var _ = Describe("The example with three members of etcd", Label("director", "ex
 		var err error
 		ids, err = c.members[0].memberIDs(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		put := map[string]any{"key": encodeBase64("kept"), "value": encodeBase64("in all of them")}
+		put := map[string]any{"key": encodeBase64("kept"), "value": encodeBase64("first value")}
 		Eventually(func() error {
 			_, err := c.members[0].callEtcd(ctx, "kv/put", put)
 			return err
 		}).WithContext(ctx).Should(Succeed())
 		for _, vm := range c.members {
-			Eventually(vm.localValue).WithContext(ctx).WithArguments("kept").Should(Equal("in all of them"))
+			Eventually(vm.localValue).WithContext(ctx).WithArguments("kept").Should(Equal("first value"))
 		}
 	}, NodeTimeout(longTest))
 
-	It("has its members' data on their disks", func(ctx context.Context) {
+	It("stores the data of its members on their disks", func(ctx context.Context) {
 		for _, vm := range c.members {
 			Expect(vm.run(ctx, "findmnt --noheadings --output SOURCE --target /var/vcap/store/etcd/member")).To(HavePrefix("/dev/bosh/" + vm.disk))
 		}
 	})
 
-	It("serves on while a member's VM is made anew, which is the same member with its data", func(ctx context.Context) {
+	It("serves while the VM of a member is recreated, which stays the same member with its data", func(ctx context.Context) {
 		vm := c.members[1]
 		previousUID := vm.pod(ctx).UID
 		c.recreate(ctx, vm)
 		Expect(vm.pod(ctx).UID).NotTo(Equal(previousUID))
-		Eventually(vm.memberIDs).WithContext(ctx).Should(Equal(ids), "it is no new member")
-		Expect(vm.localValue(ctx, "kept")).To(Equal("in all of them"))
-		_, err := c.members[2].callEtcd(ctx, "kv/put", map[string]any{"key": encodeBase64("kept"), "value": encodeBase64("since then, too")})
+		Eventually(vm.memberIDs).WithContext(ctx).Should(Equal(ids), "the member has kept its ID")
+		Expect(vm.localValue(ctx, "kept")).To(Equal("first value"))
+		_, err := c.members[2].callEtcd(ctx, "kv/put", map[string]any{"key": encodeBase64("kept"), "value": encodeBase64("second value")})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(vm.localValue).WithContext(ctx).WithArguments("kept").Should(Equal("since then, too"))
+		Eventually(vm.localValue).WithContext(ctx).WithArguments("kept").Should(Equal("second value"))
 	}, NodeTimeout(longTest))
 
-	It("has an errand that finds what it writes on each member", func(ctx context.Context) {
+	It("has a BOSH errand that writes a value and finds it on each member", func(ctx context.Context) {
 		errand := c.createInstance(ctx)
 		errand.update(ctx, c.memberSpec(ctx, "etcd-check", "errand", errand.address))
 		var outcome struct {
@@ -174,12 +175,12 @@ var _ = Describe("The example with three members of etcd", Label("director", "ex
 		}
 		Expect(json.Unmarshal([]byte(errand.callAgent(ctx, "run_errand", "etcd-check")), &outcome)).To(Succeed())
 		Expect(outcome.Status).To(BeZero(), outcome.Err)
-		found := strings.Fields(strings.ReplaceAll(outcome.Out, " has it", ""))
+		checked := strings.Fields(strings.ReplaceAll(outcome.Out, " returned the value", ""))
 		addresses := []string{}
 		for _, vm := range c.members {
 			addresses = append(addresses, vm.address+":2379")
 		}
-		Expect(slices.Sorted(slices.Values(found))).To(Equal(slices.Sorted(slices.Values(addresses))))
+		Expect(slices.Sorted(slices.Values(checked))).To(Equal(slices.Sorted(slices.Values(addresses))))
 		c.mustCall(ctx, "delete_vm", errand.cid)
 	}, NodeTimeout(longTest))
 })

@@ -40,18 +40,19 @@ func newWebExample(ctx context.Context) *webExample {
 	return w
 }
 
-// newRouter makes a VM with the example's vm_extension.
+// newRouter creates a VM with the example's vm_extension.
 func (env *webExample) newRouter(ctx context.Context, address string) *testVM {
 	GinkgoHelper()
 	return env.createVMFromSpec(ctx, vmSpec{stemcell: env.stemcell, bus: env.bus, group: "router", networks: manualNetwork(address), properties: exampleVMExtension("routers")})
 }
 
-// webAppSpec and specOfRouter are the specs of the instances of these numbers.
+// webAppSpec returns the apply spec of app instance n.
 func (env *webExample) webAppSpec(ctx context.Context, n int) map[string]any {
 	GinkgoHelper()
 	return env.exampleSpec(ctx, exampleInstance{job: "app", group: "app", id: fmt.Sprint(n), address: env.apps[n].address})
 }
 
+// webRouterSpec returns the apply spec of router instance n.
 func (env *webExample) webRouterSpec(ctx context.Context, n int) map[string]any {
 	GinkgoHelper()
 	var instances []any
@@ -62,24 +63,24 @@ func (env *webExample) webRouterSpec(ctx context.Context, n int) map[string]any 
 		links: map[string]any{"app": map[string]any{"instances": instances, "properties": map[string]any{"port": 8080}}}})
 }
 
-// serviceEndpoints are the addresses to which the example's Service sends requests.
+// serviceEndpoints returns the addresses to which the example's Service sends requests.
 func (env *webExample) serviceEndpoints(ctx context.Context) ([]string, error) {
 	t := trafficGenerator{env: env.testEnv, service: "example-web"}
 	err := t.refreshEndpoints(ctx)
 	return t.endpoints, err
 }
 
-// sortedAddresses are those of machines, in order.
-func sortedAddresses(machines ...*testVM) []string {
+// sortedAddresses returns the addresses of the VMs, sorted.
+func sortedAddresses(vms ...*testVM) []string {
 	var all []string
-	for _, vm := range machines {
+	for _, vm := range vms {
 		all = append(all, vm.address)
 	}
 	slices.Sort(all)
 	return all
 }
 
-var _ = Describe("The example with two routers in front of an app", Label("director", "examples", "extended"), Ordered, func() {
+var _ = Describe("The routers example", Label("director", "examples", "extended"), Ordered, func() {
 	var (
 		env     *webExample
 		address string // of the Service
@@ -92,7 +93,7 @@ var _ = Describe("The example with two routers in front of an app", Label("direc
 	}
 	BeforeAll(func(ctx context.Context) { env = newWebExample(ctx) }, NodeTimeout(2*longTest))
 
-	It("has one Service, which sends requests to both routers once they serve", func(ctx context.Context) {
+	It("has one Service, which sends requests to both routers once they are ready", func(ctx context.Context) {
 		Expect(env.serviceEndpoints(ctx)).To(BeEmpty(), "no job runs yet")
 		address = clusterIP(ctx)
 		for n, vm := range env.apps {
@@ -104,21 +105,21 @@ var _ = Describe("The example with two routers in front of an app", Label("direc
 		Eventually(env.serviceEndpoints).WithContext(ctx).Should(Equal(sortedAddresses(env.routers...)))
 	}, NodeTimeout(longTest))
 
-	It("answers by either router with both instances of the app", func(ctx context.Context) {
+	It("reaches both instances of the app through each router", func(ctx context.Context) {
 		for _, vm := range env.routers {
-			answers := strings.Fields(env.apps[0].run(ctx, "for i in {1..6}; do curl --silent --show-error --fail http://"+vm.address+":8080/; done"))
-			Expect(answers).To(And(ContainElement("app/0"), ContainElement("app/1")))
+			responses := strings.Fields(env.apps[0].run(ctx, "for i in {1..6}; do curl --silent --show-error --fail http://"+vm.address+":8080/; done"))
+			Expect(responses).To(And(ContainElement("app/0"), ContainElement("app/1")))
 		}
 	}, NodeTimeout(longTest))
 
-	It("leaves a router out whose job is stopped", func(ctx context.Context) {
+	It("sends no requests to a router while its job is stopped", func(ctx context.Context) {
 		env.routers[0].stop(ctx, env.webRouterSpec(ctx, 0))
 		Eventually(env.serviceEndpoints).WithContext(ctx).Should(Equal(sortedAddresses(env.routers[1])))
 		env.routers[0].callAgent(ctx, "start")
 		Eventually(env.serviceEndpoints).WithContext(ctx).Should(Equal(sortedAddresses(env.routers...)))
 	}, NodeTimeout(longTest))
 
-	It("has the Service's address still, and the new router behind it, when a router's VM is made anew", func(ctx context.Context) {
+	It("keeps the Service's address, which sends requests to the new VM, when the VM of a router is recreated", func(ctx context.Context) {
 		vm := env.routers[1]
 		vm.stop(ctx, env.webRouterSpec(ctx, 1))
 		env.mustCall(ctx, "delete_vm", vm.cid)

@@ -19,9 +19,8 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// A node whose network plugin is bridge with host-local, which knows nothing of annotations: the CPI
-// must notice, and the shim must make up for it. The node's own configuration of Calico stays where it
-// is, behind the other one.
+// Uses a node with the network plugin bridge and host-local, which ignores annotations: the CPI must report that, and the shim
+// must assign the addresses. Calico's configuration stays on the node, with a lower priority.
 var _ = Describe("A network plugin that ignores annotations", Label("networks"), Ordered, Serial, func() {
 	var (
 		env    *testEnv
@@ -32,18 +31,18 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 		env.useForeignCNI(ctx)
 	}, NodeTimeout(longTest))
 
-	It("makes create_vm fail and say what was wanted and what was given, and leaves nothing", func(ctx context.Context) {
+	It("makes create_vm fail with the requested and the assigned address in the error, and leaves no objects", func(ctx context.Context) {
 		createErr := env.mustFail(ctx, "create_vm", env.namespace, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork(newAddress()), []string{}, map[string]any{})
 		Expect(createErr.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
-		Expect(createErr.Message).To(MatchRegexp(`network default wants the address %s\.\d+\.\d+, but the Pod got %s\.\d+: `,
+		Expect(createErr.Message).To(MatchRegexp(`network default requested address %s\.\d+\.\d+, but the Pod has %s\.\d+; `,
 			strings.ReplaceAll(embedded.BOSHNetworkPrefix, ".", `\.`), strings.ReplaceAll(foreignSubnet, ".", `\.`)))
-		Expect(createErr.Message).To(ContainSubstring("the annotations of network.address_annotations"))
+		Expect(createErr.Message).To(ContainSubstring("honors network.address_annotations"))
 		remaining, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "-n", env.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(remaining).To(BeEmpty())
 	}, NodeTimeout(longTest))
 
-	It("honors them with the shim of the DaemonSet before it: machines get their addresses and talk", func(ctx context.Context) {
+	It("assigns requested addresses behind the shim of the DaemonSet, and VMs reach each other at them", func(ctx context.Context) {
 		shim := env.newShimManifests(subnet)
 		shim.install(ctx)
 		Eventually(env.probePodIP).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".77").WithContext(ctx).Should(Equal(foreignSubnet + ".77"))
@@ -56,28 +55,28 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 			vms = append(vms, vm)
 		}
 		Expect(vms[0].sourceAddressAt(ctx, vms[1])).To(Equal(vms[0].address))
-		for _, vm := range vms { // before the node's own network is back
+		for _, vm := range vms { // while the network that they use exists
 			env.mustCall(ctx, "delete_vm", vm.cid)
 		}
 
-		By("upgrading it, during which the node always has its network")
-		Expect(shim.upgrade(ctx)).To(BeZero(), "moments without a file")
+		By("upgrading the shim, during which none of its files is missing")
+		Expect(shim.upgrade(ctx)).To(BeZero(), "checks that found a file missing")
 		Expect(env.probePodIP(ctx, "bosh.cloudfoundry.org/ip-address", foreignSubnet+".78")).To(Equal(foreignSubnet + ".78"))
 
-		By("removing it, after which Pods start as before")
+		By("uninstalling the shim, after which Pods start without it")
 		shim.uninstall(ctx)
 		Eventually(env.probePodIP).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".79").WithContext(ctx).
 			Should(SatisfyAll(HavePrefix(foreignSubnet), Not(Equal(foreignSubnet+".79"))))
 	}, NodeTimeout(longTest))
 })
 
-// foreignSubnet begins the addresses of the other plugin; the bridge is in this machine's own network.
+// foreignSubnet is the prefix of the other plugin's addresses; foreignBridge is in the host's network namespace.
 var (
 	foreignSubnet = fmt.Sprintf("198.18.%s", strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10."))
 	foreignBridge = "boshcni" + strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10.")
 )
 
-// useForeignCNI puts bridge and host-local in Calico's place until the tests are over.
+// useForeignCNI replaces Calico with bridge and host-local until the specs of the container have finished.
 func (env *testEnv) useForeignCNI(ctx context.Context) {
 	GinkgoHelper()
 	node := env.embedded.Nodes[0]
@@ -90,17 +89,17 @@ func (env *testEnv) useForeignCNI(ctx context.Context) {
 	path := filepath.Join(node.Dir, "cni", "05-foreign.conflist")
 	DeferCleanup(func(ctx context.Context) {
 		Expect(os.Remove(path)).To(Succeed())
-		Eventually(env.probePodIP).WithArguments("", "").WithContext(ctx).ShouldNot(HavePrefix(foreignSubnet), "the node's own network is back")
+		Eventually(env.probePodIP).WithArguments("", "").WithContext(ctx).ShouldNot(HavePrefix(foreignSubnet), "containerd uses Calico again")
 		_, err := embedded.Run(ctx, "ip", "link", "delete", foreignBridge)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(os.RemoveAll(filepath.Join(node.Dir, "host-local"))).To(Succeed())
 	})
 	Expect(os.WriteFile(path+".new", raw, 0o644)).To(Succeed())
 	Expect(os.Rename(path+".new", path)).To(Succeed())
-	Eventually(env.probePodIP).WithArguments("", "").WithContext(ctx).Should(HavePrefix(foreignSubnet), "containerd has seen the other network")
+	Eventually(env.probePodIP).WithArguments("", "").WithContext(ctx).Should(HavePrefix(foreignSubnet), "containerd uses the other network")
 }
 
-// probePodIP starts a Pod, ends it, and returns the address that it had.
+// probePodIP creates a Pod, deletes it, and returns its address.
 func (env *testEnv) probePodIP(ctx context.Context, annotation, value string) (string, error) {
 	pods := env.cluster.CoreV1().Pods(env.namespace)
 	pod := &corev1.Pod{
@@ -128,7 +127,7 @@ func (env *testEnv) probePodIP(ctx context.Context, annotation, value string) (s
 	if deleteErr := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}); deleteErr != nil {
 		return "", deleteErr
 	}
-	waitErr := embedded.WaitUntil(ctx, 30*time.Second, pod.Name+" to end", func(ctx context.Context) (bool, error) {
+	waitErr := embedded.WaitUntil(ctx, 30*time.Second, pod.Name+" to be deleted", func(ctx context.Context) (bool, error) {
 		remaining, err := pods.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod.Name})
 		return err == nil && len(remaining.Items) == 0, err
 	})

@@ -17,7 +17,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// applyRBAC gives the namespace the documented service account, with its rights.
+// applyRBAC creates the documented service account and its permissions in the namespace.
 func (env *testEnv) applyRBAC(ctx context.Context) {
 	GinkgoHelper()
 	raw, err := os.ReadFile("../../docs/rbac.yaml")
@@ -32,8 +32,8 @@ func (env *testEnv) applyRBAC(ctx context.Context) {
 	})
 }
 
-// newDirectorVM is a machine with the service account, with name servers that know nothing of the cluster, and with
-// the CPI as a director's job has it when it has no kubeconfig.
+// newDirectorVM creates a VM with the service account, name servers that do not know the cluster, and the CPI of a director's job
+// without a kubeconfig.
 func newDirectorVM(ctx context.Context, stemcell string) *testVM {
 	GinkgoHelper()
 	env := newTestEnv(ctx)
@@ -52,7 +52,7 @@ func newDirectorVM(ctx context.Context, stemcell string) *testVM {
 	return vm
 }
 
-// writeFile writes a file of the machine, with its folders.
+// writeFile writes an executable file in the VM, and creates its directories.
 func (vm *testVM) writeFile(ctx context.Context, path, content string) {
 	GinkgoHelper()
 	out, err := embedded.RunInput(ctx, content, "kubectl", "--kubeconfig", vm.env.kubeconfig, "exec", "--stdin", "--namespace", vm.env.namespace, vm.cid,
@@ -60,28 +60,28 @@ func (vm *testVM) writeFile(ctx context.Context, path, content string) {
 	Expect(err).NotTo(HaveOccurred(), out)
 }
 
-// hasVM is the CPI's answer, asked as a director asks it: by the user vcap, without an environment.
+// hasVM calls has_vm of the CPI in the VM like a director, as the user vcap and with an empty environment, and returns the response.
 func (vm *testVM) hasVM(ctx context.Context, cid string) (string, error) {
 	request := fmt.Sprintf(`{"method": "has_vm", "arguments": [%q], "api_version": 2, "context": {"director_uuid": %q, "request_id": "cpi-1"}}`, cid, director.UUID)
 	return vm.tryRun(ctx, `cd / && echo '`+request+`' | runuser -u vcap -- env -i /var/vcap/packages/kubernetes_cpi/bin/cpi \
 		-configPath /var/vcap/jobs/kubernetes_cpi/config/cpi.json 2>/dev/null`)
 }
 
-var _ = Describe("The CPI on a director's machine, with nothing but the machine's own service account,", Label("way-in"), func() {
-	DescribeTable("finds the API server without an environment and without the cluster's name servers, as vcap",
+var _ = Describe("The CPI on a director's VM with only the VM's service account", Label("remote-access"), func() {
+	DescribeTable("finds the API server as vcap, without environment variables and the cluster's name servers",
 		func(ctx context.Context, stemcell string) {
 			vm := newDirectorVM(ctx, os.Getenv(stemcell))
-			Expect(vm.tryRun(ctx, "getent hosts kubernetes.default.svc")).Error().To(HaveOccurred(), "the name servers know the cluster: the test proves nothing")
+			Expect(vm.tryRun(ctx, "getent hosts kubernetes.default.svc")).Error().To(HaveOccurred(), "invalid test: the name servers know the cluster")
 			Expect(vm.hasVM(ctx, vm.cid)).To(ContainSubstring(`"result":true`))
 			Expect(vm.hasVM(ctx, "agent-none")).To(ContainSubstring(`"result":false`))
 		},
 		stemcellEntries("extended"))
 
-	It("works on when the kubelet has renewed the token, and the former one counts no more", Label("extended"), Serial, func(ctx context.Context) {
+	It("uses the new token after the kubelet has renewed it and the old one is invalid", Label("extended"), Serial, func(ctx context.Context) {
 		vm := newDirectorVM(ctx, os.Getenv("E2E_STEMCELL"))
 		Expect(vm.hasVM(ctx, vm.cid)).To(ContainSubstring(`"result":true`))
 		previous := vm.identity(ctx)
-		// Tokens end with their service account; the kubelet asks for others when it starts, or when four fifths of their hour are over.
+		// Deleting the service account invalidates its tokens. The kubelet requests new ones when it starts, or after 80 % of their hour.
 		accounts := vm.env.cluster.CoreV1().ServiceAccounts(vm.env.namespace)
 		Expect(accounts.Delete(ctx, "bosh-cpi", metav1.DeleteOptions{})).To(Succeed())
 		_, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "bosh-cpi"}}, metav1.CreateOptions{})

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// newUpClient is a laptop on which `kubectl bosh up` makes the namespace, too.
+// newUpClient returns a remoteClient for `kubectl bosh up`, which also creates the namespace.
 func newUpClient(ctx context.Context, name string) *remoteClient {
 	GinkgoHelper()
 	l := newRemoteClient(ctx)
@@ -24,7 +24,7 @@ func newUpClient(ctx context.Context, name string) *remoteClient {
 	return l
 }
 
-// kubectlBosh runs kubectl bosh, which has to succeed.
+// kubectlBosh runs kubectl bosh, which must succeed, and returns its output.
 func (l *remoteClient) kubectlBosh(ctx context.Context, args ...string) string {
 	GinkgoHelper()
 	program, err := filepath.Abs("../../bin/kubectl-bosh")
@@ -35,7 +35,7 @@ func (l *remoteClient) kubectlBosh(ctx context.Context, args ...string) string {
 	return out
 }
 
-// up runs `kubectl bosh up` with a manifest in the shape of bosh-deployment's, and more.
+// up runs `kubectl bosh up` with a manifest in the structure of bosh-deployment's, and the flags in more.
 func (l *remoteClient) up(ctx context.Context, more ...string) string {
 	GinkgoHelper()
 	return l.kubectlBosh(ctx, append([]string{"up", "--namespace", l.namespace, "--dir", filepath.Join(l.dir, "env"), "--yes",
@@ -50,15 +50,15 @@ func (l *remoteClient) down(ctx context.Context) {
 	Eventually(func() bool {
 		_, err := l.env.cluster.CoreV1().Namespaces().Get(ctx, l.namespace, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
-	}).WithContext(ctx).Should(BeTrue(), "with the namespace goes all that is in it")
+	}).WithContext(ctx).Should(BeTrue(), "the namespace is deleted with everything in it")
 	remaining, err := l.env.embedded.ControlPlane.Kubectl(ctx, "get", "clusterroles,clusterrolebindings,persistentvolumes", "-o", "name")
 	Expect(err).NotTo(HaveOccurred())
 	Expect(remaining).NotTo(ContainSubstring(l.namespace))
 }
 
-var _ = Describe("kubectl bosh up, from a laptop with a kubeconfig and no route to Pods,", Label("way-in", "extended"), func() {
+var _ = Describe("kubectl bosh up, with only a kubeconfig and no route to Pods,", Label("remote-access", "extended"), func() {
 	for _, testCase := range []struct{ network, file string }{{"static", "in-cluster.yml"}, {"service", "service.yml"}} {
-		Context("with the address of "+map[string]string{"static": "the Pod's own", "service": "a Service"}[testCase.network], Ordered, func() {
+		Context("with the address of "+map[string]string{"static": "the Pod", "service": "a Service"}[testCase.network], Ordered, func() {
 			var (
 				l     *remoteClient
 				first string
@@ -71,7 +71,7 @@ var _ = Describe("kubectl bosh up, from a laptop with a kubeconfig and no route 
 				}
 			}, NodeTimeout(longTest))
 
-			It("makes a machine at it, whose job answers by the proxy", func(ctx context.Context) {
+			It("creates a VM with a job that answers through the proxy", func(ctx context.Context) {
 				out := l.up(ctx, append(more, "--var", "greeting=good morning")...)
 				Expect(out).To(MatchRegexp("network +" + testCase.network + ": "))
 				Expect(filepath.Join(l.dir, "env", "ops", testCase.file)).To(BeAnExistingFile())
@@ -85,17 +85,17 @@ var _ = Describe("kubectl bosh up, from a laptop with a kubeconfig and no route 
 					l.address = service.Spec.ClusterIP
 				}
 				_, err = l.dial(&net.Dialer{Timeout: time.Second}, "7000")
-				Expect(err).To(HaveOccurred(), "the machine can be reached without the proxy: the test proves nothing")
-				Eventually(l.readJobAnswer).WithContext(ctx).Should(ContainSubstring("good morning"))
+				Expect(err).To(HaveOccurred(), "invalid test: the VM can be reached without the proxy")
+				Eventually(l.readJobResponse).WithContext(ctx).Should(ContainSubstring("good morning"))
 			}, NodeTimeout(2*longTest))
 
-			It("changes the job when it is run with another value, and the same address leads to the new machine", func(ctx context.Context) {
+			It("updates the job when a variable changes, and the new VM has the same address", func(ctx context.Context) {
 				l.up(ctx, "--var", "greeting=good evening")
 				Expect(l.vmPodName(ctx)).NotTo(Equal(first))
-				Eventually(l.readJobAnswer).WithContext(ctx).Should(And(ContainSubstring("good evening"), ContainSubstring("counted")))
+				Eventually(l.readJobResponse).WithContext(ctx).Should(And(ContainSubstring("good evening"), ContainSubstring("counted")))
 			}, NodeTimeout(2*longTest))
 
-			It("is undone by down, which leaves nothing", func(ctx context.Context) { l.down(ctx) }, NodeTimeout(longTest))
+			It("leaves no objects after kubectl bosh down", func(ctx context.Context) { l.down(ctx) }, NodeTimeout(longTest))
 		})
 	}
 })

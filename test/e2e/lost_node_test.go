@@ -16,8 +16,7 @@ import (
 
 const outOfService = "node.kubernetes.io/out-of-service"
 
-// ensureSecondNode returns the cluster's second node, which is there for this test only unless it was
-// there before.
+// ensureSecondNode returns the cluster's second node. If it does not run, it is added for this test only.
 func (env *testEnv) ensureSecondNode(ctx context.Context) *embedded.Node {
 	GinkgoHelper()
 	pair := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 2)
@@ -34,14 +33,14 @@ func nodeSelector(node *embedded.Node) map[string]any {
 	return map[string]any{"node_selector": map[string]any{"kubernetes.io/hostname": node.Name}}
 }
 
-// In a movable class, so that the volumes can be used on another node.
+// movableDisks are cloud_properties of disks with volumes that other nodes can use, by volume mode.
 var movableDisks = map[string]map[string]any{
 	"Filesystem": {"storage_class": embedded.CSIMovableClass},
 	"Block":      {"storage_class": embedded.CSIMovableClass, "volume_mode": "Block"},
 }
 
-var _ = Describe("A lost node", Label("machines", "extended", labelSharedKernel), Serial, func() {
-	It("gives up its machine and disks when the operator has said that it is off, and not before", func(ctx context.Context) {
+var _ = Describe("A lost node", Label("vms", "extended", labelSharedKernel), Serial, func() {
+	It("releases its VM and disks once the operator has declared it out of service, and not before", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		first, second := env.embedded.Nodes[0], env.ensureSecondNode(ctx)
 		kubectl := func(args ...string) {
@@ -56,9 +55,9 @@ var _ = Describe("A lost node", Label("machines", "extended", labelSharedKernel)
 			checksums[mode] = lost.attachAndFill(ctx, disks[mode])
 		}
 
-		By("a power cut")
+		By("cutting the node's power")
 		Expect(second.PowerOff(ctx)).To(Succeed())
-		showsRemedy := And(ContainSubstring("node "+second.Name+" has not answered since "), ContainSubstring("kubectl taint nodes "+second.Name+" "+outOfService+"="))
+		showsRemedy := And(ContainSubstring("node "+second.Name+" has been unreachable since "), ContainSubstring("kubectl taint nodes "+second.Name+" "+outOfService+"="))
 		Expect(env.mustFail(ctx, "delete_vm", lost.cid).Message).To(showsRemedy)
 		for _, disk := range disks {
 			Expect(env.mustFail(ctx, "detach_disk", lost.cid, disk).Message).To(showsRemedy)
@@ -66,7 +65,7 @@ var _ = Describe("A lost node", Label("machines", "extended", labelSharedKernel)
 		}
 		Expect(string(env.mustCall(ctx, "has_vm", lost.cid).Result)).To(Equal("true"))
 
-		By("the operator's word")
+		By("declaring the node out of service")
 		kubectl("taint", "nodes", second.Name, outOfService+"=nodeshutdown:NoExecute")
 		response, err := env.Call(ctx, "delete_vm", lost.cid)
 		Expect(err).NotTo(HaveOccurred())
@@ -79,7 +78,7 @@ var _ = Describe("A lost node", Label("machines", "extended", labelSharedKernel)
 			Expect(next.attachAndChecksum(ctx, disk)).To(Equal(checksums[mode]), mode)
 		}
 
-		By("the node's return")
+		By("returning the node to service")
 		Expect(second.PowerOn(ctx, false)).To(Succeed())
 		kubectl("taint", "nodes", second.Name, outOfService+"-")
 		Eventually(func(g Gomega) {
@@ -97,21 +96,21 @@ var _ = Describe("A lost node", Label("machines", "extended", labelSharedKernel)
 			next.run(ctx, "umount /mnt/"+disk)
 			env.mustCall(ctx, "detach_disk", next.cid, disk)
 		}
-		back := env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(second)})
-		Expect(back.attachAndChecksum(ctx, disks["Block"])).To(Equal(checksums["Block"]))
-		env.mustCall(ctx, "delete_vm", back.cid)
+		onSecond := env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(second)})
+		Expect(onSecond.attachAndChecksum(ctx, disks["Block"])).To(Equal(checksums["Block"]))
+		env.mustCall(ctx, "delete_vm", onSecond.cid)
 	}, NodeTimeout(longTest))
 })
 
-// attachAndFill attaches the disk, without the agent, which takes more than one for a migration; writes to it; and
-// returns the checksum.
+// attachAndFill attaches the disk, writes to it, and returns the checksum. It does not use the agent, which treats a second disk
+// as the target of a migration.
 func (vm *testVM) attachAndFill(ctx context.Context, disk string) string {
 	GinkgoHelper()
 	vm.attachAndMount(ctx, disk)
 	return vm.run(ctx, fmt.Sprintf("head -c 8388608 /dev/urandom >/mnt/%[1]s/data && sync && sha256sum </mnt/%[1]s/data", disk))
 }
 
-// attachAndChecksum attaches the disk and reads what fill wrote.
+// attachAndChecksum attaches the disk and returns the checksum of what attachAndFill has written.
 func (vm *testVM) attachAndChecksum(ctx context.Context, disk string) string {
 	GinkgoHelper()
 	vm.attachAndMount(ctx, disk)

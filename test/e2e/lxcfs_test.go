@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// visibleResources are what a machine's /proc tells of it.
+// visibleResources are the resources that /proc shows in a VM.
 type visibleResources struct{ MemoryMiB, Processors int }
 
 func (vm *testVM) readResources(ctx context.Context) (resources visibleResources, err error) {
@@ -26,7 +26,8 @@ func (vm *testVM) readResources(ctx context.Context) (resources visibleResources
 	return resources, err
 }
 
-// memoryVitals is what the agent tells the director of the machine's: how much is used, and which part of all that is, in whole percents.
+// memoryVitals returns the VM's memory usage that the agent reports to the director: the used memory, and its share of the VM's
+// memory in whole percent.
 func (vm *testVM) memoryVitals(ctx context.Context) (usedMiB, percent float64) {
 	GinkgoHelper()
 	var state struct {
@@ -42,11 +43,11 @@ func (vm *testVM) memoryVitals(ctx context.Context) (usedMiB, percent float64) {
 	return used / 1024, percent
 }
 
-var _ = Describe("What a machine takes for its size", Label("machines", labelSharedKernel), Serial, func() {
-	DescribeTable("is its own on a node with lxcfs, the node's while that is away, and no reason to restart",
+var _ = Describe("The resources that a VM sees", Label("vms", labelSharedKernel), Serial, func() {
+	DescribeTable("are its own on a node with lxcfs and the node's without lxcfs, and a change does not restart the VM",
 		func(ctx context.Context, stemcell string) {
 			node := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1).Nodes[0]
-			env := newTestEnvWithConfig(ctx, map[string]any{"pods": map[string]any{"lxcfs": node.LXCFSRoot()}})
+			env := newTestEnvWithConfig(ctx, map[string]any{"pods": map[string]any{"lxcfs_path": node.LXCFSRoot()}})
 			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"cpu": "500m", "memory": 384})
 			nodeResources, err := vm.readResources(ctx)
 			Expect(err).NotTo(HaveOccurred())
@@ -62,14 +63,14 @@ var _ = Describe("What a machine takes for its size", Label("machines", labelSha
 			stopLXCFS := func(ctx context.Context) {
 				GinkgoHelper()
 				Expect(node.LXCFS().Kill()).To(Succeed())
-				// As the unit of Debian's package does; what is mounted of a process that has ended is none for mountpoint(1).
+				// Like the unit of Debian's package. mountpoint(1) does not recognize the mount of a FUSE process that has exited.
 				_, err := node.Exec(ctx, "sh", "-c", `! findmnt --mountpoint "$0" || umount --lazy "$0"`, node.LXCFSRoot())
 				Expect(err).NotTo(HaveOccurred())
 			}
 			DeferCleanup(stopLXCFS)
 			startLXCFS()
 			used, percent := vm.memoryVitals(ctx)
-			Expect(used*100/384).To(BeNumerically("~", percent, 1), "the part of the machine's memory, not of the node's")
+			Expect(used*100/384).To(BeNumerically("~", percent, 1), "the share of the VM's memory, not of the node's")
 			Expect(strconv.ParseFloat(vm.run(ctx, "cut --delimiter ' ' --fields 1 /proc/uptime"), 64)).To(BeNumerically("<", 600))
 
 			stopLXCFS(ctx)

@@ -15,12 +15,12 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// nestedContainersScript makes containers in a machine.
+// nestedContainersScript creates containers in a VM and prints their limits.
 //
 //go:embed testdata/nested
 var nestedContainersScript string
 
-// runWithInput runs a shell command in the machine, with this standard input.
+// runWithInput runs a shell command in the VM with this standard input.
 func (vm *testVM) runWithInput(ctx context.Context, input, command string) string {
 	GinkgoHelper()
 	out, err := embedded.RunInput(ctx, input, "kubectl", "--kubeconfig", vm.env.kubeconfig, "exec", "-i", "-n", vm.env.namespace, vm.cid,
@@ -29,8 +29,8 @@ func (vm *testVM) runWithInput(ctx context.Context, input, command string) strin
 	return out
 }
 
-// expectRunsContainers fails unless the machine can run containers with limits of their own, within its Pod's. It returns what it
-// found, a line for each.
+// expectRunsContainers fails unless the VM can run containers with their own limits in the cgroup of its Pod. It returns the output
+// of nestedContainersScript.
 func (vm *testVM) expectRunsContainers(ctx context.Context) string {
 	GinkgoHelper()
 	path, err := exec.LookPath("runc")
@@ -56,11 +56,11 @@ func (vm *testVM) expectRunsContainers(ctx context.Context) string {
 	return output
 }
 
-// xfsQuota is what a machine finds where the kernel has quotas of XFS.
+// xfsQuota is the output of nestedContainersScript if the kernel supports XFS quotas.
 const xfsQuota = "quota: 5242880\n"
 
-var _ = Describe("A machine that runs containers", Label("machines"), func() {
-	DescribeTable("gives them limits of their own within its own, as BPM and Garden ask for",
+var _ = Describe("A VM that runs containers", Label("vms"), func() {
+	DescribeTable("applies their limits in its own cgroup, as BPM and Garden require",
 		func(ctx context.Context, stemcell string) {
 			newTestEnv(ctx).createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"memory": 768}).expectRunsContainers(ctx)
 		},

@@ -19,13 +19,12 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// The promise that BOSH relies on, with real Calico: the address that it chose is the machine's, and
-// stays it.
-var _ = Describe("A machine's address", Label("networks"), func() {
+// With the real Calico: BOSH relies on a VM having and keeping the address that the director has chosen.
+var _ = Describe("The address of a VM", Label("networks"), func() {
 	var env *testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	It("is the one of its manual network, by which machines reach each other", func(ctx context.Context) {
+	It("is the one of its manual network, at which VMs reach each other", func(ctx context.Context) {
 		first, second := env.createVM(ctx), env.createVM(ctx)
 		Expect(first.pod(ctx).Status.PodIP).To(Equal(first.address))
 		for _, pair := range [][2]*testVM{{first, second}, {second, first}} {
@@ -33,19 +32,19 @@ var _ = Describe("A machine's address", Label("networks"), func() {
 		}
 	}, NodeTimeout(longTest))
 
-	It("of a manual network stays through restarts of its container and of its sandbox", func(ctx context.Context) {
+	It("on a manual network survives restarts of its container and its sandbox", func(ctx context.Context) {
 		vm := env.createVM(ctx)
 		vm.expectKeepsAddress(ctx, vm.killContainer)
 		vm.expectKeepsAddress(ctx, vm.killSandbox)
 	}, NodeTimeout(longTest))
 
-	It("of a dynamic network stays through them, too", func(ctx context.Context) {
+	It("on a dynamic network survives restarts of its container and its sandbox", func(ctx context.Context) {
 		vm := env.createVMOnNetworks(ctx, dynamicNetwork())
 		vm.expectKeepsAddress(ctx, vm.killContainer)
 		vm.expectKeepsAddress(ctx, vm.killSandbox)
 	}, NodeTimeout(longTest))
 
-	It("can be another machine's as soon as delete_vm has answered, 20 times in a row", func(ctx context.Context) {
+	It("can be assigned to another VM as soon as delete_vm has returned, 20 times in a row", func(ctx context.Context) {
 		stemcell, address := env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), newAddress()
 		for i := range 20 {
 			agent := fmt.Sprintf("%s-again-%d", env.namespace, i)
@@ -55,7 +54,7 @@ var _ = Describe("A machine's address", Label("networks"), func() {
 		}
 	}, Label("extended"), NodeTimeout(longTest))
 
-	It("that no pool holds is an error with what Calico says, after which nothing is left", func(ctx context.Context) {
+	It("makes create_vm fail with Calico's error if no pool contains it, and leaves no objects", func(ctx context.Context) {
 		config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
 		Expect(director.WriteConfig(config, env.kubeconfig, env.namespace, map[string]any{"timeouts": map[string]any{"create_vm": "15s"}})).To(Succeed())
 		directorWithTimeout := &director.Director{CPI: env.CPI, Config: config}
@@ -63,14 +62,14 @@ var _ = Describe("A machine's address", Label("networks"), func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).NotTo(BeNil())
 		Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
-		Expect(response.Error.Message).To(ContainSubstring("it asked for 203.0.113.7 (network default)"))
+		Expect(response.Error.Message).To(ContainSubstring("requested 203.0.113.7 (network default)"))
 		Expect(response.Error.Message).To(MatchRegexp(`FailedCreatePodSandBox: .*plugin type="calico".*configured pool`))
 		remaining, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "-n", env.namespace, "pods,secrets", "-o", "name")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(remaining).To(BeEmpty())
 	}, NodeTimeout(longTest))
 
-	It("is waited for while a Pod that ends still holds it", func(ctx context.Context) {
+	It("is assigned once a terminating Pod has released it", func(ctx context.Context) {
 		address := newAddress()
 		holder := env.createAddressHolder(ctx, address)
 		Expect(env.cluster.CoreV1().Pods(env.namespace).Delete(ctx, holder, metav1.DeleteOptions{})).To(Succeed())
@@ -79,11 +78,11 @@ var _ = Describe("A machine's address", Label("networks"), func() {
 		Expect(vm.pod(ctx).Status.PodIP).To(Equal(address))
 		events, err := env.cluster.CoreV1().Events(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + vm.cid})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(events.Items).To(ContainElement(HaveField("Reason", "FailedCreatePodSandBox")), "the address was still held")
+		Expect(events.Items).To(ContainElement(HaveField("Reason", "FailedCreatePodSandBox")), "the address was still in use")
 	}, NodeTimeout(longTest))
 })
 
-// createAddressHolder is a Pod with this address that takes its whole grace period to end.
+// createAddressHolder creates a Pod with this address that uses its whole grace period to terminate, and returns its name.
 func (env *testEnv) createAddressHolder(ctx context.Context, address string) string {
 	GinkgoHelper()
 	pod := &corev1.Pod{
@@ -92,7 +91,7 @@ func (env *testEnv) createAddressHolder(ctx context.Context, address string) str
 			TerminationGracePeriodSeconds: new(int64(8)),
 			Containers: []corev1.Container{{Name: "holder", Image: embedded.BusyboxImage, ImagePullPolicy: corev1.PullIfNotPresent,
 				Command: []string{"sh", "-c", "trap '' TERM; while true; do sleep 1; done"},
-				// As a machine's: Debian's and a self-built runc differ in what they can confine.
+				// Privileged like a VM Pod: Debian's runc and a self-built one differ in the confinement that they support.
 				SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}},
 		},
 	}
@@ -111,8 +110,7 @@ func dynamicNetwork() map[string]any {
 	return map[string]any{"default": map[string]any{"type": "dynamic", "dns": []string{}, "default": []string{"dns", "gateway"}, "cloud_properties": map[string]any{}}}
 }
 
-// sourceAddressAt opens a TCP connection to the other machine's address and returns the address that the other
-// machine sees it come from.
+// sourceAddressAt opens a TCP connection to the other VM and returns the source address that the other VM sees.
 func (vm *testVM) sourceAddressAt(ctx context.Context, other *testVM) string {
 	GinkgoHelper()
 	other.run(ctx, `setsid perl -MIO::Socket::INET -e '
@@ -126,7 +124,7 @@ func (vm *testVM) sourceAddressAt(ctx context.Context, other *testVM) string {
 	return seen
 }
 
-// killContainer kills PID 1 of the machine.
+// killContainer kills the VM's PID 1.
 func (vm *testVM) killContainer(ctx context.Context) {
 	GinkgoHelper()
 	_, id, _ := strings.Cut(vm.pod(ctx).Status.ContainerStatuses[0].ContainerID, "://")
@@ -134,16 +132,16 @@ func (vm *testVM) killContainer(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// killSandbox kills the pause process, which keeps the Pod's network, as a reboot of the node does.
+// killSandbox kills the pause process, which owns the Pod's network namespace. A reboot of the node has the same effect.
 func (vm *testVM) killSandbox(ctx context.Context) {
 	GinkgoHelper()
 	previous := vm.sandboxID(ctx)
 	_, err := vm.env.embedded.Nodes[0].Ctr(ctx, "tasks", "kill", "--signal", "SIGKILL", previous)
 	Expect(err).NotTo(HaveOccurred())
-	Eventually(vm.sandboxID).WithContext(ctx).ShouldNot(Or(BeEmpty(), Equal(previous)), "the kubelet makes another")
+	Eventually(vm.sandboxID).WithContext(ctx).ShouldNot(Or(BeEmpty(), Equal(previous)), "the kubelet creates a new sandbox")
 }
 
-// sandboxID returns the id of the Pod's running sandbox; empty while there is none.
+// sandboxID returns the ID of the Pod's running sandbox, or "" if there is none.
 func (vm *testVM) sandboxID(ctx context.Context) string {
 	GinkgoHelper()
 	node := vm.env.embedded.Nodes[0]
@@ -161,7 +159,7 @@ func (vm *testVM) sandboxID(ctx context.Context) string {
 	return ""
 }
 
-// expectKeepsAddress expects the machine to come back at the same address, and its agent to answer there.
+// expectKeepsAddress expects the VM to restart with the same address, and its agent to answer there.
 func (vm *testVM) expectKeepsAddress(ctx context.Context, disrupt func(context.Context)) {
 	GinkgoHelper()
 	previous := vm.identity(ctx)

@@ -17,19 +17,19 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// nodeProfile is where a world's machines are made.
+// nodeProfile describes the node for the VMs of a testEnv.
 type nodeProfile struct {
 	node nodeOperations
-	// powerCut takes the node's power away and has it boot, until it is ready.
+	// powerCut cuts the node's power, boots it, and waits until it is ready.
 	powerCut           func(ctx context.Context) error
-	properties         map[string]any                        // cloud_properties of each machine
-	storageClassSuffix string                                // what the names of the CSI driver's classes end in
-	csiDriver          string                                // the CSI driver's name
-	prepareVM          func(ctx context.Context, vm *testVM) // what is done to each machine before its agent answers; nothing, if nil
+	properties         map[string]any                        // cloud_properties of each VM
+	storageClassSuffix string                                // suffix of the names of the CSI driver's classes
+	csiDriver          string                                // name of the CSI driver
+	prepareVM          func(ctx context.Context, vm *testVM) // called for each VM before its agent answers; may be nil
 	timeouts           map[string]any                        // of the CPI
 }
 
-// nodeOperations is what specs do with the machines' node.
+// nodeOperations are the operations of specs on the VMs' node.
 type nodeOperations interface {
 	Shell(ctx context.Context, command string) (string, error)
 	Ctr(ctx context.Context, args ...string) (string, error)
@@ -38,13 +38,13 @@ type nodeOperations interface {
 	KubeletRoot() string
 }
 
-// onVMNode reports whether all machines are to be made on the node that is a computer, with ON=vm-node. Specs with the label
-// this-machine are about what the other nodes have, or do to them what cannot be done to it.
+// onVMNode reports whether all VMs are created on the VM node, with ON=vm-node. Specs with the label shared-kernel test properties
+// that only the other nodes have, or operations that the VM node does not support.
 var onVMNode = os.Getenv("ON") == "vm-node"
 
-const labelSharedKernel = "this-machine"
+const labelSharedKernel = "shared-kernel"
 
-// longTest is how long a spec with machines may take.
+// longTest is the timeout of a spec with VMs.
 var longTest = func() time.Duration {
 	if onVMNode {
 		return time.Hour
@@ -52,7 +52,7 @@ var longTest = func() time.Duration {
 	return 10 * time.Minute
 }()
 
-// sharedKernelProfile is the first of the nodes that share this machine's kernel.
+// sharedKernelProfile returns the profile of the first node that shares the host's kernel.
 func (env *testEnv) sharedKernelProfile() nodeProfile {
 	first := env.embedded.Nodes[0]
 	return nodeProfile{
@@ -61,7 +61,7 @@ func (env *testEnv) sharedKernelProfile() nodeProfile {
 			if err := first.PowerOff(ctx); err != nil {
 				return err
 			}
-			if err := os.RemoveAll(filepath.Join(manifest.NodeDirectory, env.namespace)); err != nil { // a computer's memory
+			if err := os.RemoveAll(filepath.Join(manifest.NodeDirectory, env.namespace)); err != nil { // in memory on a real node
 				return err
 			}
 			return first.PowerOn(ctx, true)
@@ -71,7 +71,7 @@ func (env *testEnv) sharedKernelProfile() nodeProfile {
 	}
 }
 
-// vmNodeProfile is the node that is a computer, which is slow.
+// vmNodeProfile returns the profile of the VM node, which is slow.
 func (env *testEnv) vmNodeProfile() nodeProfile {
 	vmNode := env.embedded.VM
 	return nodeProfile{
@@ -91,14 +91,14 @@ func (env *testEnv) vmNodeProfile() nodeProfile {
 		csiDriver:          embedded.VMCSIDriverName,
 		prepareVM: func(ctx context.Context, vm *testVM) {
 			Expect(vm.pod(ctx).Spec.NodeName).To(Equal(embedded.VMNodeName))
-			// The agent starts auditd, which ends on this kernel: it has no audit.
+			// The agent starts auditd, which exits on this kernel because it does not support auditing.
 			vm.run(ctx, "sed -i /auditd/d /var/vcap/bosh/bin/bosh-start-logging-and-auditing")
 		},
 		timeouts: map[string]any{"create_vm": "20m", "attach_disk": "10m", "detach_disk": "10m", "delete_vm": "10m", "update_disk": "20m", "other": "10m"},
 	}
 }
 
-// diskProperties are the cloud_properties of a disk with the name that its StorageClass has in this place.
+// diskProperties returns the cloud_properties of a disk with the name of its StorageClass for this node.
 func (p nodeProfile) diskProperties(properties map[string]any) map[string]any {
 	storageClass, ok := properties["storage_class"].(string)
 	if !ok || p.storageClassSuffix == "" || storageClass != embedded.CSIClass && !strings.HasPrefix(storageClass, embedded.CSIClass+"-") {
@@ -109,12 +109,12 @@ func (p nodeProfile) diskProperties(properties map[string]any) map[string]any {
 	return adapted
 }
 
-// newVMNodeEnv is a world for machines on the node that is a computer, whatever the others are on.
+// newVMNodeEnv returns a testEnv for VMs on the VM node, also without ON=vm-node.
 func newVMNodeEnv(ctx context.Context) *testEnv {
 	GinkgoHelper()
 	env := newTestEnvOn(ctx, (*testEnv).vmNodeProfile, nil)
 	if _, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "node", embedded.VMNodeName); err != nil {
-		Skip("the cluster has no node that is a computer: make cluster-up VM_NODE=1")
+		Skip("the cluster has no VM node; run make cluster-up VM_NODE=1")
 	}
 	setEventuallyDefaults(true)
 	DeferCleanup(setEventuallyDefaults, onVMNode)

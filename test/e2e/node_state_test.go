@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// volumeLoopDevices are the loop devices of the node's volumes.
+// volumeLoopDevices returns the loop devices of the node's volumes.
 func (env *testEnv) volumeLoopDevices(ctx context.Context) []string {
 	GinkgoHelper()
 	loops, err := env.node.LoopDevices(ctx)
@@ -18,7 +18,7 @@ func (env *testEnv) volumeLoopDevices(ctx context.Context) []string {
 	return loops
 }
 
-// runConcurrently does all of it at the same time.
+// runConcurrently runs the actions at the same time, and waits for them.
 func runConcurrently(actions ...func()) {
 	var group sync.WaitGroup
 	for _, act := range actions {

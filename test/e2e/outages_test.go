@@ -16,11 +16,11 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// outageFixture is a call that a process of the cluster keeps waiting while it stands still.
+// outageFixture is a VM with a disk, for calls that wait for a paused process of the cluster.
 type outageFixture struct {
 	env  *testEnv
 	vm   *testVM
-	disk string // attached to the machine, in the file "mark" of which is its own name
+	disk string // attached to the VM; contains its CID in the file "mark"
 }
 
 func newOutageFixture(ctx context.Context) *outageFixture {
@@ -33,7 +33,7 @@ func newOutageFixture(ctx context.Context) *outageFixture {
 	return b
 }
 
-// pauseProcess has a process of the cluster stand still until the function that it returns is called.
+// pauseProcess pauses a process of the cluster until resume is called.
 func (b *outageFixture) pauseProcess(name string) (resume func()) {
 	GinkgoHelper()
 	process, err := b.env.embedded.Process(name)
@@ -44,7 +44,7 @@ func (b *outageFixture) pauseProcess(name string) (resume func()) {
 	return resume
 }
 
-// pvc is the disk's.
+// pvc returns the disk's PVC.
 func (b *outageFixture) pvc(ctx context.Context, disk string) *corev1.PersistentVolumeClaim {
 	GinkgoHelper()
 	pvc, err := b.env.cluster.CoreV1().PersistentVolumeClaims(b.env.namespace).Get(ctx, disk, metav1.GetOptions{})
@@ -52,7 +52,7 @@ func (b *outageFixture) pvc(ctx context.Context, disk string) *corev1.Persistent
 	return pvc
 }
 
-// volumeAttachments are whether the disk's volume is attached to its node, for each attachment of it.
+// volumeAttachments returns, for each VolumeAttachment of the disk's volume, whether the volume is attached.
 func (b *outageFixture) volumeAttachments(ctx context.Context, disk string) (attached []bool) {
 	GinkgoHelper()
 	volume := b.pvc(ctx, disk).Spec.VolumeName
@@ -66,11 +66,12 @@ func (b *outageFixture) volumeAttachments(ctx context.Context, disk string) (att
 	return attached
 }
 
-var _ = Describe("A call that waits for a part of the cluster that stands still", Label("disks", "outages", "extended", labelSharedKernel), Serial, func() {
+var _ = Describe("While a component of the cluster hangs,", Label("disks", "outages", "extended", labelSharedKernel), Serial, func() {
 	var b *outageFixture
 	BeforeEach(func(ctx context.Context) { b = newOutageFixture(ctx) }, NodeTimeout(longTest))
 
-	// goesOn makes a call while the process stands still, until the call has come to where it waits for it.
+	// expectCompletes makes a call while the process is paused, resumes the process when the call waits for it, and expects the call to
+	// complete.
 	expectCompletes := func(ctx context.Context, process string, call func(), isWaiting func(Gomega)) {
 		GinkgoHelper()
 		previous := b.vm.identity(ctx)
@@ -83,7 +84,7 @@ var _ = Describe("A call that waits for a part of the cluster that stands still"
 		Expect(b.vm.run(ctx, "cat /var/vcap/store/mark")).To(Equal(b.disk))
 	}
 
-	It("goes on when it is create_vm and the scheduler", func(ctx context.Context) {
+	It("create_vm waits for the scheduler", func(ctx context.Context) {
 		agent, stemcell := b.env.namespace+"-new", b.vm.pod(ctx).Annotations["bosh.cloudfoundry.org/stemcell"]
 		env, err := director.AgentEnv()
 		Expect(err).NotTo(HaveOccurred())
@@ -96,16 +97,16 @@ var _ = Describe("A call that waits for a part of the cluster that stands still"
 		})
 	}, NodeTimeout(longTest))
 
-	It("goes on when it is the first attach_disk and the provisioner", func(ctx context.Context) {
+	It("the first attach_disk waits for the provisioner", func(ctx context.Context) {
 		disk := b.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIMovableClass})
 		expectCompletes(ctx, "csi-provisioner", func() { b.env.mustCall(ctx, "attach_disk", b.vm.cid, disk) }, func(g Gomega) {
-			claim := b.pvc(ctx, disk)
-			g.Expect(claim.Annotations).To(HaveKey("volume.kubernetes.io/selected-node"))
-			g.Expect(claim.Spec.VolumeName).To(BeEmpty())
+			pvc := b.pvc(ctx, disk)
+			g.Expect(pvc.Annotations).To(HaveKey("volume.kubernetes.io/selected-node"))
+			g.Expect(pvc.Spec.VolumeName).To(BeEmpty())
 		})
 	}, NodeTimeout(longTest))
 
-	It("goes on when it is attach_disk and the attacher", func(ctx context.Context) {
+	It("attach_disk waits for the attacher", func(ctx context.Context) {
 		disk := b.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIMovableClass})
 		b.env.mustCall(ctx, "attach_disk", b.vm.cid, disk)
 		b.env.mustCall(ctx, "detach_disk", b.vm.cid, disk)
@@ -115,25 +116,25 @@ var _ = Describe("A call that waits for a part of the cluster that stands still"
 		})
 	}, NodeTimeout(longTest))
 
-	It("goes on when it is resize_disk and the resizer", func(ctx context.Context) {
+	It("resize_disk waits for the resizer", func(ctx context.Context) {
 		disk := b.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIClass})
 		b.env.mustCall(ctx, "attach_disk", b.vm.cid, disk)
 		b.env.mustCall(ctx, "detach_disk", b.vm.cid, disk)
 		expectCompletes(ctx, "csi-resizer", func() { b.env.mustCall(ctx, "resize_disk", disk, 128) }, func(g Gomega) {
-			claim := b.pvc(ctx, disk)
-			g.Expect(claim.Spec.Resources.Requests.Storage().Cmp(*claim.Status.Capacity.Storage())).To(Equal(1))
+			pvc := b.pvc(ctx, disk)
+			g.Expect(pvc.Spec.Resources.Requests.Storage().Cmp(*pvc.Status.Capacity.Storage())).To(Equal(1))
 		})
 		b.env.mustCall(ctx, "attach_disk", b.vm.cid, disk)
 	}, NodeTimeout(longTest))
 
-	It("goes on when it is delete_disk and the controllers", func(ctx context.Context) {
+	It("delete_disk waits for the controller manager", func(ctx context.Context) {
 		disk := b.env.createDisk(ctx, 64, map[string]any{})
 		expectCompletes(ctx, "kube-controller-manager", func() { b.env.mustCall(ctx, "delete_disk", disk) }, func(g Gomega) {
 			g.Expect(b.pvc(ctx, disk).DeletionTimestamp).NotTo(BeNil())
 		})
 	}, NodeTimeout(longTest))
 
-	It("does not wait for the registry, when it is attach_disk, detach_disk, or create_vm of an image that the node has", func(ctx context.Context) {
+	It("attach_disk, detach_disk, and create_vm of an image on the node do not wait for the registry", func(ctx context.Context) {
 		resume := b.pauseProcess("registry")
 		defer resume()
 		b.vm.detach(ctx, b.disk)

@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// recreateInvariants is what a machine that is made again for each disk has for good.
+// recreateInvariants are the properties that a VM keeps when its Pod is recreated for a disk.
 type recreateInvariants struct{ Address, Node, Data string }
 
 func (vm *testVM) invariants(ctx context.Context) recreateInvariants {
@@ -22,7 +22,7 @@ func (vm *testVM) invariants(ctx context.Context) recreateInvariants {
 	return recreateInvariants{Address: vm.pod(ctx).Status.PodIP, Node: vm.pod(ctx).Spec.NodeName, Data: vm.identity(ctx).Data}
 }
 
-// gVisorClass is the RuntimeClass of Pods in sandboxes of gVisor, which show them no device of the node.
+// gVisorClass is the RuntimeClass of Pods in gVisor, which have no access to devices of the node.
 const gVisorClass = "gvisor"
 
 const gVisorManifest = `
@@ -32,9 +32,8 @@ metadata: {name: ` + gVisorClass + `}
 handler: runsc
 `
 
-// Block claims need a sandbox that takes devices of its own, as Kata's; the node's own runtime stands in
-// for it.
-var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func() {
+// Block PVCs require a sandbox with block devices, like Kata Containers; the node's default runtime replaces it here.
+var _ = Describe("A VM with disk_strategy: recreate", Label("disks"), func() {
 	recreateProperties := map[string]any{"disk_strategy": "recreate", "ephemeral_disk": 512}
 	gVisorProperties := map[string]any{"disk_strategy": "recreate", "ephemeral_disk": 512, "runtime_class": gVisorClass}
 
@@ -43,10 +42,10 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 		vm, disk map[string]any
 		labels   Labels
 	}{
-		"with a Block claim":                 {"E2E_STEMCELL", recreateProperties, blockDisk, nil},
-		"with a directory":                   {"E2E_STEMCELL_SYSTEMD", recreateProperties, map[string]any{"attach": "bind"}, Label("extended")},
-		"with a filesystem as its directory": {"E2E_STEMCELL", recreateProperties, map[string]any{"attach": "bind", "storage_class": embedded.CSIClass}, Label("extended")},
-		"in gVisor, with a directory":        {"E2E_STEMCELL", gVisorProperties, map[string]any{"attach": "bind"}, Label("extended", labelSharedKernel)},
+		"with a Block PVC":                 {"E2E_STEMCELL", recreateProperties, blockDisk, nil},
+		"with a directory":                 {"E2E_STEMCELL_SYSTEMD", recreateProperties, map[string]any{"attach": "bind"}, Label("extended")},
+		"with a filesystem as a directory": {"E2E_STEMCELL", recreateProperties, map[string]any{"attach": "bind", "storage_class": embedded.CSIClass}, Label("extended")},
+		"in gVisor, with a directory":      {"E2E_STEMCELL", gVisorProperties, map[string]any{"attach": "bind"}, Label("extended", labelSharedKernel)},
 	} {
 		Describe(kind, testCase.labels, Ordered, func() {
 			var (
@@ -64,7 +63,7 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 				disk = env.createDisk(ctx, 64, testCase.disk)
 			}, NodeTimeout(longTest))
 
-			It("keeps its address and its data while it gets the disk", func(ctx context.Context) {
+			It("keeps its address, node and data when the disk is attached and detached", func(ctx context.Context) {
 				vm.run(ctx, keeperJobScript)
 				vm.waitForJob(ctx)
 				vm.attach(ctx, disk)
@@ -77,7 +76,7 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 				Expect(vm.invariants(ctx)).To(Equal(previous))
 			}, NodeTimeout(longTest))
 
-			// asBefore checks the machine after its Pod or container was made again.
+			// expectUnchanged checks the VM after its Pod or container was recreated.
 			expectUnchanged := func(ctx context.Context) {
 				GinkgoHelper()
 				vm.waitForAgent(ctx)
@@ -87,7 +86,7 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 				Expect(vm.invariants(ctx)).To(Equal(previous))
 			}
 
-			It("has the disk before any job when its Pod was taken away, and made again by the next call", func(ctx context.Context) {
+			It("has the disk before any job starts when its Pod was deleted, and recreated by the next call", func(ctx context.Context) {
 				pods := env.cluster.CoreV1().Pods(env.namespace)
 				Expect(pods.Delete(ctx, vm.cid, metav1.DeleteOptions{})).To(Succeed())
 				Eventually(func() error { _, err := pods.Get(ctx, vm.cid, metav1.GetOptions{}); return err }).WithContext(ctx).ShouldNot(Succeed())
@@ -95,18 +94,18 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 				expectUnchanged(ctx)
 			}, NodeTimeout(longTest))
 
-			It("has the disk before any job when it is rebooted", func(ctx context.Context) {
+			It("has the disk before any job starts when it is rebooted", func(ctx context.Context) {
 				env.mustCall(ctx, "reboot_vm", vm.cid)
 				expectUnchanged(ctx)
 			}, NodeTimeout(longTest))
 
-			It("has the disk before any job when its init is killed, and the attachment's process with it", func(ctx context.Context) {
+			It("has the disk before any job starts when its PID 1 and the process of the attachment Pod are killed", func(ctx context.Context) {
 				env.killAttachmentProcess(ctx, disk)
 				vm.killInit(ctx)
 				expectUnchanged(ctx)
 			}, NodeTimeout(longTest))
 
-			It("is deleted with the disk attached, which survives, and all else goes", func(ctx context.Context) {
+			It("can be deleted with the disk attached, and leaves only the disk", func(ctx context.Context) {
 				env.mustCall(ctx, "delete_vm", vm.cid)
 				Eventually(func() (int, error) {
 					remaining, err := env.cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})
@@ -122,7 +121,7 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 		})
 	}
 
-	DescribeTable("ends well wherever attach_disk and detach_disk were killed, when they are repeated",
+	DescribeTable("is consistent when attach_disk and detach_disk are killed at any request and repeated",
 		func(ctx context.Context, properties map[string]any) {
 			env := newTestEnv(ctx)
 			vm := env.createVMFromStemcell(ctx, os.Getenv("E2E_STEMCELL"), recreateProperties)
@@ -157,11 +156,11 @@ var _ = Describe("A machine with disk_strategy: recreate", Label("disks"), func(
 				}
 			}
 		},
-		Entry("with a Block claim", blockDisk, Label("extended"), NodeTimeout(2*longTest)),
+		Entry("with a Block PVC", blockDisk, Label("extended"), NodeTimeout(2*longTest)),
 		Entry("with a directory", map[string]any{"attach": "bind"}, Label("extended"), NodeTimeout(2*longTest)),
 	)
 
-	It("has its data moved from disk to disk by its agent", func(ctx context.Context) {
+	It("can migrate its data to another disk with the agent", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVMFromStemcell(ctx, os.Getenv("E2E_STEMCELL"), recreateProperties)
 		env.expectMigration(ctx, vm, blockDisk, blockDisk)

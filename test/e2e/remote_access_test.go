@@ -23,30 +23,30 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// remoteClient is a network namespace from which nothing can be reached but the API server: no Pod, no node.
+// remoteClient is a network namespace from which only the API server can be reached, and no Pod or node.
 type remoteClient struct {
 	env          *testEnv
 	netns        string
-	namespace    string // the namespace that it leads to
-	dir          string // for what create-env reads and keeps
-	address      string // the machine's
-	proxyAddress string // the proxy's address, on the laptop's loopback interface
+	namespace    string // of the VMs
+	dir          string // input and state of create-env
+	address      string // of the VM
+	proxyAddress string // on the loopback interface of the network namespace
 }
 
-// newRemoteClient has the releases of the demo.
+// newRemoteClient creates the network namespace and the releases of the demo.
 func newRemoteClient(ctx context.Context) *remoteClient {
 	GinkgoHelper()
 	env := newTestEnv(ctx)
-	l := &remoteClient{env: env, namespace: env.namespace, netns: fmt.Sprintf("way-in-%d", os.Getpid()), address: newAddress()}
+	l := &remoteClient{env: env, namespace: env.namespace, netns: fmt.Sprintf("remote-%d", os.Getpid()), address: newAddress()}
 	var err error
-	l.dir, err = os.MkdirTemp("", "way-in")
+	l.dir, err = os.MkdirTemp("", "remote-client")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(os.RemoveAll, l.dir)
 	for script, tarball := range map[string]string{"scripts/create-release": "cpi.tgz", "test/release/create-release": "demo.tgz"} {
 		out, err := exec.CommandContext(ctx, "../../"+script, filepath.Join(l.dir, tarball)).CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(out))
 	}
-	// Port-forward reaches what listens on the machine's own loopback interface, too.
+	// kubectl port-forward connects to the VM's loopback interface, on which the agent must listen, too.
 	Expect(os.WriteFile(filepath.Join(l.dir, "listen.yml"), []byte(
 		"- {type: replace, path: /cloud_provider/properties/agent/mbus, value: 'https://mbus:((mbus_bootstrap_password))@0.0.0.0:6868'}\n"), 0o600)).To(Succeed())
 	l.createNetns(ctx)
@@ -68,7 +68,7 @@ func (l *remoteClient) createNetns(ctx context.Context) {
 	DeferCleanup(listener.Close)
 }
 
-// command is a program's, run on the laptop.
+// command returns a command that runs in the network namespace.
 func (l *remoteClient) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, "nsenter", append([]string{"--net=/run/netns/" + l.netns, name}, args...)...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+l.env.kubeconfig, "HOME="+l.dir)
@@ -83,7 +83,7 @@ func (l *remoteClient) run(ctx context.Context, name string, args ...string) (st
 	return string(out), err
 }
 
-// startProxy starts `kubectl bosh proxy`, which runs until the tests have ended.
+// startProxy starts `kubectl bosh proxy`, which runs until the specs have finished.
 func (l *remoteClient) startProxy() {
 	GinkgoHelper()
 	program, err := filepath.Abs("../../bin/kubectl-bosh")
@@ -95,7 +95,7 @@ func (l *remoteClient) startProxy() {
 	_, l.proxyAddress, _ = strings.Cut(strings.TrimSpace(string(session.Out.Contents())), "socks5://")
 }
 
-// bosh runs create-env or delete-env with the demo's manifest and this greeting of its job.
+// bosh runs create-env or delete-env with the demo's manifest and this greeting for its job.
 func (l *remoteClient) bosh(ctx context.Context, verb, greeting string) string {
 	GinkgoHelper()
 	path := func(name string) string { return filepath.Join(l.dir, name) }
@@ -109,7 +109,7 @@ func (l *remoteClient) bosh(ctx context.Context, verb, greeting string) string {
 	return out
 }
 
-// dial connects from the laptop, by the dialer.
+// dial connects to the VM from the network namespace with this dialer.
 func (l *remoteClient) dial(dialer proxy.Dialer, port string) (connection net.Conn, err error) {
 	err = embedded.InNetworkNamespace(l.netns, func() error {
 		connection, err = dialer.Dial("tcp", net.JoinHostPort(l.address, port))
@@ -118,8 +118,8 @@ func (l *remoteClient) dial(dialer proxy.Dialer, port string) (connection net.Co
 	return connection, err
 }
 
-// readJobAnswer is what the machine's job says, by the proxy.
-func (l *remoteClient) readJobAnswer() (string, error) {
+// readJobResponse returns the response of the VM's job through the proxy.
+func (l *remoteClient) readJobResponse() (string, error) {
 	dialer, err := proxy.SOCKS5("tcp", l.proxyAddress, nil, proxy.Direct)
 	if err != nil {
 		return "", err
@@ -133,7 +133,7 @@ func (l *remoteClient) readJobAnswer() (string, error) {
 	return string(line), err
 }
 
-// vmPodName is the name of the one machine's Pod.
+// vmPodName returns the name of the only VM Pod.
 func (l *remoteClient) vmPodName(ctx context.Context) string {
 	GinkgoHelper()
 	pods, err := l.env.cluster.CoreV1().Pods(l.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
@@ -142,7 +142,7 @@ func (l *remoteClient) vmPodName(ctx context.Context) string {
 	return pods.Items[0].Name
 }
 
-var _ = Describe("From a laptop with a kubeconfig and no route to Pods, by kubectl bosh proxy,", Label("way-in", "extended"), Ordered, func() {
+var _ = Describe("With only a kubeconfig and kubectl bosh proxy, without a route to Pods,", Label("remote-access", "extended"), Ordered, func() {
 	var (
 		l     *remoteClient
 		first string
@@ -152,21 +152,21 @@ var _ = Describe("From a laptop with a kubeconfig and no route to Pods, by kubec
 		l.startProxy()
 	}, NodeTimeout(longTest))
 
-	It("bosh create-env makes a machine, and its job answers", func(ctx context.Context) {
+	It("bosh create-env creates a VM, and its job answers", func(ctx context.Context) {
 		l.bosh(ctx, "create-env", "good morning")
 		first = l.vmPodName(ctx)
 		_, err := l.dial(&net.Dialer{Timeout: time.Second}, "7000")
-		Expect(err).To(HaveOccurred(), "the machine can be reached without the proxy: the test proves nothing")
-		Eventually(l.readJobAnswer).WithContext(ctx).Should(ContainSubstring("good morning"))
+		Expect(err).To(HaveOccurred(), "invalid test: the VM can be reached without the proxy")
+		Eventually(l.readJobResponse).WithContext(ctx).Should(ContainSubstring("good morning"))
 	}, NodeTimeout(2*longTest))
 
-	It("bosh create-env with a change makes the machine anew, and the same proxy leads to it", func(ctx context.Context) {
+	It("bosh create-env with a change recreates the VM, and the same proxy reaches it", func(ctx context.Context) {
 		l.bosh(ctx, "create-env", "good evening")
 		Expect(l.vmPodName(ctx)).NotTo(Equal(first))
-		Eventually(l.readJobAnswer).WithContext(ctx).Should(ContainSubstring("good evening"))
+		Eventually(l.readJobResponse).WithContext(ctx).Should(ContainSubstring("good evening"))
 	}, NodeTimeout(2*longTest))
 
-	It("bosh delete-env leaves nothing", func(ctx context.Context) {
+	It("bosh delete-env leaves no objects", func(ctx context.Context) {
 		l.bosh(ctx, "delete-env", "good evening")
 		Eventually(func() (string, error) {
 			return l.env.embedded.ControlPlane.Kubectl(ctx, "get", "-n", l.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")

@@ -13,19 +13,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// listenerJobScript is a job that serves on a port.
+// listenerJobScript starts a job that listens on a port.
 const listenerJobScript = `perl -MIO::Socket::INET -e '
 	my $listening = IO::Socket::INET->new(LocalPort => 8080, Listen => 5, ReuseAddr => 1) or die;
 	while (my $client = $listening->accept) { close $client }' </dev/null >/dev/null 2>&1 & echo $! >/var/vcap/data/listener`
 
-var _ = Describe("A VM with a readiness_probe", Label("machines"), func() {
-	It("is made before any job serves, and gets a Service's traffic only while one does", func(ctx context.Context) {
+var _ = Describe("A VM with a readiness_probe", Label("vms"), func() {
+	It("is created before its job listens, and receives traffic of the Service only while the job listens", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVMFromStemcell(ctx, os.Getenv("E2E_STEMCELL"), map[string]any{
 			"services":        []any{map[string]any{"name": "web", "ports": []any{8080}}},
 			"readiness_probe": map[string]any{"tcpSocket": map[string]any{"port": 8080}, "periodSeconds": 1, "failureThreshold": 1},
 		})
-		// served are the addresses to which the Service sends traffic.
+		// readyAddresses returns the addresses to which the Service sends traffic.
 		readyAddresses := func(g Gomega) []string {
 			endpointSlices, err := env.cluster.DiscoveryV1().EndpointSlices(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
 			g.Expect(err).NotTo(HaveOccurred())

@@ -26,7 +26,7 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// registry is one that runs, with TLS and basic authentication.
+// registry is a running registry with TLS and basic authentication.
 type registry interface {
 	Host() string
 	CA() string
@@ -44,8 +44,8 @@ func startDebianRegistry(ctx context.Context) (registry, error) {
 	return stemcells.StartDebianRegistry(ctx, GinkgoT().TempDir(), true)
 }
 
-// useRegistry gives the world's CPI a registry for heavy stemcells, which the node reaches by another name
-// when there is one, and what else is said of stemcells.
+// useRegistry configures the CPI with a registry for heavy stemcells, from which the node pulls by the name pullName if it is set, and
+// with further options for stemcells.
 func (env *testEnv) useRegistry(r registry, pullName string, options map[string]any) {
 	GinkgoHelper()
 	configured := map[string]any{
@@ -64,8 +64,8 @@ func (env *testEnv) useRegistry(r registry, pullName string, options map[string]
 	env.Director = env.newDirector(env.kubeconfig, map[string]any{"stemcell": section})
 }
 
-// buildHeavyStemcell makes a warden stemcell's tarball with this root filesystem, which holds the mark, and
-// unpacks it as the director does. It returns the image's path and the cloud_properties.
+// buildHeavyStemcell builds the tarball of a warden stemcell with this root filesystem and the mark in a file, and unpacks it as the
+// director does. It returns the image's path and the cloud_properties.
 func buildHeavyStemcell(rootfs, mark string) (string, stemcell.Properties) {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
@@ -79,7 +79,7 @@ func buildHeavyStemcell(rootfs, mark string) (string, stemcell.Properties) {
 	return image, manifest.CloudProperties
 }
 
-// countWrites counts the requests that send something to the registry, by method.
+// countWrites counts the requests that write to the registry, by method.
 func countWrites(r registry) map[string]int {
 	count := map[string]int{}
 	for _, request := range r.Requests() {
@@ -92,7 +92,7 @@ func countWrites(r registry) map[string]int {
 }
 
 var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
-	DescribeTable("is pushed to the registry once, pulled by the node, boots, and is deleted when no VM uses it",
+	DescribeTable("is pushed to the registry once, pulled by the node, boots, and can be deleted once no VM uses it",
 		func(ctx context.Context, start func(context.Context) (registry, error), rootfs, pullName string) {
 			env := newTestEnv(ctx)
 			r, err := start(ctx)
@@ -102,20 +102,20 @@ var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
 			mark := fmt.Sprintf("%s at %s", env.namespace, time.Now())
 			image, properties := buildHeavyStemcell(os.Getenv(rootfs), mark)
 
-			By("create_stemcell, twice")
+			By("creating the stemcell twice")
 			uploaded := env.mustCall(ctx, "create_stemcell", image, properties)
 			cid := uploaded.Text()
 			Expect(cid).To(HavePrefix("heavy://" + r.Host() + "/bosh/stemcells@sha256:"))
 			Expect(uploaded.Stderr).To(ContainSubstring("percent=100"))
-			// A layer and a configuration, each begun, sent and completed; the manifest by digest and by tag.
-			once := map[string]int{"POST": 2, "PATCH": 2, "PUT": 4}
-			Eventually(func() map[string]int { return countWrites(r) }).WithContext(ctx).Should(Equal(once))
+			// The uploads of a layer and a configuration are started, sent and completed; the manifest is put by digest and by tag.
+			expectedWrites := map[string]int{"POST": 2, "PATCH": 2, "PUT": 4}
+			Eventually(func() map[string]int { return countWrites(r) }).WithContext(ctx).Should(Equal(expectedWrites))
 			Expect(env.mustCall(ctx, "create_stemcell", image, properties).Text()).To(Equal(cid))
 
-			By("create_vm")
+			By("creating a VM")
 			vm := env.createVMFromSpec(ctx, vmSpec{stemcellCID: cid})
 			Expect(vm.run(ctx, "cat /etc/stemcell-mark")).To(Equal(mark))
-			Expect(countWrites(r)).To(Equal(once))
+			Expect(countWrites(r)).To(Equal(expectedWrites))
 			Expect(r.Requests()).To(ContainElement(HavePrefix("GET /v2/bosh/stemcells/blobs/sha256:")))
 			name := r.Host()
 			if pullName != "" {
@@ -126,19 +126,19 @@ var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(secret.Type).To(Equal(corev1.SecretTypeDockerConfigJson))
 
-			By("delete_stemcell")
+			By("deleting the stemcell")
 			Expect(env.mustFail(ctx, "delete_stemcell", cid).Message).To(ContainSubstring("in use by VM " + vm.cid))
 			env.mustCall(ctx, "delete_vm", vm.cid)
 			env.mustCall(ctx, "delete_stemcell", cid)
 			Eventually(r.Requests).WithContext(ctx).Should(ContainElement(HavePrefix("DELETE /v2/bosh/stemcells/manifests/sha256:")))
 			Expect(env.mustCall(ctx, "create_stemcell", image, properties).Text()).To(Equal(cid))
 		},
-		Entry("with runit, from go-containerregistry's", startMemoryRegistry, "E2E_ROOTFS", "", NodeTimeout(longTest)),
-		Entry("with systemd, from Debian's, by the node's own name for it", startDebianRegistry, "E2E_ROOTFS_SYSTEMD", "stemcells.bosh.test", Label("extended"), NodeTimeout(longTest)),
+		Entry("with runit, from go-containerregistry's registry", startMemoryRegistry, "E2E_ROOTFS", "", NodeTimeout(longTest)),
+		Entry("with systemd, from Debian's registry, under another name for the node", startDebianRegistry, "E2E_ROOTFS_SYSTEMD", "stemcells.bosh.test", Label("extended"), NodeTimeout(longTest)),
 	)
 })
 
-// countBlobPulls counts the requests by which a node has fetched what is in images.
+// countBlobPulls counts the requests of nodes for contents of images.
 func countBlobPulls(r registry) (count int) {
 	for _, request := range r.Requests() {
 		if strings.HasPrefix(request, "GET /v2/bosh/stemcells/blobs/") {
@@ -148,8 +148,8 @@ func countBlobPulls(r registry) (count int) {
 	return count
 }
 
-var _ = Describe("A stemcell whose image nodes pull before it is needed", Label("stemcells"), func() {
-	It("is on the node before the first VM, which pulls nothing, and leaves nothing when it is deleted", func(ctx context.Context) {
+var _ = Describe("A stemcell with prefetch", Label("stemcells"), func() {
+	It("is on the node before the first VM, which pulls nothing, and leaves no DaemonSet or Pod when it is deleted", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		r, err := startMemoryRegistry(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -160,13 +160,13 @@ var _ = Describe("A stemcell whose image nodes pull before it is needed", Label(
 		mark := fmt.Sprintf("%s at %s", env.namespace, time.Now())
 		image, properties := buildHeavyStemcell(os.Getenv("E2E_ROOTFS"), mark)
 		cid := env.mustCall(ctx, "create_stemcell", image, properties).Text()
-		ofImage := metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=prefetch"}
+		prefetchPods := metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=prefetch"}
 		Eventually(func(g Gomega) {
-			found, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, ofImage)
+			pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, prefetchPods)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(found.Items).To(HaveLen(1))
-			g.Expect(found.Items[0].Status.Conditions).To(ContainElement(And(
-				HaveField("Type", corev1.PodReady), HaveField("Status", corev1.ConditionTrue))), "%v", found.Items[0].Status)
+			g.Expect(pods.Items).To(HaveLen(1))
+			g.Expect(pods.Items[0].Status.Conditions).To(ContainElement(And(
+				HaveField("Type", corev1.PodReady), HaveField("Status", corev1.ConditionTrue))), "%v", pods.Items[0].Status)
 		}).WithContext(ctx).Should(Succeed())
 
 		previous := countBlobPulls(r)
@@ -181,20 +181,20 @@ var _ = Describe("A stemcell whose image nodes pull before it is needed", Label(
 		Expect(err).NotTo(HaveOccurred())
 		Expect(sets.Items).To(BeEmpty())
 		Eventually(func() ([]corev1.Pod, error) {
-			found, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, ofImage)
-			return found.Items, err
+			pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, prefetchPods)
+			return pods.Items, err
 		}).WithContext(ctx).Should(BeEmpty())
 	}, NodeTimeout(longTest))
 })
 
-// olderAgentConfig is the agent.json of the Kubernetes stemcells of 2018.
+// olderAgentConfig is the agent.json of Kubernetes stemcells of 2018.
 const olderAgentConfig = `{
   "Platform": {"Linux": {"CreatePartitionIfNoEphemeralDisk": false, "SkipDiskSetup": true}},
   "Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": "/var/vcap/bosh/instance_settings.json"}]}}
 }`
 
-// pushOlderStemcell pushes an image like those of older Kubernetes stemcells, made of this light stemcell's,
-// and returns its tag, and its reference by digest.
+// pushOlderStemcell pushes an image like those of older Kubernetes stemcells, based on the image of this light stemcell. It returns the
+// references of the image by tag and by digest.
 func pushOlderStemcell(ctx context.Context, tarball, tag string) (string, string) {
 	GinkgoHelper()
 	properties, err := stemcellProperties(tarball)
@@ -213,7 +213,7 @@ func pushOlderStemcell(ctx context.Context, tarball, tag string) (string, string
 }
 
 var _ = Describe("An older Kubernetes stemcell", Label("stemcells"), func() {
-	It("is pinned by its tag's digest, and its agent looks for its settings where they are", func(ctx context.Context) {
+	It("is pinned to the digest of its tag, and its agent finds its settings", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		tag, pinned := pushOlderStemcell(ctx, os.Getenv("E2E_STEMCELL"), "older-"+env.namespace)
 		cid := env.mustCall(ctx, "create_stemcell", "image", map[string]any{"image": tag}).Text()
@@ -222,6 +222,6 @@ var _ = Describe("An older Kubernetes stemcell", Label("stemcells"), func() {
 		vm.run(ctx, "test -s /var/vcap/bosh/warden-cpi-agent-env.json && test ! -e /var/vcap/bosh/instance_settings.json")
 		env.mustCall(ctx, "delete_vm", vm.cid)
 		env.mustCall(ctx, "delete_stemcell", cid)
-		Expect(env.mustCall(ctx, "create_stemcell", "image", map[string]any{"image": tag}).Text()).To(Equal(cid), "its registry is left alone")
+		Expect(env.mustCall(ctx, "create_stemcell", "image", map[string]any{"image": tag}).Text()).To(Equal(cid), "delete_stemcell deletes nothing from the registry")
 	}, NodeTimeout(longTest))
 })

@@ -1,10 +1,10 @@
 //go:build e2e
 
-// Package e2e tests the CPI on a real node: kubelet, containerd, Calico, the BOSH agent, monit and the
-// BOSH CLI. scripts/e2e prepares what it needs and runs it as root.
+// Package e2e tests the CPI on a real node: kubelet, containerd, Calico, the BOSH agent, monit and the BOSH CLI. scripts/e2e
+// prepares the cluster and runs the tests as root.
 //
-// Specs run in four processes at once on one node: they mostly wait. A spec that does something to the node as a whole,
-// or looks at all that is on it, is Serial.
+// Four processes run specs in parallel on one node, because specs mostly wait. Specs that change or inspect the whole node are
+// Serial.
 package e2e
 
 import (
@@ -21,7 +21,7 @@ func TestE2E(t *testing.T) {
 	RunSpecs(t, "e2e")
 }
 
-// setEventuallyDefaults says how long a test waits for something by default, and how often it looks: on a slow node longer.
+// setEventuallyDefaults sets the default timeout and polling interval of Eventually, both longer for a slow node.
 func setEventuallyDefaults(slow bool) {
 	if slow {
 		SetDefaultEventuallyTimeout(10 * time.Minute)

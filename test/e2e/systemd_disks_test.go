@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Containers from such an image are told to end by another signal than others.
-var _ = Describe("A persistent disk of a machine with systemd", Label("disks"), Serial, func() {
-	It("stays when its attachment is deleted by someone else until it is free, and leaves nothing behind", func(ctx context.Context) {
+// Images with systemd have a different stop signal.
+var _ = Describe("A persistent disk of a VM with systemd", Label("disks"), Serial, func() {
+	It("stays mounted until it is detached when its attachment Pod is deleted by someone else, and leaves no devices", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVMFromStemcell(ctx, os.Getenv("E2E_STEMCELL_SYSTEMD"), map[string]any{})
 		disk := env.createDisk(ctx, 64, filesystemDisk)

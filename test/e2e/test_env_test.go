@@ -30,7 +30,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// testEnv is a namespace of its own on the embedded cluster, with a director that works in it.
+// testEnv is a namespace on the embedded cluster, and a director that uses it.
 type testEnv struct {
 	*director.Director
 	namespace   string
@@ -38,7 +38,7 @@ type testEnv struct {
 	embedded    *embedded.Cluster
 	kubeconfig  string
 	vmCount     int
-	nodeProfile // of its machines
+	nodeProfile // of its VMs
 }
 
 var testEnvCount int
@@ -48,7 +48,7 @@ func newTestEnv(ctx context.Context) *testEnv {
 	return newTestEnvWithConfig(ctx, nil)
 }
 
-// newTestEnvWithConfig is newWorld with this configuration of the CPI beside the usual one.
+// newTestEnvWithConfig is newTestEnv with additional configuration of the CPI.
 func newTestEnvWithConfig(ctx context.Context, configuration map[string]any) *testEnv {
 	GinkgoHelper()
 	if onVMNode {
@@ -57,7 +57,7 @@ func newTestEnvWithConfig(ctx context.Context, configuration map[string]any) *te
 	return newTestEnvOn(ctx, (*testEnv).sharedKernelProfile, configuration)
 }
 
-// newTestEnvOn is newWorldWith with machines in this place.
+// newTestEnvOn is newTestEnvWithConfig with VMs on the node of this profile.
 func newTestEnvOn(ctx context.Context, profile func(*testEnv) nodeProfile, configuration map[string]any) *testEnv {
 	GinkgoHelper()
 	testEnvCount++
@@ -82,13 +82,13 @@ func newTestEnvOn(ctx context.Context, profile func(*testEnv) nodeProfile, confi
 	return env
 }
 
-// directorFor is a director whose CPI uses this kubeconfig.
+// directorFor returns a director for a CPI that uses this kubeconfig.
 func (env *testEnv) directorFor(kubeconfig string) *director.Director {
 	GinkgoHelper()
 	return env.newDirector(kubeconfig, nil)
 }
 
-// newDirector is a director whose CPI uses this kubeconfig, and this configuration beside the usual one.
+// newDirector returns a director for a CPI that uses this kubeconfig. The sections in extra replace those of the default configuration.
 func (env *testEnv) newDirector(kubeconfig string, extra map[string]any) *director.Director {
 	GinkgoHelper()
 	merged := map[string]any{
@@ -103,7 +103,7 @@ func (env *testEnv) newDirector(kubeconfig string, extra map[string]any) *direct
 	return &director.Director{CPI: program, Config: config}
 }
 
-// cleanup ends all that the test left.
+// cleanup deletes the VMs and the namespace, and waits until its PVCs are deleted.
 func (env *testEnv) cleanup(ctx context.Context) {
 	pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
 	Expect(err).NotTo(HaveOccurred())
@@ -118,7 +118,7 @@ func (env *testEnv) cleanup(ctx context.Context) {
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// mustCall makes a call that has to succeed.
+// mustCall makes a call that must succeed.
 func (env *testEnv) mustCall(ctx context.Context, method string, arguments ...any) director.Response {
 	GinkgoHelper()
 	response, err := env.Call(ctx, method, arguments...)
@@ -127,7 +127,7 @@ func (env *testEnv) mustCall(ctx context.Context, method string, arguments ...an
 	return response
 }
 
-// mustFail makes a call that has to fail.
+// mustFail makes a call that must fail.
 func (env *testEnv) mustFail(ctx context.Context, method string, arguments ...any) director.Error {
 	GinkgoHelper()
 	response, err := env.Call(ctx, method, arguments...)
@@ -136,8 +136,8 @@ func (env *testEnv) mustFail(ctx context.Context, method string, arguments ...an
 	return *response.Error
 }
 
-// newInterruptedCaller returns a function that makes a call with a process that is killed after its nth request. It
-// returns false when the call sent fewer requests.
+// newInterruptedCaller returns a function that makes a call with a CPI process that is killed after its nth request. The function
+// returns false if the call has completed with fewer requests.
 func (env *testEnv) newInterruptedCaller() func(ctx context.Context, n int, method string, arguments ...any) bool {
 	GinkgoHelper()
 	proxy, err := apiproxy.New(env.kubeconfig)
@@ -153,7 +153,7 @@ func (env *testEnv) newInterruptedCaller() func(ctx context.Context, n int, meth
 	}
 }
 
-// createStemcell returns the CID of the stemcell in this tarball.
+// createStemcell creates the stemcell in this tarball and returns its CID.
 func (env *testEnv) createStemcell(ctx context.Context, tarball string) string {
 	GinkgoHelper()
 	properties, err := stemcellProperties(tarball)
@@ -200,12 +200,13 @@ type testVM struct {
 	agent   agentClient
 }
 
-// agentClient is what the director tells an agent, by HTTPS or by a message bus.
+// agentClient sends a director's messages to an agent, by HTTPS or through a message bus.
 type agentClient interface {
 	Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error)
 }
 
-// lastAddress of manual networks, a new one for each machine of a run; each process has ten times 250.
+// lastAddress is the number of the last address that newAddress has returned. Each VM of a run has a new address; each test process
+// has ten ranges of 250.
 var lastAddress = 20
 
 func newAddress() string {
@@ -218,34 +219,34 @@ func manualNetwork(address string) map[string]any {
 		"gateway": embedded.BOSHGateway, "dns": []string{}, "default": []string{"dns", "gateway"}, "cloud_properties": map[string]any{}}}
 }
 
-// vmSpec is a VM to make; what is not set is the default of the suite.
+// vmSpec describes a VM. Fields that are not set have the defaults of the suite.
 type vmSpec struct {
-	stemcell, stemcellCID string // the path of a light stemcell's tarball, or what create_stemcell answered
+	stemcell, stemcellCID string // path of a light stemcell's tarball, or the CID
 	group                 string
 	properties, networks  map[string]any
 	disks                 []string
-	bus                   *director.Bus // the agent's; none for an agent that is told by HTTPS
+	bus                   *director.Bus // of the agent; nil for an agent with HTTPS
 }
 
-// createVM makes a VM on a manual network and waits until its agent answers.
+// createVM creates a VM on a manual network and waits until its agent answers.
 func (env *testEnv) createVM(ctx context.Context) *testVM {
 	GinkgoHelper()
 	return env.createVMFromSpec(ctx, vmSpec{})
 }
 
-// createVMFromStemcell makes the VM from the stemcell in this tarball.
+// createVMFromStemcell creates the VM from the stemcell in this tarball.
 func (env *testEnv) createVMFromStemcell(ctx context.Context, stemcell string, properties map[string]any) *testVM {
 	GinkgoHelper()
 	return env.createVMFromSpec(ctx, vmSpec{stemcell: stemcell, properties: properties})
 }
 
-// createVMInGroup makes the VM in an instance group.
+// createVMInGroup creates the VM in an instance group.
 func (env *testEnv) createVMInGroup(ctx context.Context, group string, properties map[string]any) *testVM {
 	GinkgoHelper()
 	return env.createVMFromSpec(ctx, vmSpec{group: group, properties: properties})
 }
 
-// createVMOnNetworks makes the VM on these networks.
+// createVMOnNetworks creates the VM on these networks.
 func (env *testEnv) createVMOnNetworks(ctx context.Context, networks map[string]any) *testVM {
 	GinkgoHelper()
 	return env.createVMFromSpec(ctx, vmSpec{networks: networks})
@@ -288,7 +289,7 @@ func (env *testEnv) createVMFromSpec(ctx context.Context, spec vmSpec) *testVM {
 func (vm *testVM) waitForAgent(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func() (string, error) {
-		callCtx, cancel := context.WithTimeout(ctx, 5*time.Second) // one that is not on its bus yet does not hear of it later
+		callCtx, cancel := context.WithTimeout(ctx, 5*time.Second) // an agent does not receive messages from before it has connected to its bus
 		defer cancel()
 		value, err := vm.agent.Call(callCtx, "ping")
 		return string(value), err
@@ -300,7 +301,7 @@ func (vm *testVM) logs(ctx context.Context) string {
 	return out
 }
 
-// callAgent makes an agent call that has to succeed.
+// callAgent sends a message that must succeed to the agent, and returns the value of its response.
 func (vm *testVM) callAgent(ctx context.Context, method string, arguments ...any) string {
 	GinkgoHelper()
 	value, err := vm.agent.Call(ctx, method, arguments...)
@@ -308,7 +309,7 @@ func (vm *testVM) callAgent(ctx context.Context, method string, arguments ...any
 	return string(value)
 }
 
-// run runs a shell command in the machine.
+// run runs a shell command that must succeed in the VM, and returns its output.
 func (vm *testVM) run(ctx context.Context, command string) string {
 	GinkgoHelper()
 	out, err := vm.tryRun(ctx, command)
@@ -328,7 +329,7 @@ func (vm *testVM) pod(ctx context.Context) *corev1.Pod {
 	return pod
 }
 
-// identity is what must never change while a machine lives.
+// identity contains what must not change while a VM runs.
 type identity struct {
 	UID, Container, Address, Data string
 	Restarts                      int32
@@ -344,7 +345,7 @@ func (vm *testVM) identity(ctx context.Context) identity {
 	}
 }
 
-// attach does what the director does: attach_disk, then the agent's part.
+// attach attaches a disk as the director does: attach_disk, then messages to the agent.
 func (vm *testVM) attach(ctx context.Context, disk string) {
 	GinkgoHelper()
 	var hint map[string]any
@@ -353,7 +354,7 @@ func (vm *testVM) attach(ctx context.Context, disk string) {
 	vm.callAgent(ctx, "mount_disk", disk)
 }
 
-// detach does the agent's part, then detach_disk.
+// detach detaches a disk as the director does: messages to the agent, then detach_disk.
 func (vm *testVM) detach(ctx context.Context, disk string) {
 	GinkgoHelper()
 	vm.callAgent(ctx, "unmount_disk", disk)
@@ -373,8 +374,8 @@ func (env *testEnv) attachmentPod(ctx context.Context, disk string) *corev1.Pod 
 	return pod
 }
 
-// listNodeLoops are the loop devices of the node's kernel, also other clusters', and the inodes of the files behind them,
-// which may be deleted already.
+// listNodeLoops returns the loop devices of the node's kernel, including those of other clusters, and the inodes of the files behind
+// them, which can be deleted.
 func (env *testEnv) listNodeLoops(ctx context.Context) string {
 	GinkgoHelper()
 	out, err := env.node.Shell(ctx, "losetup --list --noheadings --output NAME,BACK-INO")
@@ -382,29 +383,29 @@ func (env *testEnv) listNodeLoops(ctx context.Context) string {
 	return out
 }
 
-// listVolumeLoops are the lines of loops for the node's own volumes.
+// listVolumeLoops returns the lines of listNodeLoops for the node's volumes.
 func (env *testEnv) listVolumeLoops(ctx context.Context) []string {
 	GinkgoHelper()
-	own := env.volumeLoopDevices(ctx)
+	volumeLoops := env.volumeLoopDevices(ctx)
 	var lines []string
 	for line := range strings.Lines(env.listNodeLoops(ctx)) {
-		if slices.Contains(own, strings.Fields(line)[0]) {
+		if slices.Contains(volumeLoops, strings.Fields(line)[0]) {
 			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
 	return lines
 }
 
-// kubeletMounts are the node's mounts below the kubelet's folder, by mount point.
+// kubeletMounts returns the mount points in the kubelet's directory on the node.
 func (env *testEnv) kubeletMounts(ctx context.Context) string {
 	GinkgoHelper()
 	out, err := env.node.Shell(ctx, "findmnt --noheadings --list --output TARGET")
 	Expect(err).NotTo(HaveOccurred())
-	var found []string
+	var mounts []string
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, env.node.KubeletRoot()) {
-			found = append(found, strings.TrimSpace(line))
+			mounts = append(mounts, strings.TrimSpace(line))
 		}
 	}
-	return strings.Join(found, "\n")
+	return strings.Join(mounts, "\n")
 }

@@ -19,14 +19,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// routerProperties are VMs of a pair behind one Service, which asks the job whether it serves.
+// routerProperties are the cloud_properties of VMs behind one Service, with a readiness probe for the job.
 var routerProperties = map[string]any{
 	"services":        []any{map[string]any{"name": "routers", "ports": []any{8080}}},
 	"readiness_probe": map[string]any{"httpGet": map[string]any{"path": "/health", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1},
 }
 
-// The scripts of the job "router". As Cloud Foundry's, it says that it is not healthy any more when it is told to drain, goes
-// on serving for some seconds, and is then told to end.
+// The scripts of the job "router". Like Cloud Foundry's router, it reports that it is unhealthy when it drains, serves for some more
+// seconds, and is then stopped.
 const (
 	routerCtl = `#!/bin/bash
 run=/var/vcap/sys/run/router
@@ -38,9 +38,9 @@ case $1 in
       my $listening = IO::Socket::INET->new(LocalPort => 8080, Listen => 100, ReuseAddr => 1) or die;
       while (1) {
         my $client = $listening->accept or next;
-        my $asked = <$client> // "";
+        my $request = <$client> // "";
         while (<$client>) { last if /^\r?\n$/ }
-        my $busy = $asked =~ m{ /health } && -e "/var/vcap/sys/run/router/draining";
+        my $busy = $request =~ m{ /health } && -e "/var/vcap/sys/run/router/draining";
         print $client "HTTP/1.1 ", $busy ? "503 Busy" : "200 OK", "\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n";
         close $client;
       }' </dev/null >/dev/null 2>&1 &
@@ -61,14 +61,14 @@ echo 0
 `
 )
 
-// routerSpec is that of an instance with the job "router".
+// routerSpec returns the apply spec of an instance with the job "router".
 func (d *directorEnv) routerSpec(address string) map[string]any {
 	GinkgoHelper()
 	return d.applySpec(instanceSpec{deployment: "directed", group: "routers", id: "router-0", job: "router", address: address,
 		files: map[string]string{"router/monit": routerMonit, "router/bin/ctl": routerCtl, "router/bin/drain": routerDrain}})
 }
 
-// createRouter makes a VM of the pair, and gives it its job.
+// createRouter creates a VM with the job "router".
 func (d *directorEnv) createRouter(ctx context.Context) *testVM {
 	GinkgoHelper()
 	vm := d.createVMFromSpec(ctx, vmSpec{stemcell: d.stemcell, bus: d.bus, properties: routerProperties})
@@ -76,21 +76,21 @@ func (d *directorEnv) createRouter(ctx context.Context) *testVM {
 	return vm
 }
 
-// trafficGenerator are requests to a Service, one after the other, as they come through a kube-proxy: each is a new connection to one
-// of the endpoints that were ready when it last looked. It looks once a second, which is how often a kube-proxy
-// changes its rules at most.
+// trafficGenerator sends requests to a Service one after the other, like a kube-proxy forwards them: each is a new connection to one
+// of the endpoints that were ready at the last refresh. It refreshes the endpoints once a second, the shortest interval at which a
+// kube-proxy changes its rules.
 type trafficGenerator struct {
 	env       *testEnv
 	service   string
 	mutex     sync.Mutex
 	endpoints []string
-	answers   map[string]int // requests that were answered, by endpoint
+	answers   map[string]int // number of answered requests, by endpoint
 	failures  []string
 	cancel    context.CancelFunc
 	workers   sync.WaitGroup
 }
 
-// startTraffic begins to send requests.
+// startTraffic starts to send requests.
 func (env *testEnv) startTraffic(ctx context.Context, service string) *trafficGenerator {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -111,7 +111,7 @@ func (env *testEnv) startTraffic(ctx context.Context, service string) *trafficGe
 	return t
 }
 
-// runEvery does it at each tick, until the context ends.
+// runEvery calls do at each interval, until the context is canceled.
 func runEvery(ctx context.Context, interval time.Duration, do func()) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -125,15 +125,15 @@ func runEvery(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-// refreshEndpoints takes over the Service's endpoints.
+// refreshEndpoints reads the ready endpoints of the Service.
 func (t *trafficGenerator) refreshEndpoints(ctx context.Context) error {
-	found, err := t.env.cluster.DiscoveryV1().EndpointSlices(t.env.namespace).List(ctx,
+	list, err := t.env.cluster.DiscoveryV1().EndpointSlices(t.env.namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + t.service})
 	if err != nil {
 		return err
 	}
 	var ready []string
-	for _, slice := range found.Items {
+	for _, slice := range list.Items {
 		for _, endpoint := range slice.Endpoints {
 			if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
 				ready = append(ready, endpoint.Addresses...)
@@ -147,7 +147,7 @@ func (t *trafficGenerator) refreshEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// request sends one to the endpoint whose turn it is.
+// request sends a request to the endpoint for this turn.
 func (t *trafficGenerator) request(ctx context.Context, turn int) {
 	t.mutex.Lock()
 	endpoints := t.endpoints
@@ -162,7 +162,7 @@ func (t *trafficGenerator) request(ctx context.Context, turn int) {
 	}
 }
 
-// record counts an answer, or keeps why there was none.
+// record counts an answer, or stores why there was none.
 func (t *trafficGenerator) record(endpoint string, err error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -180,16 +180,16 @@ func httpGet(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := httpClient.Do(request)
+	response, err := httpClient.Do(request)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close()
-	if _, err := io.ReadAll(answer.Body); err != nil {
+	defer response.Body.Close()
+	if _, err := io.ReadAll(response.Body); err != nil {
 		return err
 	}
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("answered %s", answer.Status)
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("answered %s", response.Status)
 	}
 	return nil
 }
@@ -201,22 +201,22 @@ func (t *trafficGenerator) answerCount(endpoint string) int {
 	return t.answers[endpoint]
 }
 
-// waitForAnswers waits until each of the machines has answered another 50.
-func (t *trafficGenerator) waitForAnswers(ctx context.Context, machines ...*testVM) {
+// waitForAnswers waits until each of the VMs has answered another 50 requests.
+func (t *trafficGenerator) waitForAnswers(ctx context.Context, vms ...*testVM) {
 	GinkgoHelper()
-	for _, vm := range machines {
+	for _, vm := range vms {
 		previous := t.answerCount(vm.address)
 		Eventually(func() int { return t.answerCount(vm.address) }).WithContext(ctx).Should(BeNumerically(">=", previous+50))
 	}
 }
 
-// stop ends the requests.
+// stop stops sending requests.
 func (t *trafficGenerator) stop() {
 	t.cancel()
 	t.workers.Wait()
 }
 
-// expectNoLoss ends the requests and fails when one of them had no answer.
+// expectNoLoss stops sending requests, and fails if one of them was not answered.
 func (t *trafficGenerator) expectNoLoss() {
 	GinkgoHelper()
 	t.stop()
@@ -228,22 +228,22 @@ func (t *trafficGenerator) expectNoLoss() {
 	Expect(t.failures).To(BeEmpty(), func() string { return strings.Join(t.failures, "\n") })
 }
 
-var _ = Describe("A pair of routers behind a Service", Label("machines", "extended", labelSharedKernel), Serial, func() {
-	DescribeTable("loses no request while the director makes one again, nor while Kubernetes ends one, of which BOSH knows nothing",
+var _ = Describe("A pair of routers behind a Service", Label("vms", "extended", labelSharedKernel), Serial, func() {
+	DescribeTable("loses no request while the director recreates one, and while Kubernetes evicts one",
 		func(ctx context.Context, stemcell string) {
 			d := newDirectorEnv(ctx, stemcell)
 			one, other := d.createRouter(ctx), d.createRouter(ctx)
 			clients := d.startTraffic(ctx, "routers")
 			clients.waitForAnswers(ctx, one, other)
 
-			By("bosh recreate")
+			By("recreating a router as bosh recreate does")
 			one.stop(ctx, d.routerSpec(one.address))
 			d.mustCall(ctx, "delete_vm", one.cid)
 			clients.waitForAnswers(ctx, other)
 			next := d.createRouter(ctx)
 			clients.waitForAnswers(ctx, next, other)
 
-			By("an eviction")
+			By("evicting a router")
 			pods := d.cluster.CoreV1().Pods(d.namespace)
 			Expect(d.cluster.PolicyV1().Evictions(d.namespace).Evict(ctx, &policyv1.Eviction{
 				ObjectMeta: metav1.ObjectMeta{Name: other.cid, Namespace: d.namespace},

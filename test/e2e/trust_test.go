@@ -25,11 +25,11 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// diskSecret is on the disk of another VM.
+// diskSecret is the content of a file on another VM's disk.
 const diskSecret = "on-the-disk-of-another-vm"
 
-// The same attacks as in test/attacks, and root in a VM, on real nodes.
-var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ordered, ContinueOnFailure, Serial, func() {
+// Runs the attacks of test/attacks, and those of root in a VM, on real nodes.
+var _ = Describe("The attacks of docs/trust.md", Label("security", "extended"), Ordered, ContinueOnFailure, Serial, func() {
 	var (
 		env      *testEnv
 		target   attacks.EscapeTarget
@@ -49,7 +49,7 @@ var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ord
 		if kind.Name == attacks.Sandboxed {
 			labels = Label(labelSharedKernel)
 		}
-		It("let root in a VM reach what the page shows: "+kind.Name, labels, func(ctx context.Context) {
+		It("give root in a VM only the access that the page documents: "+kind.Name, labels, func(ctx context.Context) {
 			if kind.Name == attacks.Sandboxed {
 				Expect(env.embedded.ControlPlane.Apply(ctx, gVisorManifest)).To(Succeed())
 			}
@@ -73,7 +73,7 @@ var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ord
 		}, NodeTimeout(longTest))
 	}
 
-	It("let the CPI's token do what the page lists, and nothing else", func(ctx context.Context) {
+	It("let the CPI's token do only what the page lists", func(ctx context.Context) {
 		env.disableDefaultStorageClass(ctx)
 		raw, err := os.ReadFile("../../manifests/admission-policy.yaml")
 		Expect(err).NotTo(HaveOccurred())
@@ -105,13 +105,13 @@ var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ord
 		tried++
 	}, NodeTimeout(longTest))
 
-	It("have all been tried", Label(labelSharedKernel), func() {
+	It("have all run", Label(labelSharedKernel), func() {
 		Expect(tried).To(Equal(len(attacks.VMKinds()) + 1))
 		AddReportEntry(attacks.Summary(), ReportEntryVisibilityAlways)
 	})
 })
 
-// createAttackTarget creates a VM with a disk, and something on it to find.
+// createAttackTarget creates a VM with a secret on its disk.
 func (env *testEnv) createAttackTarget(ctx context.Context) attacks.EscapeTarget {
 	GinkgoHelper()
 	vm := env.createVM(ctx)
@@ -134,7 +134,7 @@ func (env *testEnv) kubeletPort(ctx context.Context, node string) int32 {
 	return found.Status.DaemonEndpoints.KubeletEndpoint.Port
 }
 
-// disableDefaultStorageClass has the cluster have no default StorageClass until the spec ends.
+// disableDefaultStorageClass leaves the cluster without a default StorageClass until the spec finishes.
 func (env *testEnv) disableDefaultStorageClass(ctx context.Context) {
 	GinkgoHelper()
 	const annotation = "storageclass.kubernetes.io/is-default-class"
@@ -156,10 +156,10 @@ func (env *testEnv) disableDefaultStorageClass(ctx context.Context) {
 	}
 }
 
-// metadataService is the address at which clouds give out the credentials of a node.
+// metadataService is the address at which clouds provide the credentials of a node.
 const metadataService = "169.254.169.254"
 
-// serveMetadata answers at the address of a metadata service, as the node sees it. It prints its PID.
+// serveMetadata starts a server at the address of the metadata service on the node, and prints its PID.
 const serveMetadata = `ip address replace ` + metadataService + `/32 dev lo
 perl -MIO::Socket::INET -e '
 	my $server = IO::Socket::INET->new(LocalAddr => "` + metadataService + `", LocalPort => 80, Listen => 5, ReuseAddr => 1) or die "$!";
@@ -168,7 +168,7 @@ perl -MIO::Socket::INET -e '
 	open(STDIN, "<", "/dev/null"); open(STDOUT, ">", "/dev/null"); open(STDERR, ">", "/dev/null");
 	while (my $client = $server->accept) { close $client }'`
 
-// canConnect reports whether a program in the VM can connect.
+// canConnect reports whether a program in the VM can connect to the address.
 func (vm *testVM) canConnect(ctx context.Context, address string) bool {
 	GinkgoHelper()
 	host, port, err := net.SplitHostPort(address)
@@ -177,8 +177,8 @@ func (vm *testVM) canConnect(ctx context.Context, address string) bool {
 	return err == nil
 }
 
-var _ = Describe("The network policies", Label("trust", "extended", labelSharedKernel), Serial, func() {
-	It("keep VMs from metadata services, nodes and other Pods, and from nothing else", func(ctx context.Context) {
+var _ = Describe("The network policies", Label("security", "extended", labelSharedKernel), Serial, func() {
+	It("block VMs from metadata services, nodes and other Pods only", func(ctx context.Context) {
 		env, others := newTestEnv(ctx), newTestEnv(ctx)
 		first, second := env.embedded.Nodes[0], env.ensureSecondNode(ctx)
 		pid, err := second.Shell(ctx, serveMetadata)
@@ -240,7 +240,7 @@ var _ = Describe("The network policies", Label("trust", "extended", labelSharedK
 	}, NodeTimeout(longTest))
 })
 
-// apiServerAddress is the address of the API server that the Service kubernetes leads to.
+// apiServerAddress returns the address of the API server behind the Service kubernetes.
 func (env *testEnv) apiServerAddress(ctx context.Context) *net.TCPAddr {
 	GinkgoHelper()
 	endpoints, err := env.cluster.DiscoveryV1().EndpointSlices(corev1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
@@ -250,8 +250,8 @@ func (env *testEnv) apiServerAddress(ctx context.Context) *net.TCPAddr {
 	return &net.TCPAddr{IP: net.ParseIP(slice.Endpoints[0].Addresses[0]), Port: int(*slice.Ports[0].Port)}
 }
 
-var _ = Describe("A deep check", Label("trust"), func() {
-	It("holds on the node, in less than a minute, and leaves nothing", func(ctx context.Context) {
+var _ = Describe("A deep check", Label("security"), func() {
+	It("passes on the node in less than a minute, and leaves no objects", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		properties, err := stemcellProperties(os.Getenv("E2E_STEMCELL"))
 		Expect(err).NotTo(HaveOccurred())
@@ -261,7 +261,7 @@ var _ = Describe("A deep check", Label("trust"), func() {
 		Expect(err).NotTo(HaveOccurred(), output)
 		AddReportEntry("the check", output)
 		Expect(time.Since(started)).To(BeNumerically("<", time.Minute))
-		for _, check := range []string{"run-machine", "loop-devices", "machine-state", "cluster-dns", "hairpin", "requested-address"} {
+		for _, check := range []string{"run-vm", "loop-devices", "vm-state", "cluster-dns", "hairpin", "requested-address"} {
 			Expect(output).To(MatchRegexp(`(?m)^` + check + ` +\w+ +ok`))
 		}
 		for _, kind := range []string{"pods", "services"} {

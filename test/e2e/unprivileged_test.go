@@ -10,14 +10,14 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// minimalCapabilities are the capabilities without which a machine of a stemcell does not boot; docs/trust.md says what it can do with them.
+// minimalCapabilities are the additional capabilities without which VMs of a stemcell do not boot; docs/trust.md lists what they allow.
 var minimalCapabilities = map[string][]string{
 	"E2E_STEMCELL": {"SYS_ADMIN"},
-	withSystemd:    {"SYS_ADMIN", "SYS_NICE"}, // the agent starts auditd, which asks for another priority
+	withSystemd:    {"SYS_ADMIN", "SYS_NICE"}, // the agent starts auditd, which changes its priority
 }
 
-var _ = Describe("A machine that is not privileged, with the smallest capabilities", Label("machines"), func() {
-	DescribeTable("boots, keeps what a restart keeps, and is given a disk as a directory",
+var _ = Describe("An unprivileged VM with minimal capabilities", Label("vms"), func() {
+	DescribeTable("boots, keeps its data over a restart, and can have a disk as a directory",
 		func(ctx context.Context, stemcell string) {
 			env := newTestEnv(ctx)
 			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{
@@ -30,14 +30,14 @@ var _ = Describe("A machine that is not privileged, with the smallest capabiliti
 			vm.run(ctx, keeperJobScript)
 			vm.waitForJob(ctx)
 
-			By("reboot_vm")
+			By("rebooting the VM")
 			env.mustCall(ctx, "reboot_vm", vm.cid)
 			vm.waitForAgent(ctx)
 			vm.waitForJob(ctx)
 			Expect(vm.run(ctx, "cat /var/vcap/store/file /var/vcap/data/marker /etc/changed /var/vcap/data/keeper.starts")).
 				To(Equal("kept\nkept\nkept\nwith\nwith"))
 
-			By("what it has not: devices, the node's kernel settings")
+			By("using a device or changing the node's kernel settings, which is denied")
 			device := env.createDisk(ctx, 64, filesystemDisk)
 			vm.callAgent(ctx, "stop")
 			vm.detach(ctx, disk)
@@ -48,7 +48,7 @@ var _ = Describe("A machine that is not privileged, with the smallest capabiliti
 			_, err = vm.tryRun(ctx, "echo 7 >/proc/sys/vm/swappiness")
 			Expect(err).To(HaveOccurred())
 
-			By("the disk in another machine, which is privileged")
+			By("attaching the disk to a privileged VM")
 			env.mustCall(ctx, "delete_vm", vm.cid)
 			next := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{})
 			next.attach(ctx, disk)

@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// The large file, and files with all that a filesystem can say of one beside its content.
+// The large file, and a tree of files with all types and attributes that a filesystem stores.
 const (
 	fillGiB = `(cd /var/vcap/store && mkdir -p tree/empty && echo x > tree/file && ln tree/file tree/hardlink && ln -s file tree/symlink &&
 		mkfifo tree/fifo && mknod tree/device c 1 3 && truncate -s 64M tree/sparse && echo end >> tree/sparse &&
@@ -25,14 +25,14 @@ const (
 	checkTree = `(cd /var/vcap/store && stat --format='%N %F %a %U:%G %Y %t:%T %h' data tree tree/* | sha256sum && sha256sum < tree/sparse)`
 )
 
-// pvcNames are the names of the world's disks.
+// pvcNames returns the names of the PVCs in the namespace.
 func (env *testEnv) pvcNames(ctx context.Context) []string {
 	GinkgoHelper()
-	found, err := env.cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})
+	pvcs, err := env.cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	names := []string{}
-	for _, claim := range found.Items {
-		names = append(names, claim.Name)
+	for _, pvc := range pvcs.Items {
+		names = append(names, pvc.Name)
 	}
 	return names
 }
@@ -44,7 +44,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		disk     string
 		checksum string
 		previous identity
-		loops    int    // of the node, before there was a disk
+		loops    int    // of the node, before the disk was created
 		mounts   string // likewise
 	)
 	BeforeAll(func(ctx context.Context) {
@@ -56,7 +56,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		checksum = vm.run(ctx, fillGiB)
 	}, NodeTimeout(longTest))
 
-	// updated does what the director does with `enable_cpi_update_disk`, and returns the disk's CID.
+	// updateDisk updates the disk like a director with `enable_cpi_update_disk`, and returns the CID of the updated disk.
 	updateDisk := func(ctx context.Context, sizeMiB int, properties map[string]any) string {
 		GinkgoHelper()
 		vm.detach(ctx, disk)
@@ -75,22 +75,22 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		filesystem string
 	}{
 		{"another StorageClass", 1536, map[string]any{"storage_class": embedded.CSIClass}, "ext4"},
-		{"a Block claim", 1600, map[string]any{"storage_class": embedded.CSIClass, "volume_mode": "Block"}, "ext4"},
-		{"xfs on a class that cannot grow", 1664, map[string]any{"storage_class": embedded.CSIFixedClass, "volume_mode": "Block", "filesystem": "xfs"}, "xfs"},
-		{"a size that its class cannot grow to", 1728, map[string]any{"storage_class": embedded.CSIFixedClass, "volume_mode": "Block", "filesystem": "xfs"}, "xfs"},
-		{"a smaller Filesystem claim", 1408, map[string]any{"storage_class": "standard"}, "ext4"},
+		{"a Block PVC", 1600, map[string]any{"storage_class": embedded.CSIClass, "volume_mode": "Block"}, "ext4"},
+		{"xfs in a class without volume expansion", 1664, map[string]any{"storage_class": embedded.CSIFixedClass, "volume_mode": "Block", "filesystem": "xfs"}, "xfs"},
+		{"a larger size in a class without volume expansion", 1728, map[string]any{"storage_class": embedded.CSIFixedClass, "volume_mode": "Block", "filesystem": "xfs"}, "xfs"},
+		{"a smaller Filesystem PVC", 1408, map[string]any{"storage_class": "standard"}, "ext4"},
 	} {
-		It("keeps it when update_disk brings it to "+change.to+", and the old disk is gone", func(ctx context.Context) {
+		It("keeps its data when update_disk moves it to "+change.to+", and the old disk is deleted", func(ctx context.Context) {
 			successor := updateDisk(ctx, change.sizeMiB, change.properties)
 			Expect(successor).NotTo(Equal(disk))
 			Eventually(env.pvcNames).WithContext(ctx).Should(ConsistOf(successor))
 			Expect(vm.run(ctx, "findmnt --noheadings --output FSTYPE /var/vcap/store")).To(Equal(change.filesystem))
-			Expect(env.mustCall(ctx, "update_disk", disk, change.sizeMiB, env.diskProperties(change.properties)).Text()).To(Equal(successor), "the same call again")
+			Expect(env.mustCall(ctx, "update_disk", disk, change.sizeMiB, env.diskProperties(change.properties)).Text()).To(Equal(successor), "the repeated call")
 			disk = successor
 		}, NodeTimeout(longTest))
 	}
 
-	It("stays as it is, and can be used, when update_disk would make it too small", func(ctx context.Context) {
+	It("is unchanged and usable when its data does not fit the new size of update_disk", func(ctx context.Context) {
 		vm.detach(ctx, disk)
 		failed := env.mustFail(ctx, "update_disk", disk, 512, env.diskProperties(blockDisk))
 		Expect(failed.Type).To(Equal("Bosh::Clouds::NoDiskSpace"))
@@ -100,7 +100,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		Eventually(env.pvcNames).WithContext(ctx).Should(ConsistOf(disk))
 	}, NodeTimeout(longTest))
 
-	It("is copied from the start when the copy is killed, and by the same call", func(ctx context.Context) {
+	It("is copied from the start by the repeated call when the copy was killed", func(ctx context.Context) {
 		vm.detach(ctx, disk)
 		callCtx, cancel := context.WithCancel(ctx)
 		done := make(chan error)
@@ -113,7 +113,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		Expect(<-done).To(HaveOccurred())
 		Expect(env.mustFail(ctx, "attach_disk", vm.cid, disk).Message).To(ContainSubstring("is being copied to disk"))
 		for _, pid := range env.copyPIDs(ctx, disk) {
-			_, _ = env.node.Shell(ctx, "kill -9 "+pid) // one that has ended is as good
+			_, _ = env.node.Shell(ctx, "kill -9 "+pid) // it may have exited
 		}
 		Eventually(func() corev1.PodPhase { return env.attachmentPod(ctx, disk).Status.Phase }).WithContext(ctx).Should(Equal(corev1.PodFailed))
 		successor := env.mustCall(ctx, "update_disk", disk, 1536, env.diskProperties(map[string]any{"storage_class": embedded.CSIClass})).Text()
@@ -123,7 +123,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		disk = successor
 	}, NodeTimeout(longTest))
 
-	It("grows in place where its class can", func(ctx context.Context) {
+	It("grows in place in a class with volume expansion", func(ctx context.Context) {
 		Expect(updateDisk(ctx, 2048, map[string]any{"storage_class": embedded.CSIClass, "labels": map[string]any{"team": "a"}})).To(Equal(disk))
 		pvc, err := env.cluster.CoreV1().PersistentVolumeClaims(env.namespace).Get(ctx, disk, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -132,14 +132,13 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		env.mustCall(ctx, "delete_disk", disk)
 	}, NodeTimeout(longTest))
 
-	It("leaves no loop device and no mount of all that behind", func(ctx context.Context) {
+	It("leaves no loop devices or mounts", func(ctx context.Context) {
 		Eventually(func() int { return len(env.volumeLoopDevices(ctx)) }).WithContext(ctx).Should(BeNumerically("<=", loops))
 		Eventually(env.kubeletMounts).WithContext(ctx).Should(Equal(mounts))
 	})
 })
 
-// copyPIDs returns the process ids on the node of the copy of this disk: those that have it in their
-// environment and run its script.
+// copyPIDs returns the IDs on the node of the processes that copy this disk: those with its CID in their environment.
 func (env *testEnv) copyPIDs(ctx context.Context, disk string) []string {
 	GinkgoHelper()
 	out, err := env.node.Shell(ctx, fmt.Sprintf(`for p in /proc/[0-9]*; do
@@ -148,7 +147,7 @@ func (env *testEnv) copyPIDs(ctx context.Context, disk string) []string {
 	return strings.Fields(out)
 }
 
-// freezeCopy stops the copy of this disk as soon as data is being copied, so that it does not end before the test goes on.
+// freezeCopy pauses the copy of this disk as soon as it copies data, to keep it from finishing before the test continues.
 func (env *testEnv) freezeCopy(ctx context.Context, disk string) {
 	GinkgoHelper()
 	_, err := env.node.Shell(ctx, fmt.Sprintf(`while true; do for p in $(pgrep -x cp); do

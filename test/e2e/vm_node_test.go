@@ -16,12 +16,12 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// greedyJobScript is a job that uses up its machine's memory once.
+// greedyJobScript installs a job that uses up the VM's memory once.
 //
 //go:embed testdata/greedy
 var greedyJobScript string
 
-// cgroupPath returns the machine's cgroup as the node has it.
+// cgroupPath returns the path of the VM's cgroup on the node.
 func (vm *testVM) cgroupPath(ctx context.Context) string {
 	GinkgoHelper()
 	container := strings.TrimPrefix(vm.pod(ctx).Status.ContainerStatuses[0].ContainerID, "containerd://")
@@ -31,7 +31,7 @@ func (vm *testVM) cgroupPath(ctx context.Context) string {
 	return found
 }
 
-// remountCount returns how often the kernel of the node that is a computer has mounted a filesystem of its own anew.
+// remountCount returns how often the kernel of the VM node has remounted a filesystem.
 func (env *testEnv) remountCount(ctx context.Context) string {
 	GinkgoHelper()
 	count, err := env.embedded.VM.Shell(ctx, "dmesg | grep -c 'EXT4-fs.*: re-mounted' || true")
@@ -39,8 +39,7 @@ func (env *testEnv) remountCount(ctx context.Context) string {
 	return count
 }
 
-// resourceUsage returns what the kubelet says that the machine uses, as metrics-server asks it: bytes of memory, and seconds of
-// CPU time.
+// resourceUsage returns the VM's usage in the kubelet's metrics, which metrics-server reads: bytes of memory, and seconds of CPU time.
 func (vm *testVM) resourceUsage(ctx context.Context) (memory, cpu float64) {
 	GinkgoHelper()
 	metrics, err := vm.env.embedded.ControlPlane.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+embedded.VMNodeName+"/proxy/metrics/resource")
@@ -63,7 +62,7 @@ func (vm *testVM) resourceUsage(ctx context.Context) (memory, cpu float64) {
 	return memory, cpu
 }
 
-var _ = Describe("On a node with an operating system of its own, cgroup v2 and a kubelet's usual cgroups", Label("vm-node", "extended"), Serial, func() {
+var _ = Describe("On a VM node with cgroup v2 and the kubelet's default cgroups,", Label("vm-node", "extended"), Serial, func() {
 	kinds := func() []TableEntry {
 		return []TableEntry{
 			Entry("with runit", "E2E_STEMCELL", "/init", NodeTimeout(time.Hour)),
@@ -71,14 +70,14 @@ var _ = Describe("On a node with an operating system of its own, cgroup v2 and a
 		}
 	}
 
-	DescribeTable("a machine has cgroups of its own, loses no more than a job when its memory is used up, and restarts as it was",
+	DescribeTable("a VM has its own cgroups, loses only a job when its memory is used up, and keeps its state over a reboot",
 		func(ctx context.Context, stemcell, group string) {
 			env := newVMNodeEnv(ctx)
 			remounts := env.remountCount(ctx)
 			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), nil)
-			Expect(env.remountCount(ctx)).To(Equal(remounts), "the node's root filesystem is left alone")
+			Expect(env.remountCount(ctx)).To(Equal(remounts), "the node's root filesystem is not remounted")
 
-			By("its cgroups: the container's, and none of the node's")
+			By("checking that it sees the container's cgroups, and none of the node's")
 			Expect(vm.run(ctx, "nsenter --target 1 --cgroup cat /proc/1/cgroup")).To(Equal("0::" + group))
 			Expect(vm.run(ctx, "cd /sys/fs/cgroup && test -e memory.max && echo *")).NotTo(ContainSubstring("kubepods"))
 			Expect(env.embedded.VM.Shell(ctx, "cat "+vm.cgroupPath(ctx)+"/memory.oom.group")).To(Equal("0"))
@@ -88,7 +87,7 @@ var _ = Describe("On a node with an operating system of its own, cgroup v2 and a
 				g.Expect(cpu).To(BeNumerically(">", 1))
 			}).WithContext(ctx).Should(Succeed())
 
-			By("a job that uses up its memory")
+			By("using up its memory in a job")
 			vm.run(ctx, keeperJobScript)
 			vm.waitForJob(ctx)
 			agent, job := vm.agentPID(ctx), vm.run(ctx, "cat /var/vcap/sys/run/keeper/keeper.pid")
@@ -99,7 +98,7 @@ var _ = Describe("On a node with an operating system of its own, cgroup v2 and a
 			Expect(vm.run(ctx, "cat /var/vcap/sys/run/keeper/keeper.pid")).To(Equal(job))
 			Expect(vm.restartCount(ctx)).To(BeZero())
 
-			By("reboot_vm")
+			By("rebooting the VM")
 			vm.run(ctx, modifySystemScript)
 			changes := vm.run(ctx, printModificationsScript)
 			env.mustCall(ctx, "reboot_vm", vm.cid)
@@ -109,15 +108,15 @@ var _ = Describe("On a node with an operating system of its own, cgroup v2 and a
 			Expect(vm.run(ctx, printModificationsScript)).To(Equal(changes))
 			Expect(vm.run(ctx, "nsenter --target 1 --cgroup cat /proc/1/cgroup")).To(Equal("0::" + group))
 
-			By("its end, of which it is told")
+			By("deleting the VM")
 			env.mustCall(ctx, "delete_vm", vm.cid)
 		},
 		kinds())
 
-	DescribeTable("a machine runs containers with limits of their own, as BPM and Garden ask for",
+	DescribeTable("a VM applies the limits of its containers, as BPM and Garden require",
 		func(ctx context.Context, stemcell, _ string) {
 			env := newVMNodeEnv(ctx)
-			Expect(env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"memory": 768}).expectRunsContainers(ctx)).To(ContainSubstring(xfsQuota), "this kernel has quotas")
+			Expect(env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"memory": 768}).expectRunsContainers(ctx)).To(ContainSubstring(xfsQuota), "this kernel supports quotas")
 			Expect(env.embedded.VM.Shell(ctx, "find /sys/fs/cgroup -name bpm -o -name garden")).To(BeEmpty())
 		},
 		kinds())

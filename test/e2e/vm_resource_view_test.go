@@ -11,15 +11,15 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// What docs/machines.md says that a machine shows, beside a VM on another IaaS.
-var _ = Describe("A machine beside a VM elsewhere", Label("machines"), Serial, func() {
+// Checks the differences from a VM on another IaaS that docs/machines.md lists.
+var _ = Describe("The resource view of a VM", Label("vms"), Serial, func() {
 	const memory = 768 // MiB
 
-	DescribeTable("shows its node's sizes and kernel, its own limits by its cgroups, and a network's settings of its own",
+	DescribeTable("shows the node's resources and kernel, but its own cgroup limits and network settings",
 		func(ctx context.Context, stemcell string) {
 			env := newTestEnv(ctx)
 			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"memory": memory, "cpu": "500m"})
-			// both is what a command says in the machine and on its node.
+			// outputs returns the output of a command in the VM and on its node.
 			outputs := func(command string) []string {
 				GinkgoHelper()
 				node, err := env.node.Shell(ctx, command)
@@ -27,7 +27,7 @@ var _ = Describe("A machine beside a VM elsewhere", Label("machines"), Serial, f
 				return []string{vm.run(ctx, command), node}
 			}
 
-			By("the node's")
+			By("comparing what it shares with the node")
 			for _, command := range []string{"awk '/^MemTotal/ { print $2 }' /proc/meminfo", "nproc", "grep -c ^processor /proc/cpuinfo",
 				"uname -r", "cat /proc/sys/kernel/random/boot_id", "awk '/^btime/ { print $2 }' /proc/stat"} {
 				output := outputs(command)
@@ -39,9 +39,9 @@ var _ = Describe("A machine beside a VM elsewhere", Label("machines"), Serial, f
 				Expect(err).NotTo(HaveOccurred())
 			})
 			vm.run(ctx, "sysctl -q -w vm.swappiness=7")
-			Expect(outputs("cat /proc/sys/vm/swappiness")).To(HaveEach("7"), "a kernel setting that is no namespace's own")
+			Expect(outputs("cat /proc/sys/vm/swappiness")).To(HaveEach("7"), "a kernel setting without a namespace")
 
-			By("its own")
+			By("checking what is separate from the node")
 			vm.run(ctx, "sysctl -q -w net.ipv4.tcp_keepalive_time=1234")
 			output := outputs("cat /proc/sys/net/ipv4/tcp_keepalive_time")
 			Expect(output[0]).To(Equal("1234"))

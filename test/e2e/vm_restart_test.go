@@ -16,12 +16,12 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// keeperJobScript is a job that notes on every start whether the disk was there.
+// keeperJobScript installs a job that records at each start whether the disk is mounted.
 //
 //go:embed testdata/keeper
 var keeperJobScript string
 
-// persistentState is what a machine must have after a restart as before it.
+// persistentState returns what a restart must not change.
 func (vm *testVM) persistentState(ctx context.Context) map[string]string {
 	GinkgoHelper()
 	pod := vm.pod(ctx)
@@ -40,7 +40,7 @@ func (vm *testVM) persistentState(ctx context.Context) map[string]string {
 	}
 }
 
-// change is what jobs and operators do to a machine outside of /var/vcap; changed prints it.
+// modifySystemScript changes files outside of /var/vcap as jobs and operators do; printModificationsScript prints the changes.
 const (
 	modifySystemScript = `useradd --create-home --shell /bin/bash jumpbox && install -d -o jumpbox -m 0700 ~jumpbox/.ssh && echo key >~jumpbox/.ssh/authorized_keys
 		echo 'vm.swappiness = 10' >/etc/sysctl.d/99-job.conf; echo '10.0.0.9 db' >>/etc/hosts; echo '@reboot root true' >/etc/cron.d/job; rm /etc/motd
@@ -50,13 +50,13 @@ const (
 		/var/lib/database/table /opt/product/bin /srv/www/index /usr/local/bin/tool /root/note; grep -c '10.0.0.9 db' /etc/hosts; ls /etc/motd 2>&1 || true`
 )
 
-// restartCount returns how often the machine's container has restarted.
+// restartCount returns how often the VM's container has restarted.
 func (vm *testVM) restartCount(ctx context.Context) int32 {
 	GinkgoHelper()
 	return vm.pod(ctx).Status.ContainerStatuses[0].RestartCount
 }
 
-// killInit kills the machine's PID 1 as its node sees it: nothing inside can do that.
+// killInit kills the VM's PID 1 from its node, because no process in the VM can do that.
 func (vm *testVM) killInit(ctx context.Context) {
 	GinkgoHelper()
 	previous := vm.restartCount(ctx)
@@ -68,7 +68,7 @@ func (vm *testVM) killInit(ctx context.Context) {
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// waitForJob waits until monit runs the job.
+// waitForJob waits until monit runs the job "keeper".
 func (vm *testVM) waitForJob(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func() (string, error) {
@@ -76,15 +76,15 @@ func (vm *testVM) waitForJob(ctx context.Context) {
 	}, 3*time.Minute).WithContext(ctx).Should(Equal("1"), func() string { return vm.logs(ctx) })
 }
 
-// rotateCredentials gives the agent new credentials, as the director does after every create_vm: the agent ends
-// itself, and comes back with them.
+// rotateCredentials sends new credentials to the agent, as the director does after every create_vm: the agent exits, and restarts with
+// them.
 func (vm *testVM) rotateCredentials(ctx context.Context, password string) {
 	GinkgoHelper()
 	agentEnv, err := director.AgentEnv()
 	Expect(err).NotTo(HaveOccurred())
 	certificates := agentEnv["bosh"].(map[string]any)["mbus"].(map[string]any)["cert"].(map[string]any)
 	agent := vm.agentPID(ctx)
-	_, _ = vm.agent.Call(ctx, "update_settings", map[string]any{ // the agent may be gone before it answers
+	_, _ = vm.agent.Call(ctx, "update_settings", map[string]any{ // the agent may exit before it answers
 		"trusted_certs": certificates["ca"],
 		"mbus":          map[string]any{"urls": []string{fmt.Sprintf("https://mbus:%s@0.0.0.0:6868", password)}, "cert": certificates},
 	})
@@ -98,7 +98,7 @@ func (vm *testVM) agentPID(ctx context.Context) string {
 	return vm.run(ctx, "pgrep --exact bosh-agent")
 }
 
-// stemcellEntries are machines of both kinds. Of those with systemd the labels say when they are tried.
+// stemcellEntries returns table entries for both kinds of stemcells. The labels are those of the entry with systemd.
 func stemcellEntries(systemd ...string) []TableEntry {
 	return []TableEntry{
 		Entry("with runit", "E2E_STEMCELL", NodeTimeout(longTest)),
@@ -106,7 +106,7 @@ func stemcellEntries(systemd ...string) []TableEntry {
 	}
 }
 
-// expectSurvivesRestarts makes a machine with a disk and a job, and expects it to be the same one after each kind of restart.
+// expectSurvivesRestarts creates a VM with a disk and a job, and expects it to keep its state over each kind of restart.
 func (env *testEnv) expectSurvivesRestarts(ctx context.Context, stemcell string) {
 	GinkgoHelper()
 	vm := env.createVMFromStemcell(ctx, stemcell, map[string]any{})
@@ -119,7 +119,7 @@ func (env *testEnv) expectSurvivesRestarts(ctx context.Context, stemcell string)
 	vm.waitForJob(ctx)
 	previous := vm.persistentState(ctx)
 
-	By("the agent's end: its supervisor starts it again, and the container goes on")
+	By("killing the agent, which its supervisor restarts in the same container")
 	agent, restarts := vm.agentPID(ctx), vm.restartCount(ctx)
 	vm.run(ctx, "kill -KILL "+agent)
 	Eventually(func() (string, error) { return vm.tryRun(ctx, "pgrep --exact bosh-agent") }).WithContext(ctx).
@@ -128,13 +128,13 @@ func (env *testEnv) expectSurvivesRestarts(ctx context.Context, stemcell string)
 	Expect(vm.restartCount(ctx)).To(Equal(restarts))
 	vm.waitForJob(ctx)
 
-	By("a killed PID 1")
+	By("killing PID 1")
 	vm.killInit(ctx)
 	vm.waitForAgent(ctx)
 	vm.waitForJob(ctx)
 	Expect(vm.persistentState(ctx)).To(Equal(previous))
 
-	By("reboot_vm")
+	By("rebooting the VM")
 	restarts = vm.restartCount(ctx)
 	env.mustCall(ctx, "reboot_vm", vm.cid)
 	Expect(vm.restartCount(ctx)).To(Equal(restarts + 1))
@@ -144,7 +144,7 @@ func (env *testEnv) expectSurvivesRestarts(ctx context.Context, stemcell string)
 	starts := strings.Fields(vm.run(ctx, "cat /var/vcap/data/keeper.starts"))
 	Expect(starts).To(Equal([]string{"with", "with", "with"}))
 
-	By("a reboot while the director has stopped the jobs")
+	By("rebooting the VM while the director has stopped its jobs")
 	vm.callAgent(ctx, "stop")
 	env.mustCall(ctx, "reboot_vm", vm.cid)
 	vm.waitForAgent(ctx)
@@ -154,7 +154,7 @@ func (env *testEnv) expectSurvivesRestarts(ctx context.Context, stemcell string)
 	vm.callAgent(ctx, "start")
 	vm.waitForJob(ctx)
 
-	By("a reboot after the disk was detached")
+	By("rebooting the VM after detaching the disk")
 	vm.callAgent(ctx, "stop")
 	vm.detach(ctx, disk)
 	env.mustCall(ctx, "reboot_vm", vm.cid)
@@ -163,40 +163,39 @@ func (env *testEnv) expectSurvivesRestarts(ctx context.Context, stemcell string)
 	vm.attach(ctx, disk)
 	Expect(vm.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
 
-	By("its end")
+	By("deleting the VM")
 	env.mustCall(ctx, "delete_vm", vm.cid)
 }
 
-var _ = Describe("A machine that restarts", Label("machines"), func() {
-	DescribeTable("is the same machine again, with its disk there before any job",
+var _ = Describe("A VM restart", Label("vms"), func() {
+	DescribeTable("keeps the VM's state, and mounts its disk before any job starts",
 		func(ctx context.Context, stemcell string) {
 			newTestEnv(ctx).expectSurvivesRestarts(ctx, os.Getenv(stemcell))
 		},
 		stemcellEntries())
 
-	It("in the middle of a migration between two disks does not run with the wrong one", func(ctx context.Context) {
+	It("fails in the middle of a migration between two disks, rather than use the wrong one", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVM(ctx)
 		vm.attach(ctx, env.createDisk(ctx, 64, map[string]any{}))
 		vm.attach(ctx, env.createDisk(ctx, 64, map[string]any{}))
 		vm.killInit(ctx)
 		Eventually(func() string {
-			ended := vm.pod(ctx).Status.ContainerStatuses[0].LastTerminationState.Terminated
-			if ended == nil {
+			terminated := vm.pod(ctx).Status.ContainerStatuses[0].LastTerminationState.Terminated
+			if terminated == nil {
 				return ""
 			}
-			return ended.Message
+			return terminated.Message
 		}).WithContext(ctx).Should(ContainSubstring("in the middle of a migration"))
 	}, NodeTimeout(longTest))
 
-	It("is not found when it is not there", func(ctx context.Context) {
+	It("fails with VMNotFound if the VM does not exist", func(ctx context.Context) {
 		Expect(newTestEnv(ctx).mustFail(ctx, "reboot_vm", "agent-none").Type).To(Equal("Bosh::Clouds::VMNotFound"))
 	})
 })
 
-// Both kinds of stemcells boot without anything that failed.
-var _ = Describe("A machine with systemd", Label("machines"), func() {
-	It("has its own cgroups and the cluster's name servers, and no unit that failed", func(ctx context.Context) {
+var _ = Describe("A VM with systemd", Label("vms"), func() {
+	It("has its own cgroups, the cluster's name servers, and no failed unit", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVMFromStemcell(ctx, os.Getenv("E2E_STEMCELL_SYSTEMD"), map[string]any{})
 		Eventually(func() (string, error) { return vm.tryRun(ctx, "systemctl is-system-running") }).WithContext(ctx).

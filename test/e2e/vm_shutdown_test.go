@@ -14,12 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// orderlyJobScript is a job that needs three seconds to end, and then says on its disk that it did.
+// orderlyJobScript installs a job that takes three seconds to stop, and then records on its disk that it has stopped.
 //
 //go:embed testdata/orderly
 var orderlyJobScript string
 
-// terminationAfter returns how the machine's container ended when this was done to the machine.
+// terminationAfter runs the action, which must delete the VM, and returns how the VM's container has terminated.
 func (vm *testVM) terminationAfter(ctx context.Context, action func()) *corev1.ContainerStateTerminated {
 	GinkgoHelper()
 	changes, err := vm.env.cluster.CoreV1().Pods(vm.env.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + vm.cid})
@@ -41,27 +41,27 @@ func (vm *testVM) terminationAfter(ctx context.Context, action func()) *corev1.C
 	return last
 }
 
-var _ = Describe("A machine's end", Label("machines"), func() {
-	DescribeTable("is a shutdown, which gives jobs the time to end",
+var _ = Describe("The shutdown of a VM", Label("vms"), func() {
+	DescribeTable("gives jobs the time to stop",
 		func(ctx context.Context, stemcell string) {
 			env := newTestEnv(ctx)
 			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{})
 			disk := env.createDisk(ctx, 64, map[string]any{})
 			vm.attach(ctx, disk)
 			vm.run(ctx, orderlyJobScript)
-			awaitJob := func() {
+			waitForStart := func() {
 				GinkgoHelper()
-				Eventually(func() (string, error) { return vm.tryRun(ctx, "cat /var/vcap/store/words") }).WithContext(ctx).Should(HaveSuffix("began"))
+				Eventually(func() (string, error) { return vm.tryRun(ctx, "cat /var/vcap/store/log") }).WithContext(ctx).Should(HaveSuffix("started"))
 			}
-			awaitJob()
+			waitForStart()
 
-			By("reboot_vm")
+			By("rebooting the VM")
 			env.mustCall(ctx, "reboot_vm", vm.cid)
-			awaitJob()
-			Expect(vm.run(ctx, "cat /var/vcap/store/words")).To(Equal("began\nended\nbegan"))
+			waitForStart()
+			Expect(vm.run(ctx, "cat /var/vcap/store/log")).To(Equal("started\nstopped\nstarted"))
 
-			By("the end of its Pod")
-			const killed = 128 + 9 // as after the 30 s that it has
+			By("deleting the VM")
+			const killed = 128 + 9 // as after its grace period of 30 s
 			Expect(vm.terminationAfter(ctx, func() { env.mustCall(ctx, "delete_vm", vm.cid) }).ExitCode).NotTo(BeEquivalentTo(killed))
 			events, err := env.cluster.CoreV1().Events(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + vm.cid})
 			Expect(err).NotTo(HaveOccurred())
@@ -70,7 +70,7 @@ var _ = Describe("A machine's end", Label("machines"), func() {
 			}
 			next := env.createVM(ctx)
 			next.attach(ctx, disk)
-			Expect(next.run(ctx, "cat /var/vcap/store/words")).To(Equal("began\nended\nbegan\nended"))
+			Expect(next.run(ctx, "cat /var/vcap/store/log")).To(Equal("started\nstopped\nstarted\nstopped"))
 		},
 		stemcellEntries("extended"))
 })

@@ -19,29 +19,29 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// workloadsScript gives a machine's monit three jobs: a counter in a container as BPM's, PostgreSQL, and a store as Garden's.
+// workloadsScript installs three jobs: a counter in a container like BPM's, PostgreSQL, and a layer store like Garden's.
 //
-//go:embed testdata/survivors
+//go:embed testdata/workloads
 var workloadsScript string
 
-// workloads are these jobs in a machine with a persistent disk: one for many scenarios.
+// workloads are these jobs in a VM with a persistent disk, which specs share.
 type workloads struct {
 	*testEnv
-	stemcell string // the variable that names its tarball
+	stemcell string // environment variable with the path of its tarball
 	vm       *testVM
 	disk     string
 }
 
-// workloadsDiskMiB is the size of the disk that they begin with, in MiB.
+// workloadsDiskMiB is the initial size of the disk, in MiB.
 const workloadsDiskMiB = 320
 
-// createWorkloadVM makes a machine for them.
+// createWorkloadVM creates a VM for the jobs.
 func (s *workloads) createWorkloadVM(ctx context.Context) *testVM {
 	GinkgoHelper()
 	return s.createVMFromStemcell(ctx, os.Getenv(s.stemcell), map[string]any{"memory": 1024})
 }
 
-// setUp brings them, on a disk that can be resized.
+// setUp creates the VM with a disk that can be resized, and installs the jobs.
 func (s *workloads) setUp(ctx context.Context) {
 	GinkgoHelper()
 	s.vm = s.createWorkloadVM(ctx)
@@ -51,7 +51,7 @@ func (s *workloads) setUp(ctx context.Context) {
 	s.vm.run(ctx, "echo kept >/var/vcap/data/layers/store/mark")
 }
 
-// installJobs brings the jobs, as an update brings those of a machine that is new, and waits until they work.
+// installJobs installs the jobs, as an update does in a new VM, and waits until they work.
 func (s *workloads) installJobs(ctx context.Context) {
 	GinkgoHelper()
 	path, err := exec.LookPath("runc")
@@ -68,7 +68,7 @@ func (s *workloads) installJobs(ctx context.Context) {
 	s.waitForJobs(ctx)
 }
 
-// waitForJobs waits until all three jobs work, with nobody's help.
+// waitForJobs waits until all three jobs work, without intervention.
 func (s *workloads) waitForJobs(ctx context.Context) {
 	GinkgoHelper()
 	describeState := func() string {
@@ -82,7 +82,7 @@ func (s *workloads) waitForJobs(ctx context.Context) {
 	}
 }
 
-// counterValue is what the counter has counted to.
+// counterValue returns the value of the counter.
 func (s *workloads) counterValue(ctx context.Context) int {
 	GinkgoHelper()
 	count, err := strconv.Atoi(s.vm.run(ctx, "cat /var/vcap/store/counter/count"))
@@ -90,7 +90,7 @@ func (s *workloads) counterValue(ctx context.Context) int {
 	return count
 }
 
-// startCommits has rows committed until it is told to stop, and then returns the last one of which that was said.
+// startCommits commits rows until stop is called, which returns the last row that was reported as committed.
 func (s *workloads) startCommits(ctx context.Context) (stop func() int64) {
 	GinkgoHelper()
 	client := exec.CommandContext(ctx, "kubectl", "--kubeconfig", s.kubeconfig, "exec", "-n", s.namespace, s.vm.cid, "--",
@@ -117,9 +117,9 @@ func (s *workloads) startCommits(ctx context.Context) (stop func() int64) {
 	}
 }
 
-// expectSurvives does this to the machine while its jobs work, and expects that they work again by themselves afterwards, with all
-// that they had: a count that has not gone back, every row that was committed, and, when the machine is the same one still, what was
-// in its store of layers. The quota holds in a store that is made again, too.
+// expectSurvives runs the action while the jobs work, and expects them to recover without intervention and without data loss: the
+// counter has not decreased, every committed row exists, and the layer store has its content if the action has not replaced the VM.
+// The quota also applies in a new layer store.
 func (s *workloads) expectSurvives(ctx context.Context, action func()) {
 	GinkgoHelper()
 	stop, vmCID, previousCount := s.startCommits(ctx), s.vm.cid, s.counterValue(ctx)
@@ -128,9 +128,9 @@ func (s *workloads) expectSurvives(ctx context.Context, action func()) {
 	s.waitForJobs(ctx)
 	Expect(s.counterValue(ctx)).To(BeNumerically(">=", previousCount))
 	Eventually(func() int { return s.counterValue(ctx) }).WithContext(ctx).Should(BeNumerically(">", previousCount))
-	words := strings.Fields(s.vm.run(ctx, "/var/vcap/jobs/postgres/bin/rows"))
-	Expect(words[0]).To(Equal(words[4]), "each row up to the last is there")
-	Expect(strconv.ParseInt(words[0], 10, 64)).To(BeNumerically(">=", committed))
+	fields := strings.Fields(s.vm.run(ctx, "/var/vcap/jobs/postgres/bin/rows"))
+	Expect(fields[0]).To(Equal(fields[4]), "no row up to the last is missing")
+	Expect(strconv.ParseInt(fields[0], 10, 64)).To(BeNumerically(">=", committed))
 	mark := "gone"
 	if s.vm.cid == vmCID {
 		mark = "kept"
@@ -143,7 +143,7 @@ func (s *workloads) expectSurvives(ctx context.Context, action func()) {
 	Expect(s.vm.run(ctx, "findmnt --noheadings --output FSTYPE /var/vcap/data/layers/store; /var/vcap/jobs/layers/bin/fill")).To(quota)
 }
 
-// withJobsStopped does this while the director has stopped the jobs.
+// withJobsStopped runs the action while the jobs are stopped, as the director does.
 func (s *workloads) withJobsStopped(ctx context.Context, action func()) {
 	GinkgoHelper()
 	s.vm.callAgent(ctx, "stop")
@@ -151,17 +151,17 @@ func (s *workloads) withJobsStopped(ctx context.Context, action func()) {
 	s.vm.callAgent(ctx, "start")
 }
 
-var _ = Describe("A database, a container and a store of layers", Label("machines", "extended"), Serial, func() {
+var _ = Describe("A database, a container and a layer store", Label("vms", "extended"), Serial, func() {
 	for kind, stemcell := range map[string]string{"runit": "E2E_STEMCELL", "systemd": withSystemd} {
-		Describe("in a machine with "+kind, Ordered, func() {
+		Describe("in a VM with "+kind, Ordered, func() {
 			s := &workloads{stemcell: stemcell}
 			BeforeAll(func(ctx context.Context) {
 				s.testEnv = newTestEnv(ctx)
 				s.setUp(ctx)
-				s.vm.run(ctx, "sync") // a power cut takes what no one has had written out, as of a VM elsewhere: here the jobs' own files
+				s.vm.run(ctx, "sync") // a power cut loses unwritten data, here the jobs' files
 			}, NodeTimeout(longTest))
 
-			It("survive that its PID 1 is killed", func(ctx context.Context) {
+			It("survive when PID 1 is killed", func(ctx context.Context) {
 				s.expectSurvives(ctx, func() { s.vm.killInit(ctx); s.vm.waitForAgent(ctx) })
 			}, NodeTimeout(longTest))
 
@@ -169,7 +169,7 @@ var _ = Describe("A database, a container and a store of layers", Label("machine
 				s.expectSurvives(ctx, func() { s.mustCall(ctx, "reboot_vm", s.vm.cid); s.vm.waitForAgent(ctx) })
 			}, NodeTimeout(longTest))
 
-			It("survive a power cut of its node", func(ctx context.Context) {
+			It("survive a power cut of the node", func(ctx context.Context) {
 				s.expectSurvives(ctx, func() {
 					previous := s.vm.restartCount(ctx)
 					Expect(s.powerCut(ctx)).To(Succeed())
@@ -179,7 +179,7 @@ var _ = Describe("A database, a container and a store of layers", Label("machine
 			}, NodeTimeout(longTest))
 
 			if onVMNode {
-				It("survive an orderly reboot of their node", func(ctx context.Context) {
+				It("survive an orderly reboot of the node", func(ctx context.Context) {
 					s.expectSurvives(ctx, func() {
 						previous := s.vm.restartCount(ctx)
 						Expect(s.embedded.VM.Reboot(ctx)).To(Succeed())
@@ -214,7 +214,7 @@ var _ = Describe("A database, a container and a store of layers", Label("machine
 				s.disk = next
 			}, NodeTimeout(longTest))
 
-			It("survive a drain of its node, after which the VM is made again", func(ctx context.Context) {
+			It("survive a drain of the node, after which the VM is recreated", func(ctx context.Context) {
 				s.expectSurvives(ctx, func() {
 					s.drainNode(ctx)
 					_, err := s.Call(ctx, "delete_vm", s.vm.cid)
@@ -228,7 +228,7 @@ var _ = Describe("A database, a container and a store of layers", Label("machine
 	}
 })
 
-// drainNode drains the node of this machine and of what is attached to it.
+// drainNode evicts the VM and its attachment Pods from their node.
 func (s *workloads) drainNode(ctx context.Context) {
 	GinkgoHelper()
 	node, kubectl := s.vm.pod(ctx).Spec.NodeName, s.embedded.ControlPlane.Kubectl

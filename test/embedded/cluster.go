@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// Cluster is a whole Kubernetes with its nodes, on fixed ports.
+// Cluster is a Kubernetes cluster with its nodes, on fixed ports.
 type Cluster struct {
 	Dir          string
 	ControlPlane *ControlPlane
 	Nodes        []*Node
-	// VM is one more node, which is there when it has an image.
+	// VM is an additional node, which is started if it has an image.
 	VM *VMNode
-	// Small leaves out what the demo has no use for: the cluster's DNS, and the CSI driver with its sidecars. Up without it
-	// brings them to a cluster that was started so.
+	// Small omits what the demo does not need: the cluster's DNS, and the CSI driver with its sidecars. Up without Small adds
+	// them to a cluster that was started with it.
 	Small bool
 }
 
-// NewCluster describes the cluster with its state in dir; nothing is started. The first node is in this
-// machine's own network, the second in a network namespace.
+// NewCluster returns the cluster with its state in dir, without starting anything. The first node uses the host's network, the
+// second a network namespace.
 func NewCluster(dir string, nodes int) *Cluster {
 	plane := &ControlPlane{Dir: filepath.Join(dir, "control-plane"), APIPort: apiPort, EtcdPort: etcdPort, EtcdPeerPort: etcdPeerPort}
 	vm := &VMNode{Dir: filepath.Join(dir, VMNodeName), ControlPlane: plane, Address: nodeAddress(vmNodeNumber), Port: kubeletPort}
@@ -43,7 +43,7 @@ func (c *Cluster) registry() Process {
 		"-port", strconv.Itoa(registryPort), "-dir", filepath.Join(c.Dir, "registry")}}
 }
 
-// Process returns one of the processes that the cluster has once, by its name.
+// Process returns a process of the cluster that is not part of a node, by its name.
 func (c *Cluster) Process(name string) (Process, error) {
 	all := append(c.ControlPlane.processes(), c.csiProcesses()...)
 	for _, process := range append(all, c.registry(), c.provisioner(), c.dns()) {
@@ -54,12 +54,12 @@ func (c *Cluster) Process(name string) (Process, error) {
 	return Process{}, fmt.Errorf("the cluster has no process %s", name)
 }
 
-// Up starts what does not run, step by step, telling each.
+// Up starts all processes that do not run, and reports each step to progress.
 func (c *Cluster) Up(ctx context.Context, progress func(string)) error {
-	began := time.Now()
+	start := time.Now()
 	steps := c.steps()
 	for i, step := range steps {
-		progress(fmt.Sprintf("%s (%d of %d, %.0f s so far)", step.name, i+1, len(steps), time.Since(began).Seconds()))
+		progress(fmt.Sprintf("%s (%d of %d, %.0f s so far)", step.name, i+1, len(steps), time.Since(start).Seconds()))
 		if err := step.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
@@ -67,7 +67,7 @@ func (c *Cluster) Up(ctx context.Context, progress func(string)) error {
 	return c.writeKubeconfig()
 }
 
-// step is one of those that bring a cluster up.
+// step is a step of Up.
 type step struct {
 	name string
 	run  func(context.Context) error
@@ -87,12 +87,12 @@ func (c *Cluster) steps() []step {
 			step{"CSI driver, its sidecars and classes", c.startCSI})
 	}
 	if c.VM.Image != "" {
-		steps = append(steps, step{"a node that is a computer; its boot takes minutes", c.VM.Start})
+		steps = append(steps, step{"VM node, which takes minutes to boot", c.VM.Start})
 	}
 	return steps
 }
 
-// ServeBridge runs the named node's bridge process, see Node.ServeBridge.
+// ServeBridge runs the bridge process of the node with this name; see Node.ServeBridge.
 func (c *Cluster) ServeBridge(ctx context.Context, name string) error {
 	if name == VMNodeName {
 		return c.VM.ServeBridge(ctx, apiPort, registryPort)
@@ -102,10 +102,10 @@ func (c *Cluster) ServeBridge(ctx context.Context, name string) error {
 			return node.ServeBridge(ctx, apiPort, registryPort)
 		}
 	}
-	return fmt.Errorf("%s is no node with a network of its own", name)
+	return fmt.Errorf("node %s does not exist or does not have a separate network", name)
 }
 
-// Kubeconfig is the path of the administrator's kubeconfig file.
+// Kubeconfig returns the path of the administrator's kubeconfig file.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "kubeconfig") }
 
 func (c *Cluster) writeKubeconfig() error {
@@ -128,7 +128,7 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 	return nil
 }
 
-// AddNode starts one more node of those that a cluster can have, and waits until it can have volumes.
+// AddNode starts an additional node, and waits until it can use volumes.
 func (c *Cluster) AddNode(ctx context.Context, node *Node) error {
 	if err := node.Start(ctx); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (c *Cluster) AddNode(ctx context.Context, node *Node) error {
 	return node.waitCSI(ctx)
 }
 
-// RemoveNode ends the node at once, and removes what the cluster and this machine know of it.
+// RemoveNode kills the node, and removes it from the cluster and the host.
 func (c *Cluster) RemoveNode(ctx context.Context, node *Node) error {
 	if err := node.PowerOff(ctx); err != nil {
 		return err
@@ -150,20 +150,20 @@ func (c *Cluster) RemoveNode(ctx context.Context, node *Node) error {
 	return os.RemoveAll(node.Dir)
 }
 
-// Down ends every Pod, so that what they mounted is unmounted in order, then every process, and
-// removes the cluster's folder.
+// Down deletes all Pods first, which unmounts their volumes in order, then stops all processes, and removes the cluster's
+// directory.
 func (c *Cluster) Down(ctx context.Context, progress func(string)) error {
 	if c.ControlPlane.Process("kube-apiserver").Running() && c.Nodes[0].Kubelet().Running() {
-		progress("ending all Pods")
+		progress("deleting all Pods")
 		if _, err := c.ControlPlane.Kubectl(ctx, "delete", "pods", "--all-namespaces", "--all", "--wait=false"); err != nil {
-			progress("some Pods could not be asked to end: " + err.Error())
+			progress("cannot delete some Pods: " + err.Error())
 		}
-		err := WaitUntil(ctx, 40*time.Second, "all Pods to end", func(ctx context.Context) (bool, error) {
+		err := WaitUntil(ctx, 40*time.Second, "all Pods to be deleted", func(ctx context.Context) (bool, error) {
 			remaining, err := c.ControlPlane.Kubectl(ctx, "get", "pods", "--all-namespaces", "--no-headers")
 			return strings.TrimSpace(remaining) == "", err
 		})
 		if err != nil {
-			progress("some Pods did not end; their containers are killed")
+			progress("timed out deleting some Pods; killing their containers")
 		}
 	}
 	progress("stopping all processes")
@@ -200,8 +200,8 @@ func (c *Cluster) Down(ctx context.Context, progress func(string)) error {
 	return c.detachLoops(ctx)
 }
 
-// detachLoops frees the loop devices whose files lay in the cluster's folder: by their path, or, when
-// an attachment made them, by the path in its container.
+// detachLoops detaches the loop devices with files in the cluster's directory. A loop device that an attachment Pod has
+// created shows the path in its container.
 func (c *Cluster) detachLoops(ctx context.Context) error {
 	list, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE")
 	if err != nil {
@@ -219,13 +219,13 @@ func (c *Cluster) detachLoops(ctx context.Context) error {
 	return nil
 }
 
-// installCalico applies the custom resources that Calico's plugin and IPAM work with.
+// installCalico applies the custom resources that Calico's plugin and IPAM use.
 func (c *Cluster) installCalico(ctx context.Context) error {
 	crds := os.Getenv("CALICO_CRDS")
 	if crds == "" {
-		return fmt.Errorf("CALICO_CRDS does not name the folder with Calico's custom resource definitions")
+		return fmt.Errorf("CALICO_CRDS is not set to the directory with Calico's custom resource definitions")
 	}
-	// A server that has just started may not serve its schema yet, which kubectl asks for.
+	// A server that has just started may not serve its schema yet, which kubectl requires.
 	err := WaitUntil(ctx, time.Minute, "Calico's custom resource definitions", func(ctx context.Context) (bool, error) {
 		_, err := c.ControlPlane.Kubectl(ctx, "apply", "--server-side", "-f", crds)
 		return err == nil, err
@@ -265,7 +265,7 @@ func (c *Cluster) provisioner() Process {
 	}}
 }
 
-// startProvisioner starts the provisioner of the default class, which makes folders on the node.
+// startProvisioner starts the provisioner of the default class, which creates directories on the node.
 func (c *Cluster) startProvisioner(ctx context.Context) error {
 	paths := []string{fmt.Sprintf(`{"node":%q,"paths":[%q]}`, VMNodeName, vmVolumes)}
 	for _, node := range NewCluster(c.Dir, len(NodeNames)).Nodes {

@@ -25,7 +25,7 @@ type ControlPlane struct {
 	APIServerFlags []string
 }
 
-// users of the cluster: the name, then its groups.
+// users are the users of the cluster: the name, then the groups.
 var users = [][]string{
 	{"admin", "system:masters"},
 	{"system:kube-controller-manager"},
@@ -47,7 +47,7 @@ func FreePort() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// NewTestControlPlane is one on free ports whose processes end with this one.
+// NewTestControlPlane returns a control plane on free ports. Its processes are killed when the calling process exits.
 func NewTestControlPlane(dir string) (*ControlPlane, error) {
 	c := &ControlPlane{Dir: dir, Child: true}
 	for _, port := range []*int{&c.APIPort, &c.EtcdPort, &c.EtcdPeerPort} {
@@ -63,14 +63,14 @@ func NewTestControlPlane(dir string) (*ControlPlane, error) {
 // apiServiceIP is the address of the Service default/kubernetes, the first of the range.
 const apiServiceIP = "10.246.0.1"
 
-// URL is where the API server answers.
+// URL returns the URL of the API server.
 func (c *ControlPlane) URL() string { return urlAt(c.APIPort) }
 
 func urlAt(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
 func (c *ControlPlane) pkiFile(file string) string { return filepath.Join(c.Dir, "pki", file) }
 
-// Kubeconfig is the path of a user's kubeconfig file.
+// Kubeconfig returns the path of a user's kubeconfig file.
 func (c *ControlPlane) Kubeconfig(user string) string {
 	return filepath.Join(c.Dir, strings.ReplaceAll(user, ":", "-")+".kubeconfig")
 }
@@ -86,7 +86,7 @@ func (c *ControlPlane) Apply(ctx context.Context, manifests string) error {
 	return err
 }
 
-// Start starts what does not run and waits until the API server is ready.
+// Start starts all processes that do not run, and waits until the API server is ready.
 func (c *ControlPlane) Start(ctx context.Context) error {
 	if err := c.prepare(); err != nil {
 		return err
@@ -152,8 +152,8 @@ func (c *ControlPlane) apiServer(name string, port int) Process {
 	}, c.APIServerFlags...)}
 }
 
-// StartSecondAPIServer starts another API server of the same etcd, unless it runs, and waits until it is ready. Start and Stop
-// do not know it.
+// StartSecondAPIServer starts another API server with the same etcd, unless it runs, and waits until it is ready. Start and Stop
+// do not manage it.
 func (c *ControlPlane) StartSecondAPIServer(ctx context.Context, port int) (Process, error) {
 	server := c.apiServer("kube-apiserver-2", port)
 	if err := server.Start(); err != nil {
@@ -165,20 +165,20 @@ func (c *ControlPlane) StartSecondAPIServer(ctx context.Context, port int) (Proc
 func waitReady(ctx context.Context, server Process, url string) error {
 	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	err := WaitUntil(ctx, time.Minute, "the API server to be ready", func(context.Context) (bool, error) {
-		answer, err := client.Get(url + "/readyz")
+		response, err := client.Get(url + "/readyz")
 		if err != nil {
 			return false, err
 		}
-		defer answer.Body.Close()
-		return answer.StatusCode == http.StatusOK, nil
+		defer response.Body.Close()
+		return response.StatusCode == http.StatusOK, nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w; the end of %s:\n%s", err, server.LogFile(), server.LastLines())
+		return fmt.Errorf("%w; last lines of %s:\n%s", err, server.LogFile(), server.LastLines())
 	}
 	return nil
 }
 
-// prepare makes certificates, tokens and kubeconfigs, once.
+// prepare creates certificates, tokens and kubeconfigs, once.
 func (c *ControlPlane) prepare() error {
 	if _, err := os.Stat(c.Kubeconfig("admin")); err == nil {
 		return nil

@@ -8,66 +8,65 @@ import (
 	"strings"
 )
 
-// What the cluster knows its CSI drivers by. The driver (test/csi) is a module of its own, which keeps the
-// libraries of CSI out of the product's: it is known here as a program, and its words are said again.
+// Names of the CSI drivers. The driver (test/csi) is a separate module, which keeps the libraries of CSI out of the product's
+// dependencies. This package only runs its program, and repeats the constants.
 const (
 	CSIDriverName        = "embedded.csi"
-	CSITopologyKey       = "topology." + CSIDriverName + "/node" // the label that says on which node a volume is
-	CSITopologyParameter = "reach"                               // the StorageClass's parameter that says from where its volumes can be used
-	VMCSIDriverName      = "vm." + CSIDriverName                 // of the driver whose volumes are on the node that is a computer
+	CSITopologyKey       = "topology." + CSIDriverName + "/node" // label with the node of a volume
+	CSITopologyParameter = "reach"                               // StorageClass parameter with the nodes that can use its volumes
+	VMCSIDriverName      = "vm." + CSIDriverName                 // of the driver for volumes on the VM node
 )
 
-// Storage classes of the cluster beside the default one, and the class of volume snapshots. Their volumes
-// can be of either volume mode, and are on one node each but for those that can move.
+// StorageClasses of the cluster in addition to the default one, and the VolumeSnapshotClass. Their volumes support both volume
+// modes, and are bound to a node, except those of CSIMovableClass.
 const (
-	CSIMovableClass  = "csi-movable" // usable on one node at a time, and on any
-	CSIClass         = "csi"         // can be expanded; with ext4 in Filesystem mode
-	CSIXFSClass      = "csi-xfs"     // can be expanded; with xfs, which grows while it is mounted on any machine
-	CSIFixedClass    = "csi-fixed"   // cannot
+	CSIMovableClass  = "csi-movable" // on any node, one at a time
+	CSIClass         = "csi"         // with volume expansion; ext4 in Filesystem mode
+	CSIXFSClass      = "csi-xfs"     // with volume expansion; xfs, which every kernel can grow while it is mounted
+	CSIFixedClass    = "csi-fixed"   // without volume expansion
 	CSISnapshotClass = "csi"
 )
 
-// VMClassSuffix is what the names of these classes end in where their volumes are on the node that is a computer.
+// VMClassSuffix is the suffix of the names of these classes for volumes on the VM node.
 const VMClassSuffix = "-vm"
 
-// CSIDriver serves this node's volumes, in the node's namespaces, so that what it mounts is seen by the
-// kubelet.
+// CSIDriver returns the driver for this node's volumes. It runs in the node's namespaces because the kubelet must see its mounts.
 func (n *Node) CSIDriver() Process {
 	return n.inNamespaces("csi-driver", "embedded-csi-driver", "-dir", n.CSI, "-node", n.Name,
 		"-socket", filepath.Join(n.KubeletRoot(), "plugins", CSIDriverName, "csi.sock"), "-kubelet", n.KubeletRoot())
 }
 
-// csiVolumeFiles are the files behind the CSI volumes that the node has.
+// csiVolumeFiles returns the files of the CSI volumes that the node uses.
 func (n *Node) csiVolumeFiles(ctx context.Context) ([]string, error) {
 	list, err := Run(ctx, "embedded-csi-driver", "-images", "-dir", n.CSI, "-node", n.Name)
 	return strings.Fields(list), err
 }
 
-// csi is the driver of the nodes on this machine.
+// csi returns the driver of the nodes that share the host's kernel.
 func (c *Cluster) csi() csiDriver {
 	d := csiDriver{name: CSIDriverName, controlPlane: c.ControlPlane, dir: filepath.Join(c.Dir, "csi")}
 	d.controller = Process{Name: "csi-controller", Dir: d.dir, Args: []string{"embedded-csi-driver", "-controller", "-dir", d.dir, "-socket", d.socket()}}
 	return d
 }
 
-// snapshotController is the process that makes snapshots known, of whichever driver.
+// snapshotController returns the snapshot controller, which serves all drivers.
 func (c *Cluster) snapshotController() Process {
 	return csiProcess(c.ControlPlane, c.csi().dir, "snapshot-controller", "--retry-interval-start=500ms", "--retry-interval-max=5s")
 }
 
-// csiProcesses are those that the cluster has once, for its own driver and for snapshots of any.
+// csiProcesses returns the driver's controller and sidecars, and the snapshot controller.
 func (c *Cluster) csiProcesses() []Process {
 	return append(c.csi().processes(), c.snapshotController())
 }
 
-// startCSI starts what does not run and waits until the kubelets know the driver.
+// startCSI starts all processes that do not run, and waits until the kubelets have registered the driver.
 func (c *Cluster) startCSI(ctx context.Context) error {
 	crds := os.Getenv("SNAPSHOT_CRDS")
 	if crds == "" {
-		return fmt.Errorf("SNAPSHOT_CRDS does not name the folder with the snapshots' custom resource definitions")
+		return fmt.Errorf("SNAPSHOT_CRDS is not set to the directory with the custom resource definitions of snapshots")
 	}
-	// Those of group snapshots too: the controller would wait for them half a minute. The folder holds a
-	// kustomization that kubectl cannot apply.
+	// Includes group snapshots: the controller would wait half a minute for their definitions. The glob excludes a kustomization
+	// in the directory, which kubectl cannot apply.
 	files, err := filepath.Glob(filepath.Join(crds, "*.storage.k8s.io_*.yaml"))
 	if err != nil {
 		return err
@@ -95,23 +94,22 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	}
 	for _, process := range c.csiProcesses() {
 		if !process.Running() {
-			return fmt.Errorf("%s ended; the end of its log:\n%s", process.Name, process.LastLines())
+			return fmt.Errorf("%s exited; last lines of its log:\n%s", process.Name, process.LastLines())
 		}
 	}
 	return nil
 }
 
-// waitCSI starts the node's driver, if its node does not have one yet, and waits for the kubelet to
-// register it.
+// waitCSI starts the node's driver if it does not run, and waits until the kubelet has registered it.
 func (n *Node) waitCSI(ctx context.Context) error {
 	if err := n.CSIDriver().Start(); err != nil {
 		return err
 	}
 	if err := n.ControlPlane.waitCSIDriver(ctx, n.Name, CSIDriverName); err != nil {
-		return fmt.Errorf("%w; the end of the driver's log:\n%s", err, n.CSIDriver().LastLines())
+		return fmt.Errorf("%w; last lines of the driver's log:\n%s", err, n.CSIDriver().LastLines())
 	}
 	return nil
 }
 
-// stopCSI stops the sidecars and the controller, in reverse order. The nodes' drivers end with their nodes.
+// stopCSI stops the snapshot controller, the sidecars and the driver's controller. The drivers on nodes are stopped with their nodes.
 func (c *Cluster) stopCSI() error { return stopAll(c.csiProcesses()) }

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// csiDriver is one of the cluster's drivers, with what serves it: one has the volumes of the nodes on this machine, the
-// other, which is the same program, those of the node that is a computer.
+// csiDriver is a CSI driver with its controller and sidecars. One driver manages the volumes of the nodes that share the host's
+// kernel; another one, of the same program, those of the VM node.
 type csiDriver struct {
 	name         string
-	classSuffix  string // what the names of its classes end in
+	classSuffix  string // suffix of the names of its classes
 	controlPlane *ControlPlane
-	dir          string  // of its socket and its processes' files
-	controller   Process // has the socket
+	dir          string  // of the socket, and of the files of its processes
+	controller   Process // serves the socket
 }
 
 func (d csiDriver) socket() string { return filepath.Join(d.dir, "csi.sock") }
 
-// processes are those that the cluster has once for the driver: its controller and the sidecars.
+// processes returns the driver's controller and sidecars.
 func (d csiDriver) processes() []Process {
-	// Waits between attempts are short: tests are to see the next attempt, not to wait for it.
+	// Short retry intervals, because tests wait for retries.
 	sidecar := func(name string, args ...string) Process {
 		return csiProcess(d.controlPlane, d.dir, name,
 			append([]string{"--csi-address", d.socket(), "--retry-interval-start=500ms", "--retry-interval-max=5s", "--timeout=60s"}, args...)...)
@@ -39,12 +39,12 @@ func (d csiDriver) processes() []Process {
 
 func csiProcess(plane *ControlPlane, dir, name string, args ...string) Process {
 	kubeconfig := plane.Kubeconfig("csi")
-	// csi-provisioner heeds $KUBECONFIG more than its flag.
+	// csi-provisioner prefers $KUBECONFIG to its flag.
 	return Process{Name: name, Dir: dir, Args: append([]string{name, "--kubeconfig", kubeconfig, "--v=2"}, args...), Env: []string{"KUBECONFIG=" + kubeconfig}}
 }
 
-// start applies the driver's classes, and starts what does not run. Sidecars end when the driver's controller does, each in
-// its own time, and a cluster's Pods would be restarted then; so all start anew with the controller.
+// start applies the driver's classes, and starts all processes that do not run. If the controller has exited, it also restarts the
+// sidecars: they exit some time after the controller, and nothing restarts them as in Pods.
 func (d csiDriver) start(ctx context.Context) error {
 	if err := d.controlPlane.Apply(ctx, fmt.Sprintf(csiManifests, d.name, CSISnapshotClass+d.classSuffix)+
 		d.storageClass(CSIClass, "", true)+
@@ -66,10 +66,10 @@ func (d csiDriver) start(ctx context.Context) error {
 	return nil
 }
 
-// stop stops the sidecars and the controller, in reverse order. The nodes' drivers end with their nodes.
+// stop stops the sidecars, then the controller. The drivers on nodes are stopped with their nodes.
 func (d csiDriver) stop() error { return stopAll(d.processes()) }
 
-// storageClass is a StorageClass of the driver.
+// storageClass returns the manifest of a StorageClass of the driver.
 func (d csiDriver) storageClass(name, parameters string, expand bool) string {
 	return fmt.Sprintf(`---
 apiVersion: storage.k8s.io/v1
@@ -83,9 +83,9 @@ reclaimPolicy: Delete
 `, name+d.classSuffix, d.name, parameters, expand)
 }
 
-// waitCSIDriver waits for the node's kubelet to know the CSI driver.
+// waitCSIDriver waits until the node's kubelet has registered the CSI driver.
 func (c *ControlPlane) waitCSIDriver(ctx context.Context, node, driver string) error {
-	return WaitUntil(ctx, 2*time.Minute, node+" to know the CSI driver", func(ctx context.Context) (bool, error) {
+	return WaitUntil(ctx, 2*time.Minute, node+" to register the CSI driver", func(ctx context.Context) (bool, error) {
 		out, err := c.Kubectl(ctx, "get", "csinode", node, "-o", "jsonpath={.spec.drivers[*].name}")
 		return slices.Contains(strings.Fields(out), driver), err
 	})

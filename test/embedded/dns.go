@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// ClusterDNS is the address of the cluster's DNS, a CoreDNS beside the first node's kubelet.
+// ClusterDNS is the address of the cluster's DNS, a CoreDNS process at the first node's address.
 var ClusterDNS = nodeAddress(0)
 
 func (c *Cluster) dns() Process {
@@ -15,8 +15,7 @@ func (c *Cluster) dns() Process {
 
 func (c *Cluster) corefile() string { return filepath.Join(c.Dir, "Corefile") }
 
-// startDNS starts CoreDNS, which answers for the cluster's Services and asks this machine's own servers
-// for all else.
+// startDNS starts CoreDNS, which resolves the cluster's Services and forwards other names to the host's name servers.
 func (c *Cluster) startDNS() error {
 	content := fmt.Sprintf(corefile, ClusterDNS, c.ControlPlane.Kubeconfig("dns"))
 	if err := os.WriteFile(c.corefile(), []byte(content), 0o644); err != nil {

@@ -1,8 +1,7 @@
-// Package embedded runs a real Kubernetes on this machine: etcd, the API server and its companions,
-// and on request nodes with kubelet, containerd and Calico.
+// Package embedded runs a real Kubernetes cluster on the host: etcd, the API server, the controller manager and the scheduler, and
+// optionally nodes with kubelet, containerd and Calico.
 //
-// The control plane alone needs no root; tests start it for themselves. The whole cluster is what
-// `make cluster-up` starts and `make cluster-down` stops. Everything listens on loopback, lives in one
-// folder, and is stopped by its process id. Programs are found in $PATH, where scripts/build-tools
-// --path puts them.
+// The control plane alone does not require root; tests start their own. `make cluster-up` starts a whole cluster and
+// `make cluster-down` stops it. Everything listens on loopback, stores its files in one directory, and is stopped by process ID.
+// Programs must be in $PATH, for which scripts/build-tools --path prints the directories.
 package embedded

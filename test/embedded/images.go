@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// Images that every node has, made here since no registry is asked for them.
+// Images that are imported to every node, which therefore needs no registry for them.
 const (
 	PauseImage   = "embedded.test/pause:1"
 	BusyboxImage = "embedded.test/busybox:1"
@@ -49,7 +49,7 @@ func (n *Node) importImages(ctx context.Context) error {
 	return nil
 }
 
-// pauseFiles finds the pause program beside this one, where `make` builds it.
+// pauseFiles returns the pause program, which `make` builds, from $PATH.
 func pauseFiles() (map[string]string, error) {
 	path, err := exec.LookPath("embedded-pause")
 	return map[string]string{"pause": path}, err
@@ -58,7 +58,7 @@ func pauseFiles() (map[string]string, error) {
 func busyboxFiles() (map[string]string, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
-		return nil, fmt.Errorf("a static busybox is needed: apt-get install busybox-static (%w)", err)
+		return nil, fmt.Errorf("missing static busybox; run apt-get install busybox-static (%w)", err)
 	}
 	files := map[string]string{}
 	for _, applet := range []string{"sh", "mkdir", "rm", "chmod", "ls", "cat", "sleep", "httpd", "nc", "wget"} {
@@ -67,7 +67,7 @@ func busyboxFiles() (map[string]string, error) {
 	return files, nil
 }
 
-// writeImage makes an image archive with these programs.
+// writeImage writes an image archive with these programs.
 func writeImage(archive, tag string, files map[string]string) error {
 	reference, err := name.NewTag(tag)
 	if err != nil {

@@ -6,9 +6,8 @@ import (
 	"strconv"
 )
 
-// Several clusters fit on one machine: each has a number, from BOSH_KUBERNETES_CPI_INSTANCE, that its
-// ports and addresses come from. The ports differ from the usual ones, so as not to meet another
-// Kubernetes.
+// One host can run several clusters: BOSH_KUBERNETES_CPI_INSTANCE is the number of a cluster, which determines its ports and
+// addresses. The ports differ from the defaults, to avoid conflicts with another Kubernetes.
 var (
 	clusterNumber = func() int {
 		number, err := strconv.Atoi(os.Getenv("BOSH_KUBERNETES_CPI_INSTANCE"))
@@ -24,8 +23,8 @@ var (
 	kubeletPort  = 11250 + 100*clusterNumber
 	registryPort = 15000 + 100*clusterNumber
 
-	// BOSHNetworkPrefix begins the addresses of BOSH's manual networks: 10.N.128.0/17. Calico gives an address
-	// of it only to a Pod that asks for it; the lower half, 10.N.0.0/17, is Calico's to give out.
+	// BOSHNetworkPrefix is the prefix of the cluster's address ranges. 10.N.128.0/17 is the reserved range of BOSH's manual
+	// networks, from which Calico assigns addresses on request only; it assigns those in 10.N.0.0/17 freely.
 	BOSHNetworkPrefix = fmt.Sprintf("10.%d", 240+clusterNumber)
 	podCIDR           = BOSHNetworkPrefix + ".0.0/17"
 	boshCIDR          = BOSHNetworkPrefix + ".128.0/17"
@@ -33,10 +32,10 @@ var (
 	BOSHGateway = BOSHNetworkPrefix + ".128.1"
 )
 
-// vmNodeNumber is which node the computer is: none that can be one of NodeNames.
+// vmNodeNumber is the number of the VM node, which differs from those of NodeNames.
 const vmNodeNumber = 5
 
-// nodeAddress is the InternalIP of the cluster's nth node.
+// nodeAddress returns the InternalIP of the cluster's nth node.
 func nodeAddress(n int) string {
 	if n == 0 {
 		return fmt.Sprintf("10.239.%d.1", 10*clusterNumber)
@@ -44,8 +43,7 @@ func nodeAddress(n int) string {
 	return fmt.Sprintf("10.239.%d.2", 10*clusterNumber+n)
 }
 
-// networkName is the name of the nth node's network namespace, and of its veth device; the first node
-// has none.
+// networkName returns the name of the nth node's network namespace and of its veth device. The first node has none.
 func networkName(n int) string {
 	if n == 0 {
 		return ""

@@ -20,11 +20,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// A node beyond the first is in a network namespace, joined to this machine by a veth pair. What
-// listens on loopback here is reached there on the same loopback addresses, through a bridge process;
-// that process also routes the addresses of the node's Pods, since no BGP does.
+// A node other than the first is in a network namespace, connected to the host by a veth pair. A bridge process makes ports on the
+// host's loopback interface available at the same addresses in the namespace. It also adds routes to the node's Pods, because the
+// cluster does not use BGP.
 
-// HostAddress is this machine's end of the node's veth pair.
+// HostAddress returns the address of the host's end of the node's veth pair.
 func (n *Node) HostAddress() string {
 	return n.Address[:strings.LastIndex(n.Address, ".")] + ".1"
 }
@@ -37,7 +37,7 @@ func (n *Node) joinNetwork(ctx context.Context) error {
 	if _, err := os.Stat("/run/netns/" + n.Network); err == nil {
 		return nil
 	}
-	inside := func(args ...string) []string {
+	inNamespace := func(args ...string) []string {
 		return append([]string{"nsenter", "--net=/run/netns/" + n.Network}, args...)
 	}
 	for _, command := range [][]string{
@@ -46,11 +46,11 @@ func (n *Node) joinNetwork(ctx context.Context) error {
 		{"ip", "address", "add", n.HostAddress() + "/30", "dev", n.Network},
 		{"ip", "link", "set", n.Network, "up"},
 		{"sysctl", "-qw", "net.ipv4.conf." + n.Network + ".forwarding=1"},
-		inside("ip", "link", "set", "lo", "up"),
-		inside("ip", "address", "add", n.Address+"/30", "dev", "eth0"),
-		inside("ip", "link", "set", "eth0", "up"),
-		inside("ip", "route", "add", "default", "via", n.HostAddress()),
-		inside("sysctl", "-qw", "net.ipv4.ip_forward=1"),
+		inNamespace("ip", "link", "set", "lo", "up"),
+		inNamespace("ip", "address", "add", n.Address+"/30", "dev", "eth0"),
+		inNamespace("ip", "link", "set", "eth0", "up"),
+		inNamespace("ip", "route", "add", "default", "via", n.HostAddress()),
+		inNamespace("sysctl", "-qw", "net.ipv4.ip_forward=1"),
 	} {
 		if _, err := Run(ctx, command[0], command[1:]...); err != nil {
 			return err
@@ -71,17 +71,17 @@ func (n *Node) leaveNetwork(ctx context.Context) error {
 	if _, err := os.Stat("/run/netns/" + n.Network); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	_, err := Run(ctx, "ip", "netns", "delete", n.Network) // the veth pair and its routes go with it
+	_, err := Run(ctx, "ip", "netns", "delete", n.Network) // deletes the veth pair and its routes, too
 	return err
 }
 
-// bridge is the process that joins the node's network namespace to this machine.
+// bridge returns the process that runs ServeBridge.
 func (n *Node) bridge() Process {
 	return Process{Name: "bridge", Dir: n.Dir, Args: []string{"embedded", "bridge", "-dir", n.ControlPlane.Dir, "-node", n.Name}}
 }
 
-// ServeBridge forwards the cluster's loopback ports into the node's network namespace, and keeps
-// routes to its Pods, until the context ends.
+// ServeBridge forwards the cluster's loopback ports from the node's network namespace, and maintains routes to its Pods, until the
+// context is canceled.
 func (n *Node) ServeBridge(ctx context.Context, ports ...int) error {
 	for _, port := range ports {
 		if _, err := ForwardLoopback(n.Network, port); err != nil {
@@ -91,7 +91,7 @@ func (n *Node) ServeBridge(ctx context.Context, ports ...int) error {
 	return n.serveRoutes(ctx)
 }
 
-// serveRoutes keeps routes to the node's Pods until the context ends.
+// serveRoutes maintains routes to the node's Pods until the context is canceled.
 func (n *Node) serveRoutes(ctx context.Context) error {
 	config, err := clientcmd.BuildConfigFromFlags("", n.ControlPlane.Kubeconfig("admin"))
 	if err != nil {
@@ -111,13 +111,13 @@ func (n *Node) serveRoutes(ctx context.Context) error {
 	return nil
 }
 
-// InNetworkNamespace does something in the network namespace of this name, on this thread alone. A socket stays in the namespace
-// it was made in.
+// InNetworkNamespace runs do in the network namespace with this name, on the current thread only. Sockets stay in the namespace in
+// which they are created.
 func InNetworkNamespace(network string, do func() error) error {
 	return inNetworkNamespaceFile("/run/netns/"+network, do)
 }
 
-// inNetworkNamespaceFile is Inside for a namespace that is given by its file.
+// inNetworkNamespaceFile is InNetworkNamespace for the namespace of a file.
 func inNetworkNamespaceFile(path string, do func() error) error {
 	runtime.LockOSThread()
 	original, err := os.Open("/proc/thread-self/ns/net")
@@ -135,21 +135,21 @@ func inNetworkNamespaceFile(path string, do func() error) error {
 	}
 	doErr := do()
 	if err := unix.Setns(int(original.Fd()), unix.CLONE_NEWNET); err != nil {
-		return err // the thread stays locked and ends with its goroutine
+		return err // the thread stays locked and exits with its goroutine
 	}
 	runtime.UnlockOSThread()
 	return doErr
 }
 
-// ForwardLoopback makes what listens on this port of this machine's loopback interface be reached in the network
-// namespace at the same address, until the listener is closed.
+// ForwardLoopback forwards this port of the loopback interface in the network namespace to the same port on the host, until the
+// listener is closed.
 func ForwardLoopback(network string, port int) (net.Listener, error) {
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	return listenAndForward("/run/netns/"+network, address, address)
 }
 
-// ForwardAPIServer makes the API server be reached at the address of its Service in the network of the process, as kube-proxy,
-// which the cluster does not have, makes it be in each Pod's; until the listener is closed.
+// ForwardAPIServer forwards the address of the Service kubernetes in the network namespace of the process to the API server, until
+// the listener is closed. It replaces kube-proxy, which the cluster does not have.
 func (c *ControlPlane) ForwardAPIServer(ctx context.Context, process string) (net.Listener, error) {
 	network := "/proc/" + process + "/ns/net"
 	if _, err := Run(ctx, "nsenter", "--net="+network, "ip", "address", "add", apiServiceIP+"/32", "dev", "lo"); err != nil {
@@ -158,7 +158,7 @@ func (c *ControlPlane) ForwardAPIServer(ctx context.Context, process string) (ne
 	return listenAndForward(network, net.JoinHostPort(apiServiceIP, "443"), fmt.Sprintf("127.0.0.1:%d", c.APIPort))
 }
 
-// listenAndForward makes what listens on an address of this machine be reached at another one in the network namespace of this file.
+// listenAndForward forwards an address in the network namespace of this file to a target on the host.
 func listenAndForward(network, address, target string) (net.Listener, error) {
 	var listener net.Listener
 	err := inNetworkNamespaceFile(network, func() (err error) {
@@ -194,7 +194,7 @@ func acceptAndForward(listener net.Listener, address string) {
 	}
 }
 
-// routes sends what is for the node's Pods to the node.
+// routes returns an event handler for the node's Pods that maintains their routes.
 func (n *Node) routes(ctx context.Context) cache.ResourceEventHandler {
 	change := func(verb string, object any) {
 		if deleted, ok := object.(cache.DeletedFinalStateUnknown); ok {

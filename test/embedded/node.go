@@ -18,33 +18,32 @@ var NodeNames = []string{"node-1", "node-2"}
 
 func encodeBase64(raw []byte) string { return base64.StdEncoding.EncodeToString(raw) }
 
-// Node is a kubelet and a containerd in a mount namespace of their own, whose root is shared as on a
-// normal host.
+// Node is a kubelet and a containerd in a separate mount namespace. Its root is a shared mount, as on a normal host.
 type Node struct {
 	Name         string
 	Dir          string
 	ControlPlane *ControlPlane
-	// Port is the kubelet's; the next one is its health port.
+	// Port is the kubelet's port; its health port is the next one.
 	Port int
 	// Address is the node's InternalIP.
 	Address string
-	// Network is the name of the node's network namespace; empty for this machine's own.
+	// Network is the name of the node's network namespace; empty for the host's.
 	Network string
-	// CSI is the folder of the CSI driver's volumes, the same for all nodes; no driver without it.
+	// CSI is the directory of the CSI driver's volumes, which is the same for all nodes. If it is empty, the node has no driver.
 	CSI string
 }
 
 func (n *Node) file(name string) string { return filepath.Join(n.Dir, name) }
 
-// KubeletRoot is the kubelet's folder, with the Pods' volumes.
+// KubeletRoot returns the kubelet's directory, with the volumes of Pods.
 func (n *Node) KubeletRoot() string { return n.file("kubelet") }
 
-// volumes is the folder of the default class's volumes.
+// volumes returns the directory of the default class's volumes.
 func (n *Node) volumes() string { return n.file("volumes") }
 
 func (n *Node) socket() string { return n.file("containerd.sock") }
 
-// namespaces is the process that keeps the node's mount namespace.
+// namespaces returns the process that keeps the node's mount namespace.
 func (n *Node) namespaces() Process {
 	args := []string{"unshare", "--mount", "--propagation", "private", "sh", "-c", "mount --make-rshared / && exec sleep infinity"}
 	if n.Network != "" {
@@ -58,12 +57,12 @@ func (n *Node) inNamespaces(name string, args ...string) Process {
 	return Process{Name: name, Dir: n.Dir, Args: append([]string{"nsenter", "--mount=/proc/" + pid + "/ns/mnt", "--net=/proc/" + pid + "/ns/net", "--"}, args...)}
 }
 
-// Containerd is the node's container runtime.
+// Containerd returns the node's container runtime.
 func (n *Node) Containerd() Process {
 	return n.inNamespaces("containerd", "containerd", "--config", n.file("containerd.toml"), "--log-level", "warn")
 }
 
-// Kubelet is the node's agent.
+// Kubelet returns the node's kubelet.
 func (n *Node) Kubelet() Process {
 	return n.inNamespaces("kubelet", "kubelet", "--config", n.file("kubelet.yaml"),
 		"--kubeconfig", n.ControlPlane.Kubeconfig("system:node:"+n.Name), "--hostname-override", n.Name,
@@ -73,12 +72,12 @@ func (n *Node) Kubelet() Process {
 
 func (n *Node) zone() string { return strings.Replace(n.Name, "node-", "zone-", 1) }
 
-// LXCFS is the node's lxcfs, which has the sizes of its containers at LXCFSRoot. It is not started with the node.
+// LXCFS returns the node's lxcfs, which provides the resources of containers at LXCFSRoot. Start does not start it.
 func (n *Node) LXCFS() Process {
 	return n.inNamespaces("lxcfs", "embedded-lxcfs", "--foreground", "--enable-loadavg", "--enable-cfs", "--pidfile", n.file("lxcfs.fuse.pid"), n.LXCFSRoot())
 }
 
-// LXCFSRoot is where LXCFS is mounted.
+// LXCFSRoot returns the mount point of LXCFS.
 func (n *Node) LXCFSRoot() string { return n.file("lxcfs") }
 
 // Exec runs a program in the node's namespaces.
@@ -87,7 +86,7 @@ func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
 	return Run(ctx, process.Args[0], process.Args[1:]...)
 }
 
-// Shell runs a command of bash's in the node's namespaces.
+// Shell runs a bash command in the node's namespaces.
 func (n *Node) Shell(ctx context.Context, command string) (string, error) {
 	out, err := n.Exec(ctx, "bash", "-c", command)
 	return strings.TrimSpace(out), err
@@ -98,7 +97,7 @@ func (n *Node) Ctr(ctx context.Context, args ...string) (string, error) {
 	return n.Exec(ctx, append([]string{"ctr", "--address", n.socket(), "--namespace", "k8s.io"}, args...)...)
 }
 
-// Start brings the node up and waits until it is ready.
+// Start starts the node and waits until it is ready.
 func (n *Node) Start(ctx context.Context) error {
 	if err := n.configure(); err != nil {
 		return err
@@ -120,7 +119,7 @@ func (n *Node) Start(ctx context.Context) error {
 	return n.StartKubelet(ctx)
 }
 
-// startNamespaces makes what the node's processes live in.
+// startNamespaces creates the namespaces of the node's processes.
 func (n *Node) startNamespaces(ctx context.Context) error {
 	if err := n.joinNetwork(ctx); err != nil {
 		return err
@@ -149,7 +148,7 @@ func (n *Node) StartContainerd(ctx context.Context) error {
 		return err == nil, err
 	})
 	if err != nil {
-		return fmt.Errorf("%w; the end of its log:\n%s", err, n.Containerd().LastLines())
+		return fmt.Errorf("%w; last lines of its log:\n%s", err, n.Containerd().LastLines())
 	}
 	return nil
 }
@@ -157,10 +156,10 @@ func (n *Node) StartContainerd(ctx context.Context) error {
 // StartKubelet starts the kubelet and waits until the node is ready.
 func (n *Node) StartKubelet(ctx context.Context) error {
 	err := WaitUntil(ctx, 2*time.Minute, n.Name+" to be ready", func(ctx context.Context) (bool, error) {
-		if err := n.Kubelet().Start(); err != nil { // again, when it ended
+		if err := n.Kubelet().Start(); err != nil { // again if it has exited
 			return false, err
 		}
-		// The node's last report may be a former kubelet's: this one has to answer, too.
+		// The node's status may be from a previous kubelet: the current one must answer, too.
 		if _, err := n.ControlPlane.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+n.Name+"/proxy/healthz"); err != nil {
 			return false, err
 		}
@@ -168,12 +167,12 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 		return out == "True", err
 	})
 	if err != nil {
-		return fmt.Errorf("%w; the end of its kubelet's log:\n%s", err, n.Kubelet().LastLines())
+		return fmt.Errorf("%w; last lines of its kubelet's log:\n%s", err, n.Kubelet().LastLines())
 	}
 	return nil
 }
 
-// RestartKubelet stops it and starts it again, and waits until the node is ready.
+// RestartKubelet restarts the kubelet, and waits until the node is ready.
 func (n *Node) RestartKubelet(ctx context.Context) error {
 	if err := n.Kubelet().Stop(); err != nil {
 		return err
@@ -181,8 +180,7 @@ func (n *Node) RestartKubelet(ctx context.Context) error {
 	return n.StartKubelet(ctx)
 }
 
-// Stop ends the node as a power cut would: no container is stopped in order. What was mounted in its
-// namespace goes with it.
+// Stop kills the node's processes and containers, like a power cut. The mounts in its namespace are lost with it.
 func (n *Node) Stop(ctx context.Context) error {
 	for _, process := range []Process{n.Kubelet(), n.Containerd(), n.CSIDriver()} {
 		if err := process.Kill(); err != nil {
@@ -198,9 +196,9 @@ func (n *Node) Stop(ctx context.Context) error {
 	return n.namespaces().Kill()
 }
 
-// killContainers kills the shims and what runs in them, known by this node's containerd socket.
+// killContainers kills the containerd shims of the node and their processes.
 func (n *Node) killContainers(ctx context.Context) error {
-	return WaitUntil(ctx, 30*time.Second, n.Name+"'s containers to end", func(context.Context) (bool, error) {
+	return WaitUntil(ctx, 30*time.Second, n.Name+"'s containers to exit", func(context.Context) (bool, error) {
 		shims, err := n.shims()
 		if err != nil {
 			return false, err
@@ -240,7 +238,7 @@ func processes(matches func(commandLine string) bool) ([]int, error) {
 	return found, nil
 }
 
-// descendants returns the process's children and theirs.
+// descendants returns the process's children and their descendants.
 func descendants(pid int) []int {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	var found []int
@@ -266,7 +264,7 @@ func (n *Node) configure() error {
 	}
 	runc, err := exec.LookPath("runc")
 	if err != nil {
-		return fmt.Errorf("runc is needed: apt-get install runc (%w)", err)
+		return fmt.Errorf("missing runc; run apt-get install runc (%w)", err)
 	}
 	plugins, err := n.plugins()
 	if err != nil {
@@ -287,7 +285,7 @@ func (n *Node) configure() error {
 	return nil
 }
 
-// plugins returns one folder with all CNI plugins: containerd takes several, Calico's IPAM does not.
+// plugins returns one directory with links to all CNI plugins: containerd supports several directories, but Calico's IPAM does not.
 func (n *Node) plugins() (string, error) {
 	dir := n.file("plugins")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -330,7 +328,7 @@ state = "%[1]s/containerd-state"
   sandbox = "%[5]s"
 `
 
-// cgroupsWithoutSystemd are what a kubelet needs on a machine without systemd, or whose cgroups are of version 1.
+// cgroupsWithoutSystemd is the configuration of a kubelet on hosts without systemd, or with cgroup v1.
 const cgroupsWithoutSystemd = `failCgroupV1: false
 cgroupDriver: cgroupfs
 cgroupsPerQOS: false
@@ -358,7 +356,7 @@ shutdownGracePeriod: 0s
 syncFrequency: 10s
 volumeStatsAggPeriod: 0s
 crashLoopBackOff: {maxContainerRestartPeriod: 1s}
-# Kubelets that share a folder remove each other's logs.
+# Kubelets that share a directory remove each other's logs.
 podLogsDir: %[7]s
 `
 

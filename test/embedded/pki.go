@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// authority is the cluster's certificate authority; its files are made once.
+// authority is the cluster's certificate authority.
 type authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -47,7 +47,7 @@ func newAuthority(dir string) (*authority, error) {
 	return a, err
 }
 
-// issue makes NAME.crt and NAME.key for a server (with addresses) or a client (with groups).
+// issue creates NAME.crt and NAME.key for a server (with addresses) or a client (with groups).
 func (a *authority) issue(name, commonName string, groups []string, addresses ...string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

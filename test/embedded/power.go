@@ -8,20 +8,19 @@ import (
 	"time"
 )
 
-// PowerOff ends the node as a power cut does: nothing is stopped in order, and what only the kernel knew
-// is gone: processes, mounts, network interfaces and loop devices.
+// PowerOff kills the node like a power cut: nothing is stopped in order, and the state in the kernel is lost: processes, mounts,
+// network interfaces and loop devices.
 func (n *Node) PowerOff(ctx context.Context) error {
 	if err := n.Stop(ctx); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(n.file("containerd-state")); err != nil { // on a normal host it is in /run
+	if err := os.RemoveAll(n.file("containerd-state")); err != nil { // in /run on a normal host
 		return err
 	}
 	return n.detachNodeLoops(ctx)
 }
 
-// PowerOn boots the node again, with its kubelet first or its container runtime first, and waits until it
-// is ready.
+// PowerOn boots the node again, with the kubelet or the container runtime first, and waits until it is ready.
 func (n *Node) PowerOn(ctx context.Context, kubeletFirst bool) error {
 	if err := n.startNamespaces(ctx); err != nil {
 		return err
@@ -40,9 +39,9 @@ func (n *Node) PowerOn(ctx context.Context, kubeletFirst bool) error {
 	return n.StartKubelet(ctx)
 }
 
-// detachNodeLoops frees the node's loop devices, once the kernel has taken down what was mounted from them.
+// detachNodeLoops detaches the node's loop devices, once the kernel has unmounted their filesystems.
 func (n *Node) detachNodeLoops(ctx context.Context) error {
-	return WaitUntil(ctx, 30*time.Second, n.Name+"'s loop devices to be free", func(ctx context.Context) (bool, error) {
+	return WaitUntil(ctx, 30*time.Second, n.Name+"'s loop devices to be detached", func(ctx context.Context) (bool, error) {
 		loops, err := n.LoopDevices(ctx)
 		if err != nil {
 			return false, err
@@ -56,25 +55,24 @@ func (n *Node) detachNodeLoops(ctx context.Context) error {
 	})
 }
 
-// LoopDevices are the loop devices of the node's volumes, each after those that are on it.
+// LoopDevices returns the loop devices of the node's volumes, each after those that depend on it.
 func (n *Node) LoopDevices(ctx context.Context) ([]string, error) {
 	images, err := n.volumeFiles(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var found []string
+	var loopDevices []string
 	for _, image := range images {
 		loops, err := loopsOf(ctx, image)
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, loops...)
+		loopDevices = append(loopDevices, loops...)
 	}
-	return found, nil
+	return loopDevices, nil
 }
 
-// volumeFiles are the files behind the node's volumes: those of the default class, which are on the node, and
-// the CSI volumes that it has attached.
+// volumeFiles returns the files of the node's volumes: those of the default class on the node, and its attached CSI volumes.
 func (n *Node) volumeFiles(ctx context.Context) ([]string, error) {
 	images, err := filepath.Glob(filepath.Join(n.volumes(), "*", "disk.img"))
 	if err != nil {
@@ -84,10 +82,10 @@ func (n *Node) volumeFiles(ctx context.Context) ([]string, error) {
 	return append(images, attached...), err
 }
 
-// loopsOf returns the file's loop devices, and before each those on it: of an image file on its
-// filesystem, and of its device node, by which a kubelet holds a Block volume.
+// loopsOf returns the file's loop devices, and before each those that depend on it: those of a file on its filesystem, and those of
+// its device, with which a kubelet keeps a Block volume in use.
 func loopsOf(ctx context.Context, file string) ([]string, error) {
-	var found []string
+	var loopDevices []string
 	loops, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME", "--associated", file)
 	if err != nil {
 		return nil, err
@@ -101,9 +99,9 @@ func loopsOf(ctx context.Context, file string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		found = append(append(append(found, loopsOnFS...), loopsOnDevice...), loop)
+		loopDevices = append(append(append(loopDevices, loopsOnFS...), loopsOnDevice...), loop)
 	}
-	return found, nil
+	return loopDevices, nil
 }
 
 // loopsOnFilesystem returns the loop devices of files on this device's filesystem.

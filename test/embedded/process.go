@@ -15,23 +15,22 @@ import (
 	"time"
 )
 
-// Process is a program that runs in the background, known by the files in its folder: NAME.pid and
-// NAME.log.
+// Process is a program that runs in the background. Its files NAME.pid and NAME.log are in Dir.
 type Process struct {
 	Name string
 	Dir  string
 	Args []string
 	Env  []string
-	// Child ties the process's life to this one's; without it, it goes on as a daemon.
+	// Child makes the process exit with the calling process. Otherwise it continues as a daemon.
 	Child bool
 }
 
 func (p Process) pidFile() string { return filepath.Join(p.Dir, p.Name+".pid") }
 
-// LogFile is where its output goes.
+// LogFile returns the path of the file with the output.
 func (p Process) LogFile() string { return filepath.Join(p.Dir, p.Name+".log") }
 
-// Start runs the program unless it runs already.
+// Start starts the program unless it runs.
 func (p Process) Start() error {
 	if p.Running() {
 		return nil
@@ -54,12 +53,11 @@ func (p Process) Start() error {
 	if err := command.Start(); err != nil {
 		return fmt.Errorf("start %s: %w (are the tools of scripts/build-tools in $PATH?)", p.Name, err)
 	}
-	go func() { _ = command.Wait() }() // a child that ended must not look as if it ran
+	go func() { _ = command.Wait() }() // an exited child must not remain as a zombie
 	return os.WriteFile(p.pidFile(), fmt.Appendf(nil, "%d %s", command.Process.Pid, startTime(command.Process.Pid)), 0o644)
 }
 
-// PID returns the process's id, or 0 when it does not run. An id that was given to another process
-// since is recognized by its start time.
+// PID returns the process's ID, or 0 if it does not run. The start time shows whether another process has reused the ID.
 func (p Process) PID() int {
 	raw, err := os.ReadFile(p.pidFile())
 	if err != nil {
@@ -73,7 +71,7 @@ func (p Process) PID() int {
 	return pid
 }
 
-// startTime is field 22 of /proc/PID/stat; empty for a process that is gone or a zombie.
+// startTime returns field 22 of /proc/PID/stat, or "" if the process does not exist or is a zombie.
 func startTime(pid int) string {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -86,15 +84,15 @@ func startTime(pid int) string {
 	return fields[19]
 }
 
-// Running reports whether the process is there.
+// Running reports whether the process runs.
 func (p Process) Running() bool { return p.PID() != 0 }
 
-// Stop ends the process: with SIGTERM, and with SIGKILL when that did not help in 10 seconds.
+// Stop stops the process with SIGTERM, and with SIGKILL after 10 seconds.
 func (p Process) Stop() error {
 	return p.terminate(syscall.SIGTERM)
 }
 
-// Kill ends the process at once.
+// Kill kills the process.
 func (p Process) Kill() error {
 	return p.terminate(syscall.SIGKILL)
 }
@@ -107,10 +105,10 @@ func (p Process) terminate(signal syscall.Signal) error {
 	if err := syscall.Kill(pid, signal); err != nil && err != syscall.ESRCH {
 		return fmt.Errorf("stop %s: %w", p.Name, err)
 	}
-	gone := func(context.Context) (bool, error) { return !p.Running(), nil }
-	if err := WaitUntil(context.Background(), 10*time.Second, p.Name+" to end", gone); err != nil {
+	exited := func(context.Context) (bool, error) { return !p.Running(), nil }
+	if err := WaitUntil(context.Background(), 10*time.Second, p.Name+" to exit", exited); err != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
-		if err := WaitUntil(context.Background(), 10*time.Second, p.Name+" to be killed", gone); err != nil {
+		if err := WaitUntil(context.Background(), 10*time.Second, p.Name+" to be killed", exited); err != nil {
 			return err
 		}
 	}
@@ -128,7 +126,7 @@ func stopAll(processes []Process) error {
 	return nil
 }
 
-// LastLines returns the end of the process's log, for an error's text.
+// LastLines returns the last lines of the process's log, for error messages.
 func (p Process) LastLines() string {
 	raw, err := os.ReadFile(p.LogFile())
 	if err != nil {
@@ -138,11 +136,12 @@ func (p Process) LastLines() string {
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
 }
 
-// errExited is the error of a condition that cannot come to hold: what it is about has ended.
-var errExited = errors.New("has ended")
+// errExited is the error of a condition that cannot become true because a process has exited.
+var errExited = errors.New("has exited")
 
-// WaitUntil asks until the condition holds, cannot hold any more, or the time is over.
-func WaitUntil(ctx context.Context, limit time.Duration, what string, condition func(context.Context) (bool, error)) error {
+// WaitUntil waits until the condition is true, returns errExited, or the limit is exceeded. event describes the condition in
+// errors, which also contain the last error of the condition.
+func WaitUntil(ctx context.Context, limit time.Duration, event string, condition func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
@@ -154,7 +153,7 @@ func WaitUntil(ctx context.Context, limit time.Duration, what string, condition 
 			return nil
 		}
 		if errors.Is(err, errExited) {
-			return fmt.Errorf("waited for %s: %w", what, err)
+			return fmt.Errorf("waited for %s: %w", event, err)
 		}
 		if err != nil {
 			last = err
@@ -164,18 +163,18 @@ func WaitUntil(ctx context.Context, limit time.Duration, what string, condition 
 			if last == nil {
 				last = ctx.Err()
 			}
-			return fmt.Errorf("waited %s for %s: %w", limit, what, last)
+			return fmt.Errorf("waited %s for %s: %w", limit, event, last)
 		case <-ticker.C:
 		}
 	}
 }
 
-// Run runs a program to its end and returns its output.
+// Run runs a program and returns its output.
 func Run(ctx context.Context, name string, args ...string) (string, error) {
 	return RunInput(ctx, "", name, args...)
 }
 
-// RunInput is Run with the program's standard input.
+// RunInput is Run with this standard input.
 func RunInput(ctx context.Context, input, name string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, name, args...)
 	command.Stdin = strings.NewReader(input)

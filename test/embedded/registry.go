@@ -12,9 +12,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// ServeRegistry serves a container registry on loopback until it fails. Its blobs lie in dir and
-// outlive it; its manifests do not, so that an image has to be pushed again after a restart, which
-// uploads nothing twice.
+// ServeRegistry serves a container registry on loopback until it fails. Blobs are stored in dir, manifests in memory: images must be
+// pushed again after a restart, which uploads only the manifests.
 func ServeRegistry(port int, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

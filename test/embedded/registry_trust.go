@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// TrustRegistry lets the node pull images whose names begin with this registry's name from the server
-// at the address, whose certificate the CA signed. containerd reads it anew for every pull:
+// TrustRegistry configures the node to pull images with this registry name from the server at the address, with a certificate of this
+// CA. containerd reads the configuration for every pull:
 // https://github.com/containerd/containerd/blob/main/docs/hosts.md
 func (n *Node) TrustRegistry(name, address, ca string) error {
 	folder := filepath.Join(n.file("registries"), name)

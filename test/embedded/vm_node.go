@@ -13,40 +13,40 @@ import (
 	"time"
 )
 
-// VMNodeName is the name of the node that is a computer, see VMNode.
+// VMNodeName is the name of the VM node; see VMNode.
 const VMNodeName = "node-vm"
 
-// VMTaint keeps Pods from that node which do not ask for it.
+// VMTaint is the taint of the VM node, which only Pods that tolerate it use.
 const VMTaint = "embedded.test/vm-node"
 
-// VMNode is a node that is a computer of its own, as an operator's are: Debian with its own kernel and systemd, cgroup
-// v2, and a kubelet with its usual cgroups. The kernel is Linux as a program (User Mode Linux), which needs no help of
-// the processor's, and is several times slower than this machine.
+// VMNode is a node with its own operating system, like those of operators: Debian with its own kernel and systemd, cgroup v2, and a
+// kubelet with its default cgroups. The kernel is User Mode Linux, which does not require hardware virtualization, and is several
+// times slower than the host.
 type VMNode struct {
 	Dir          string
 	ControlPlane *ControlPlane
-	// Image is the folder with the kernel and the root filesystem that scripts/node-image made; without it no such node
-	// is made, and one that was made has that of then.
+	// Image is the directory with the kernel and the root filesystem of scripts/node-image. If it is empty, no VM node is
+	// created, and an existing one uses the image that it was created with.
 	Image string
-	// Address is the node's InternalIP, Port the kubelet's.
+	// Address is the node's InternalIP, Port the kubelet's port.
 	Address string
 	Port    int
 }
 
-// vmKubeletRoot is the kubelet's folder, on the computer.
+// vmKubeletRoot is the kubelet's directory on the VM node.
 const vmKubeletRoot = "/var/lib/kubelet"
 
-// vmVolumes is the folder of the default class's volumes, on the computer.
+// vmVolumes is the directory of the default class's volumes on the VM node.
 const vmVolumes = "/var/lib/embedded/volumes"
 
 func (n *VMNode) file(name string) string { return filepath.Join(n.Dir, name) }
 
-// asNode is what it has in common with other nodes: how its Pods are reached.
+// asNode returns a Node with the settings that both kinds of nodes share, which are those of the network.
 func (n *VMNode) asNode() *Node {
 	return &Node{Name: VMNodeName, Dir: n.Dir, ControlPlane: n.ControlPlane, Port: n.Port, Address: n.Address, Network: n.tapName()}
 }
 
-// imageDir is the folder that the node was made with.
+// imageDir returns Image, or the image that the node was created with.
 func (n *VMNode) imageDir() string {
 	if n.Image != "" {
 		return n.Image
@@ -55,13 +55,13 @@ func (n *VMNode) imageDir() string {
 	return string(recorded)
 }
 
-// tapName is the name of the network device between this machine and the computer.
+// tapName returns the name of the network device between the host and the VM node.
 func (n *VMNode) tapName() string { return fmt.Sprintf("bosh%d-vm", clusterNumber) }
 
-// HostAddress is this machine's end of the node's network.
+// HostAddress returns the host's address in the node's network.
 func (n *VMNode) HostAddress() string { return n.asNode().HostAddress() }
 
-// Kernel is the kernel's process. What the computer says on its console is in its log.
+// Kernel returns the kernel's process. Its log is the console of the VM node.
 func (n *VMNode) Kernel() Process {
 	root := filepath.Join(n.imageDir(), "uml")
 	kernel := []string{
@@ -69,19 +69,19 @@ func (n *VMNode) Kernel() Process {
 		"vec0:transport=tap,ifname=" + n.tapName() + ",depth=64,gro=1", "umid=" + n.tapName(), "uml_dir=/tmp",
 		"con=null", "con0=null,fd:1", "quiet", "systemd.show_status=0",
 	}
-	// It has a root filesystem of its own, with a C library that is newer than this machine's may be.
+	// It has its own root filesystem because it requires a newer C library than the host may have.
 	enter := `cd "$0" && mount --rbind /dev dev && mount --rbind /proc proc && mount -t tmpfs tmpfs tmp && mount --bind "$1" node && shift && exec chroot . "$@"`
 	return Process{Name: "kernel", Dir: n.Dir, Env: []string{"TMPDIR=/dev/shm", "HOME=/tmp"},
 		Args: append([]string{"unshare", "--mount", "--propagation", "private", "sh", "-c", enter, root, n.Dir}, kernel...)}
 }
 
-// bridge forwards the cluster's ports to the computer, and routes its Pods' addresses.
+// bridge returns the process that runs ServeBridge.
 func (n *VMNode) bridge() Process {
 	return Process{Name: "bridge", Dir: n.Dir, Args: []string{"embedded", "bridge", "-dir", n.ControlPlane.Dir, "-node", VMNodeName}}
 }
 
-// ServeBridge makes this machine's loopback ports be reached by the computer, at this machine's end of their network,
-// and keeps routes to its Pods, until the context ends.
+// ServeBridge makes the host's loopback ports available to the VM node at HostAddress, and maintains routes to its Pods, until the
+// context is canceled.
 func (n *VMNode) ServeBridge(ctx context.Context, ports ...int) error {
 	for _, port := range ports {
 		if err := Forward(net.JoinHostPort(n.HostAddress(), strconv.Itoa(port)), fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
@@ -91,7 +91,7 @@ func (n *VMNode) ServeBridge(ctx context.Context, ports ...int) error {
 	return n.asNode().serveRoutes(ctx)
 }
 
-// Forward has what connects to one TCP address talk to what listens at another.
+// Forward forwards connections from one TCP address to another.
 func Forward(from, to string) error {
 	listener, err := net.Listen("tcp", from)
 	if err != nil {
@@ -101,7 +101,7 @@ func Forward(from, to string) error {
 	return nil
 }
 
-// Start boots the computer, and waits until the cluster has it as a node.
+// Start boots the VM node, and waits until it is ready in the cluster.
 func (n *VMNode) Start(ctx context.Context) error {
 	if err := n.createDisks(ctx); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (n *VMNode) Start(ctx context.Context) error {
 	return n.startCSI(ctx)
 }
 
-// WaitReady waits until the computer's kubelet answers, and says that it is ready.
+// WaitReady waits until the VM node's kubelet answers, and the node is ready.
 func (n *VMNode) WaitReady(ctx context.Context) error {
 	err := WaitUntil(ctx, 15*time.Minute, VMNodeName+" to be ready", func(ctx context.Context) (bool, error) {
 		if !n.Kernel().Running() {
@@ -134,7 +134,7 @@ func (n *VMNode) WaitReady(ctx context.Context) error {
 		return out == "True", err
 	})
 	if err != nil {
-		return fmt.Errorf("%w; the end of its console:\n%s", err, n.Kernel().LastLines())
+		return fmt.Errorf("%w; last lines of its console:\n%s", err, n.Kernel().LastLines())
 	}
 	return nil
 }
@@ -156,12 +156,12 @@ func (n *VMNode) joinNetwork(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the computer as a power cut would.
+// Stop kills the VM node, like a power cut.
 func (n *VMNode) Stop(ctx context.Context) error {
 	if err := n.csi().stop(); err != nil {
 		return err
 	}
-	// What runs on the computer are processes of this machine too, of the kernel's.
+	// Processes on the VM node are also processes on the host, as children of its kernel.
 	for _, process := range descendants(n.Kernel().PID()) {
 		_ = syscall.Kill(process, syscall.SIGKILL)
 	}
@@ -178,7 +178,7 @@ func (n *VMNode) Stop(ctx context.Context) error {
 	return err
 }
 
-// Reboot has the computer shut down in order and boot again, and waits until it is ready.
+// Reboot shuts the VM node down in order, boots it, and waits until it is ready.
 func (n *VMNode) Reboot(ctx context.Context) error {
 	if _, err := n.Shell(ctx, "systemctl poweroff --no-block"); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (n *VMNode) Reboot(ctx context.Context) error {
 	return n.Start(ctx)
 }
 
-// RestartKubelet restarts it, and waits until the node is ready.
+// RestartKubelet restarts the kubelet, and waits until the node is ready.
 func (n *VMNode) RestartKubelet(ctx context.Context) error {
 	if _, err := n.Shell(ctx, "systemctl restart kubelet.service"); err != nil {
 		return err
@@ -200,28 +200,28 @@ func (n *VMNode) RestartKubelet(ctx context.Context) error {
 	return n.WaitReady(ctx)
 }
 
-// KubeletRoot is the kubelet's folder, on the computer.
+// KubeletRoot returns the kubelet's directory on the VM node.
 func (n *VMNode) KubeletRoot() string { return vmKubeletRoot }
 
-// LoopDevices are the loop devices of the node's volumes: the computer has no others.
+// LoopDevices returns the loop devices of the node's volumes, which are all loop devices of the VM node.
 func (n *VMNode) LoopDevices(ctx context.Context) ([]string, error) {
 	out, err := n.Shell(ctx, "losetup --list --noheadings --output NAME")
 	return strings.Fields(out), err
 }
 
-// Shell runs a command in the computer's own shell.
+// Shell runs a shell command on the VM node.
 func (n *VMNode) Shell(ctx context.Context, command string) (string, error) {
 	out, err := Run(ctx, "ssh", append(n.sshArgs("-o", "ConnectTimeout=60"), command)...)
 	return strings.TrimSpace(out), err
 }
 
-// sshArgs are the arguments with which ssh reaches the computer, after these options.
+// sshArgs returns these options of ssh and the arguments to connect to the VM node.
 func (n *VMNode) sshArgs(options ...string) []string {
 	return append(append([]string{"-i", n.file("key"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
 		"-o", "LogLevel=ERROR"}, options...), "root@"+n.Address)
 }
 
-// Ctr runs containerd's ctr for the kubelet's containers and images, on the computer.
+// Ctr runs containerd's ctr for the kubelet's containers and images on the VM node.
 func (n *VMNode) Ctr(ctx context.Context, args ...string) (string, error) {
 	return n.Shell(ctx, "/opt/embedded/bin/ctr --namespace k8s.io "+strings.Join(args, " "))
 }

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// The computer has a CSI driver of its own, since nobody else sees its disks: node and controller are one process there,
-// and the sidecars on this machine reach it by SSH.
+// The VM node has a separate CSI driver, because only the node has access to its disks: node service and controller are one process
+// on the VM node, to which the sidecars on the host connect through SSH.
 
-// vmCSIDir is the folder of its volumes, on the computer.
+// vmCSIDir is the directory of its volumes on the VM node.
 const vmCSIDir = "/var/lib/embedded/csi"
 
-// vmCSISocket is where the driver answers, on the computer.
+// vmCSISocket is the driver's socket on the VM node.
 const vmCSISocket = vmKubeletRoot + "/plugins/" + VMCSIDriverName + "/csi.sock"
 
 func (n *VMNode) csi() csiDriver {
@@ -21,8 +21,8 @@ func (n *VMNode) csi() csiDriver {
 	return d
 }
 
-// startCSI waits for the kubelet to know the driver, which the computer has started, and starts what serves it, anew: after
-// a reboot there may be a connection of before.
+// startCSI waits until the kubelet has registered the driver, which systemd starts on the VM node, and restarts the SSH connection and
+// the sidecars, because the connection may be from before a reboot.
 func (n *VMNode) startCSI(ctx context.Context) error {
 	if err := n.ControlPlane.waitCSIDriver(ctx, VMNodeName, VMCSIDriverName); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (n *VMNode) startCSI(ctx context.Context) error {
 	return n.csi().start(ctx)
 }
 
-// vmCSIUnit is the driver's unit.
+// vmCSIUnit is the driver's systemd unit.
 var vmCSIUnit = fmt.Sprintf(`[Service]
 ExecStart=/opt/embedded/bin/embedded-csi-driver -name %s -controller -node %s -dir %s -socket %s -kubelet %s
 Restart=always

@@ -10,22 +10,21 @@ import (
 	"strings"
 )
 
-// A computer has three disks: a copy of the root filesystem that was built once; one with the programs and the
-// configuration of this cluster, which its service embedded.service mounts at /opt/embedded; and one with images, see
-// vm_node_image_store.go.
+// A VM node has three disks: a copy of the root filesystem that is built once; one with the programs and the configuration of this
+// cluster, which its service embedded.service mounts at /opt/embedded; and one with images, see vm_node_image_store.go.
 
-// vmPrograms are the programs that it has beside Debian's, which include runc.
+// vmPrograms are the programs on the VM node in addition to Debian's, which include runc.
 var vmPrograms = []string{
 	"containerd", "containerd-shim-runc-v2", "ctr", "kubelet", "embedded", "embedded-csi-driver",
 	"bridge", "loopback", "host-local", "static", "portmap", "calico", "calico-ipam",
 }
 
-// createDisks makes them, unless the computer has them already.
+// createDisks creates the disks, unless they exist.
 func (n *VMNode) createDisks(ctx context.Context) error {
 	if _, err := os.Stat(n.file("root.img")); err == nil {
 		return nil
 	}
-	if err := os.RemoveAll(n.Dir); err != nil { // what was begun
+	if err := os.RemoveAll(n.Dir); err != nil { // incomplete files
 		return err
 	}
 	programs := n.file("programs")
@@ -158,7 +157,7 @@ sysctl -qw net.ipv4.ip_forward=1
 install -D -m 0600 /opt/embedded/authorized_keys /root/.ssh/authorized_keys
 mkdir -p /run/systemd/system /var/lib/embedded /var/log/pods
 mount /dev/ubdc /var/lib/embedded
-# The kubelet reads the processor's speed, which this kernel does not tell.
+# The kubelet reads the processor's speed, which this kernel does not report.
 sed 's/^vendor_id/cpu MHz\t\t: 1000.000\nvendor_id/' /proc/cpuinfo >/run/cpuinfo
 mount --bind /run/cpuinfo /proc/cpuinfo
 cp /opt/embedded/units/* /run/systemd/system/

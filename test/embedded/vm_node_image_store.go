@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Such a computer takes minutes to unpack an image. Its third disk holds its container runtime's store,
-// filled by the same program on this machine.
+// A VM node takes minutes to unpack an image. Therefore its third disk contains the store of its container runtime, filled by
+// containerd on the host.
 
-// imageStoreConfig is that of a containerd which has images and nothing else.
+// imageStoreConfig is the configuration of a containerd that only manages images.
 const imageStoreConfig = `version = 3
 root = "%[1]s/containerd"
 state = "%[2]s"
@@ -23,7 +23,7 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", 
   address = "%[3]s"
 `
 
-// createImageStore makes the disk, with the images that every node has and those of stemcells.
+// createImageStore creates the disk, with the images of every node and those of stemcells.
 func (n *VMNode) createImageStore(ctx context.Context, archives string) error {
 	store, socket, config := n.file("store"), n.file("store.sock"), n.file("store.toml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, imageStoreConfig, store, n.file("store-state"), socket), 0o644); err != nil {
@@ -41,11 +41,11 @@ func (n *VMNode) createImageStore(ctx context.Context, archives string) error {
 	if err == nil {
 		err = n.importStoreImages(ctx, archives, ctr)
 	}
-	if stopped := containerd.Stop(); err == nil {
-		err = stopped
+	if stopErr := containerd.Stop(); err == nil {
+		err = stopErr
 	}
 	if err != nil {
-		return fmt.Errorf("%w; the end of its log:\n%s", err, containerd.LastLines())
+		return fmt.Errorf("%w; last lines of its log:\n%s", err, containerd.LastLines())
 	}
 	if _, err := Run(ctx, "mke2fs", "-q", "-t", "ext4", "-d", store, n.file("store.img"), "16G"); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (n *VMNode) importStoreImages(ctx context.Context, archives string, ctr fun
 	return nil
 }
 
-// stemcellImages are the images of test stemcells in the cluster's registry, by their digests, as Pods name them.
+// stemcellImages returns the images of test stemcells in the cluster's registry by digest, as Pods refer to them.
 func stemcellImages(ctx context.Context) ([]string, error) {
 	repository, err := name.NewRepository(fmt.Sprintf("127.0.0.1:%d/stemcell", registryPort), name.Insecure)
 	if err != nil {
@@ -87,11 +87,11 @@ func stemcellImages(ctx context.Context) ([]string, error) {
 	}
 	var images []string
 	for _, tag := range tags {
-		found, err := remote.Head(repository.Tag(tag), remote.WithContext(ctx))
+		descriptor, err := remote.Head(repository.Tag(tag), remote.WithContext(ctx))
 		if err != nil {
 			return nil, err
 		}
-		images = append(images, repository.Digest(found.Digest.String()).Name())
+		images = append(images, repository.Digest(descriptor.Digest.String()).Name())
 	}
 	return images, nil
 }

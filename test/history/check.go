@@ -12,44 +12,45 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// CheckDisk returns the shortest beginning of the calls about one disk that cannot have come about, as text, or "". The disk
-// was there at first, of this size, and of no VM. It is undecided when no order was found in time, nor that there is none.
-func CheckDisk(calls []Call, sizeMiB int) (impossible string, undecided bool) {
+// CheckDisk checks the history of a disk that initially exists with this size and is not attached. violation is the text of the
+// shortest prefix of the history that is not linearizable, or "". undecided is true if the check has timed out.
+func CheckDisk(calls []Call, sizeMiB int) (violation string, undecided bool) {
 	return check(calls, diskState{exists: true, sizeMiB: sizeMiB}, diskState.nextStates)
 }
 
-// CheckVM is CheckDisk for a machine, which was not there at first.
-func CheckVM(calls []Call) (impossible string, undecided bool) {
+// CheckVM checks the history of a VM that initially does not exist. Its results are those of CheckDisk.
+func CheckVM(calls []Call) (violation string, undecided bool) {
 	return check(calls, vmState{}, vmState.nextStates)
 }
 
-// GroupBySubject sorts calls by what they are about.
+// GroupBySubject returns the calls of each disk or VM, by CID.
 func GroupBySubject(calls []Call) map[string][]Call {
-	sorted := map[string][]Call{}
+	groups := map[string][]Call{}
 	for _, call := range calls {
-		sorted[call.Subject] = append(sorted[call.Subject], call)
+		groups[call.Subject] = append(groups[call.Subject], call)
 	}
-	return sorted
+	return groups
 }
 
-// checkTimeout is how long an order of the calls about one disk or machine is looked for.
+// checkTimeout bounds the search for an order of the calls of one disk or VM.
 const checkTimeout = 20 * time.Second
 
-func check[S comparable](calls []Call, initial S, transition func(S, Call) []S) (impossible string, undecided bool) {
+func check[S comparable](calls []Call, initial S, transition func(S, Call) []S) (violation string, undecided bool) {
 	calls = slices.Clone(calls)
 	slices.SortFunc(calls, func(a, b Call) int { return cmp.Compare(a.Ended, b.Ended) })
-	if verdict := checkLinearizable(calls, initial, transition); verdict != porcupine.Illegal {
-		return "", verdict == porcupine.Unknown
+	if result := checkLinearizable(calls, initial, transition); result != porcupine.Illegal {
+		return "", result == porcupine.Unknown
 	}
-	// What comes later makes nothing possible that was not.
+	// Later calls cannot make a prefix linearizable, so a binary search finds the shortest one.
 	shortest := sort.Search(len(calls), func(n int) bool {
-		return checkLinearizable(knownAfter(calls, n), initial, transition) == porcupine.Illegal
+		return checkLinearizable(prefix(calls, n), initial, transition) == porcupine.Illegal
 	})
-	return describe(knownAfter(calls, shortest)), false
+	return describe(prefix(calls, shortest)), false
 }
 
-// knownAfter is what is known when the first n calls have ended: others that have begun may have had their effect.
-func knownAfter(calls []Call, n int) []Call {
+// prefix returns the history up to the end of the n-th call, of calls sorted by their end. Calls that have started by then, but not
+// ended, count as killed: they may or may not have had their effect.
+func prefix(calls []Call, n int) []Call {
 	known := slices.Clone(calls[:n])
 	for _, call := range calls[n:] {
 		if n > 0 && call.Started <= calls[n-1].Ended {
@@ -60,10 +61,10 @@ func knownAfter(calls []Call, n int) []Call {
 	return known
 }
 
-// maxEffectDelay is how long after its end a call may still have its effect, when it did not end well.
+// maxEffectDelay bounds the time from the end of a failed or killed call to its effect.
 const maxEffectDelay = int64(10 * time.Second)
 
-// checkLinearizable says whether there is an order in which the calls, one after another, have these outcomes.
+// checkLinearizable searches for an order of the calls in which their outcomes are possible.
 func checkLinearizable[S comparable](calls []Call, initial S, transition func(S, Call) []S) porcupine.CheckResult {
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{initial} },
@@ -86,6 +87,7 @@ func checkLinearizable[S comparable](calls []Call, initial S, transition func(S,
 	return porcupine.CheckOperationsTimeout(model.ToModel(), operations, checkTimeout)
 }
 
+// describe returns the calls as text, one per line, in the order of their start.
 func describe(calls []Call) string {
 	slices.SortFunc(calls, func(a, b Call) int { return cmp.Compare(a.Started, b.Started) })
 	var text strings.Builder
@@ -102,9 +104,9 @@ func describe(calls []Call) string {
 	return text.String()
 }
 
-func seconds(moment int64) float64 { return time.Duration(moment).Seconds() }
+func seconds(timestamp int64) float64 { return time.Duration(timestamp).Seconds() }
 
-// CountOutcomes tells how many calls of each method had which outcome.
+// CountOutcomes returns the number of calls for each method and outcome, one per line.
 func CountOutcomes(calls []Call) string {
 	counts := map[string]int{}
 	for _, call := range calls {

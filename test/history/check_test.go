@@ -13,7 +13,7 @@ func TestHistory(t *testing.T) {
 	RunSpecs(t, "history")
 }
 
-// newCall is about the disk d or the machine m, and lasts these seconds.
+// newCall returns a call for the subject "d" with this start and end in seconds.
 func newCall(from, to int, method, vm string, outcome Outcome) Call {
 	return Call{
 		Method: method, Subject: "d", VM: vm, Outcome: outcome,
@@ -22,97 +22,111 @@ func newCall(from, to int, method, vm string, outcome Outcome) Call {
 }
 
 func newResizeCall(from, to, size int, outcome Outcome) Call {
-	c := newCall(from, to, "resize_disk", "", outcome)
-	c.SizeMiB = size
-	return c
+	call := newCall(from, to, "resize_disk", "", outcome)
+	call.SizeMiB = size
+	return call
 }
 
-// The disk has been used before.
-var attachedBefore, detachedBefore = newCall(-4, -3, "attach_disk", "a", Succeeded), newCall(-2, -1, "detach_disk", "a", Succeeded)
+// The calls of a history in which the disk already has a volume.
+var (
+	attachedBefore = newCall(-4, -3, "attach_disk", "a", Succeeded)
+	detachedBefore = newCall(-2, -1, "detach_disk", "a", Succeeded)
+)
 
-var _ = Describe("A history", func() {
-	DescribeTable("of a disk can be that", func(calls ...Call) {
+var _ = Describe("CheckDisk", func() {
+	DescribeTable("accepts a history in which", func(calls ...Call) {
 		Expect(CheckDisk(calls, 64)).To(BeEmpty())
 	},
-		Entry("one VM has it, and then another", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded), newCall(4, 5, "attach_disk", "b", Succeeded)),
+		Entry("the disk is attached to one VM after another", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded), newCall(4, 5, "attach_disk", "b", Succeeded)),
 		Entry("a call is repeated", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "attach_disk", "a", Succeeded), newCall(4, 5, "detach_disk", "a", Succeeded), newCall(6, 7, "detach_disk", "a", NotAttached)),
-		Entry("a killed call has had its effect", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes)),
-		Entry("a killed call has had none", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No)),
-		Entry("a killed call has its effect a little later", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No), newCall(4, 5, "get_disks", "a", Yes)),
-		Entry("of two VMs at once the second waits its turn", newCall(0, 9, "attach_disk", "b", Succeeded), newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded)),
-		Entry("it is gone once it is deleted", newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "has_disk", "", No), newCall(4, 5, "attach_disk", "a", NotFound), newCall(6, 7, "delete_disk", "", NotFound)),
-		Entry("two calls detach it at once, and both have done it", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 5, "detach_disk", "a", Succeeded), newCall(2, 5, "detach_disk", "a", Succeeded)),
-		Entry("it has no volume yet that could grow", newResizeCall(0, 1, 128, Refused), newResizeCall(2, 3, 64, Refused)),
-		Entry("it has a volume of a call that came to nothing else", newCall(0, 1, "attach_disk", "a", Failed), newCall(20, 21, "get_disks", "a", No), newResizeCall(22, 23, 128, Succeeded), newCall(24, 25, "get_disks", "a", No)),
-		Entry("it is deleted while it is being attached, which get_disks has seen", newCall(0, 9, "attach_disk", "a", Killed), newCall(1, 3, "delete_disk", "", Succeeded), newCall(2, 3, "get_disks", "a", Yes)),
-		Entry("it is deleted while it is being attached, which is seen only as long as that lasts", newCall(0, 9, "attach_disk", "a", Failed),
+		Entry("a killed call had its effect", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes)),
+		Entry("a killed call did not have its effect", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No)),
+		Entry("a killed call has its effect shortly after its end", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No), newCall(4, 5, "get_disks", "a", Yes)),
+		Entry("one of two concurrent attach_disk calls waits for the other VM", newCall(0, 9, "attach_disk", "b", Succeeded), newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded)),
+		Entry("calls do not find a deleted disk", newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "has_disk", "", No), newCall(4, 5, "attach_disk", "a", NotFound), newCall(6, 7, "delete_disk", "", NotFound)),
+		Entry("two concurrent detach_disk calls succeed", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 5, "detach_disk", "a", Succeeded), newCall(2, 5, "detach_disk", "a", Succeeded)),
+		Entry("a disk without a volume is not resized", newResizeCall(0, 1, 128, Refused), newResizeCall(2, 3, 64, Refused)),
+		Entry("a failed attach_disk call leaves a volume", newCall(0, 1, "attach_disk", "a", Failed), newCall(20, 21, "get_disks", "a", No), newResizeCall(22, 23, 128, Succeeded), newCall(24, 25, "get_disks", "a", No)),
+		Entry("get_disks returns a disk that is deleted during attach_disk", newCall(0, 9, "attach_disk", "a", Killed), newCall(1, 3, "delete_disk", "", Succeeded), newCall(2, 3, "get_disks", "a", Yes)),
+		Entry("get_disks returns a deleted disk until attach_disk ends", newCall(0, 9, "attach_disk", "a", Failed),
 			newCall(1, 3, "delete_disk", "", Succeeded), newCall(4, 5, "get_disks", "a", Yes), newCall(20, 21, "get_disks", "a", No)),
-		Entry("it has no volume yet when it is taken away from a call that attaches it", newCall(0, 9, "attach_disk", "a", Failed),
+		Entry("detach_disk succeeds during attach_disk, before the disk has a volume", newCall(0, 9, "attach_disk", "a", Failed),
 			newCall(1, 2, "get_disks", "a", Yes), newCall(3, 8, "detach_disk", "a", Succeeded), newResizeCall(20, 21, 128, Refused)),
-		Entry("it is deleted while two calls attach it, of which one is killed, and its attachment is taken away later", newCall(0, 1, "attach_disk", "a", Killed),
+		Entry("the disk is deleted during two attach_disk calls, one of which is killed, and detached later", newCall(0, 1, "attach_disk", "a", Killed),
 			newCall(0, 9, "attach_disk", "a", NotFound), newCall(0, 2, "delete_disk", "", Succeeded), newCall(3, 4, "has_disk", "", No), newCall(12, 13, "detach_disk", "a", Succeeded)),
-		Entry("it is deleted while it is being attached, as that call says", newCall(0, 9, "attach_disk", "a", NotFound), newCall(1, 2, "get_disks", "a", Yes),
+		Entry("attach_disk reports that the disk was deleted meanwhile", newCall(0, 9, "attach_disk", "a", NotFound), newCall(1, 2, "get_disks", "a", Yes),
 			newCall(0, 4, "delete_disk", "", Succeeded), newCall(5, 6, "get_disks", "a", Yes), newCall(20, 21, "detach_disk", "a", NotFound)),
-		Entry("it is deleted while a second detach_disk waits for the first one's end", attachedBefore, newCall(0, 9, "detach_disk", "a", Succeeded),
+		Entry("the disk is deleted while one detach_disk call waits for another", attachedBefore, newCall(0, 9, "detach_disk", "a", Succeeded),
 			newCall(2, 3, "delete_disk", "", Succeeded), newCall(4, 5, "has_disk", "", No), newCall(6, 9, "detach_disk", "a", Succeeded)),
-		Entry("its attachment is taken away when it is deleted", newCall(0, 5, "attach_disk", "a", Failed), newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "has_disk", "", No), newCall(3, 5, "detach_disk", "a", Succeeded), newCall(6, 7, "detach_disk", "a", NotFound)),
-		Entry("it grows, and does not shrink", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Succeeded), newResizeCall(2, 3, 96, Refused), newResizeCall(4, 5, 128, Succeeded)),
+		Entry("a disk that was deleted during attach_disk is detached", newCall(0, 5, "attach_disk", "a", Failed), newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "has_disk", "", No), newCall(3, 5, "detach_disk", "a", Succeeded), newCall(6, 7, "detach_disk", "a", NotFound)),
+		Entry("the disk grows, and does not shrink", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Succeeded), newResizeCall(2, 3, 96, Refused), newResizeCall(4, 5, 128, Succeeded)),
 	)
 
-	DescribeTable("of a disk cannot be that", func(calls ...Call) {
+	DescribeTable("rejects a history in which", func(calls ...Call) {
 		Expect(CheckDisk(calls, 64)).NotTo(BeEmpty())
 	},
-		Entry("it is there once an attach_disk has said that it is not", newCall(0, 1, "attach_disk", "a", NotFound), newCall(2, 3, "has_disk", "", Yes)),
-		Entry("it is there while an attach_disk has said that it is not", newCall(0, 5, "attach_disk", "a", NotFound), newCall(6, 7, "set_disk_metadata", "", Succeeded)),
-		Entry("two VMs have it", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "attach_disk", "b", Succeeded)),
-		Entry("it is deleted while a VM has it", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "delete_disk", "", Succeeded)),
-		Entry("it is taken from a VM long after it was deleted", attachedBefore, detachedBefore, newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded)),
-		Entry("it is deleted after a VM was given it by a call that was killed", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes), newCall(4, 5, "delete_disk", "", Succeeded)),
-		Entry("another VM has it while the first may have it", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes), newCall(4, 5, "attach_disk", "b", Succeeded)),
-		Entry("it grows while a VM has it", newCall(0, 1, "attach_disk", "a", Succeeded), newResizeCall(2, 3, 128, Succeeded)),
-		Entry("it leaves its VM by itself", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "get_disks", "a", No)),
-		Entry("it comes to a VM by itself", newCall(0, 1, "get_disks", "a", Yes)),
-		Entry("it is taken from a VM that does not have it", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "detach_disk", "b", Succeeded)),
-		Entry("it does not grow, though it could", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Refused)),
-		Entry("it comes back once it is deleted", newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "has_disk", "", Yes)),
-		Entry("it shrinks", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Succeeded), newResizeCall(2, 3, 96, Succeeded)),
+		Entry("has_disk finds a disk after attach_disk did not find it", newCall(0, 1, "attach_disk", "a", NotFound), newCall(2, 3, "has_disk", "", Yes)),
+		Entry("set_disk_metadata finds a disk after attach_disk did not find it", newCall(0, 5, "attach_disk", "a", NotFound), newCall(6, 7, "set_disk_metadata", "", Succeeded)),
+		Entry("the disk is attached to two VMs", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "attach_disk", "b", Succeeded)),
+		Entry("an attached disk is deleted", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "delete_disk", "", Succeeded)),
+		Entry("a disk that was deleted and not attached is detached", attachedBefore, detachedBefore, newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded)),
+		Entry("a disk that a killed call has attached is deleted", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes), newCall(4, 5, "delete_disk", "", Succeeded)),
+		Entry("a disk that a killed call has attached is attached to another VM", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes), newCall(4, 5, "attach_disk", "b", Succeeded)),
+		Entry("an attached disk grows", newCall(0, 1, "attach_disk", "a", Succeeded), newResizeCall(2, 3, 128, Succeeded)),
+		Entry("the disk is detached without a call", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "get_disks", "a", No)),
+		Entry("the disk is attached without a call", newCall(0, 1, "get_disks", "a", Yes)),
+		Entry("the disk is detached from a VM to which it is not attached", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "detach_disk", "b", Succeeded)),
+		Entry("resize_disk refuses to grow a disk that can grow", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Refused)),
+		Entry("has_disk finds a deleted disk", newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "has_disk", "", Yes)),
+		Entry("the disk shrinks", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Succeeded), newResizeCall(2, 3, 96, Succeeded)),
 		Entry("a killed call has its effect a quarter of an hour later", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No),
 			newCall(900, 901, "get_disks", "a", No), newCall(902, 903, "get_disks", "a", Yes)),
 	)
 
-	DescribeTable("of a machine", func(possible bool, calls ...Call) {
-		if possible {
-			Expect(CheckVM(calls)).To(BeEmpty())
-		} else {
-			Expect(CheckVM(calls)).NotTo(BeEmpty())
+	It("returns a violation only up to the call that causes it", func() {
+		calls := []Call{
+			newCall(6, 7, "detach_disk", "b", Succeeded), newCall(0, 1, "attach_disk", "a", Succeeded),
+			newCall(2, 3, "attach_disk", "b", Succeeded), newCall(8, 9, "has_disk", "", Yes),
 		}
+		Expect(CheckDisk(calls, 64)).To(Equal("" +
+			"     0.000s to      1.000s attach_disk d a: succeeded\n" +
+			"     2.000s to      3.000s attach_disk d b: succeeded\n"))
+	})
+})
+
+var _ = Describe("CheckVM", func() {
+	DescribeTable("accepts a history in which", func(calls ...Call) {
+		Expect(CheckVM(calls)).To(BeEmpty())
 	},
-		Entry("can be that it is made, made again, and deleted", true, newCall(0, 1, "create_vm", "", Succeeded), newCall(2, 3, "create_vm", "", Succeeded), newCall(4, 5, "delete_vm", "", Succeeded), newCall(6, 7, "has_vm", "", No)),
-		Entry("can be that it is deleted while it is made", true, newCall(0, 9, "create_vm", "", Failed), newCall(1, 3, "delete_vm", "", Succeeded), newCall(20, 21, "has_vm", "", No)),
-		Entry("cannot be that it is there before it is made", false, newCall(0, 1, "has_vm", "", Yes)),
-		Entry("cannot be that it is lost", false, newCall(0, 1, "create_vm", "", Succeeded), newCall(2, 3, "set_vm_metadata", "", NotFound)),
-		Entry("can be that two calls delete it at once", true, newCall(0, 1, "create_vm", "", Succeeded), newCall(2, 5, "delete_vm", "", Succeeded), newCall(2, 5, "delete_vm", "", Succeeded)),
-		Entry("cannot be that it is there once it is deleted", false, newCall(0, 1, "create_vm", "", Succeeded), newCall(2, 3, "delete_vm", "", Succeeded), newCall(4, 5, "has_vm", "", Yes)),
+		Entry("the VM is created, created again, and deleted", newCall(0, 1, "create_vm", "", Succeeded), newCall(2, 3, "create_vm", "", Succeeded), newCall(4, 5, "delete_vm", "", Succeeded), newCall(6, 7, "has_vm", "", No)),
+		Entry("the VM is deleted during create_vm", newCall(0, 9, "create_vm", "", Failed), newCall(1, 3, "delete_vm", "", Succeeded), newCall(20, 21, "has_vm", "", No)),
+		Entry("two concurrent delete_vm calls succeed", newCall(0, 1, "create_vm", "", Succeeded), newCall(2, 5, "delete_vm", "", Succeeded), newCall(2, 5, "delete_vm", "", Succeeded)),
 	)
 
-	It("that cannot be is told up to the call that makes it so", func() {
-		calls := []Call{newCall(6, 7, "detach_disk", "b", Succeeded), newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "attach_disk", "b", Succeeded), newCall(8, 9, "has_disk", "", Yes)}
-		Expect(CheckDisk(calls, 64)).To(Equal("" +
-			"     0.000s to      1.000s attach_disk d a: well\n" +
-			"     2.000s to      3.000s attach_disk d b: well\n"))
-	})
-
-	It("is counted by method and outcome", func() {
-		Expect(CountOutcomes([]Call{newCall(0, 1, "has_disk", "", Yes), newCall(0, 1, "has_disk", "", Yes), newCall(0, 1, "delete_disk", "", NotFound)})).
-			To(Equal("delete_disk absent: 1\nhas_disk yes: 2\n"))
-	})
-
-	DescribeTable("knows an outcome by the type of error:", func(kind string, outcome Outcome) { Expect(OutcomeOf(kind)).To(Equal(outcome)) },
-		Entry(nil, "", Succeeded),
-		Entry(nil, "Bosh::Clouds::DiskNotFound", NotFound),
-		Entry(nil, "Bosh::Clouds::VMNotFound", NotFound),
-		Entry(nil, "Bosh::Clouds::DiskNotAttached", NotAttached),
-		Entry(nil, "Bosh::Clouds::NotSupported", Refused),
-		Entry(nil, "Bosh::Clouds::CloudError", Failed),
+	DescribeTable("rejects a history in which", func(calls ...Call) {
+		Expect(CheckVM(calls)).NotTo(BeEmpty())
+	},
+		Entry("has_vm finds a VM before it is created", newCall(0, 1, "has_vm", "", Yes)),
+		Entry("set_vm_metadata does not find a created VM", newCall(0, 1, "create_vm", "", Succeeded), newCall(2, 3, "set_vm_metadata", "", NotFound)),
+		Entry("has_vm finds a deleted VM", newCall(0, 1, "create_vm", "", Succeeded), newCall(2, 3, "delete_vm", "", Succeeded), newCall(4, 5, "has_vm", "", Yes)),
 	)
 })
+
+var _ = Describe("CountOutcomes", func() {
+	It("counts calls by method and outcome", func() {
+		calls := []Call{
+			newCall(0, 1, "has_disk", "", Yes), newCall(0, 1, "has_disk", "", Yes), newCall(0, 1, "delete_disk", "", NotFound),
+		}
+		Expect(CountOutcomes(calls)).To(Equal("delete_disk not found: 1\nhas_disk yes: 2\n"))
+	})
+})
+
+var _ = DescribeTable("OutcomeOf returns the outcome for an error type:",
+	func(errorType string, outcome Outcome) { Expect(OutcomeOf(errorType)).To(Equal(outcome)) },
+	Entry(nil, "", Succeeded),
+	Entry(nil, "Bosh::Clouds::DiskNotFound", NotFound),
+	Entry(nil, "Bosh::Clouds::VMNotFound", NotFound),
+	Entry(nil, "Bosh::Clouds::DiskNotAttached", NotAttached),
+	Entry(nil, "Bosh::Clouds::NotSupported", Refused),
+	Entry(nil, "Bosh::Clouds::CloudError", Failed),
+)

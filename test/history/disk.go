@@ -2,26 +2,26 @@ package history
 
 import "math"
 
-// diskState is what BOSH can know of a disk.
+// diskState is the state of a disk as BOSH can observe it.
 type diskState struct {
 	exists      bool
-	hasVolume   bool   // it has been attached, and so has a volume
-	vm          string // the VM that has it, or ""
+	hasVolume   bool   // a volume has been provisioned, because the disk was attached
+	vm          string // the VM to which the disk is attached, or ""
 	sizeMiB     int
-	trace       trace // of an attach_disk that came to nothing: get_disks tells of it, and detach_disk of that VM takes it away
-	detachTrace trace // of a detach_disk, which others wait for, also when the disk is deleted meanwhile
-	deletedBy   int64 // when it is deleted at the latest, since an attach_disk has answered so; 0 when it may stay
+	trace       trace // of an attach_disk call that did not succeed: get_disks returns the disk, and detach_disk for that VM removes the trace
+	detachTrace trace // of a detach_disk call, for which other detach_disk calls wait even if the disk is deleted meanwhile
+	deletedBy   int64 // latest time of the deletion, since an attach_disk call has returned DiskNotFound; 0 if there is none
 }
 
-// trace is what there is to see of a call until it is over, or for good where its process was killed.
+// trace is the visible part of a call until it ends. The trace of a killed call does not expire.
 type trace struct {
-	vm      string // or "", when there is none
-	callEnd int64  // the call's end
-	expires int64  // when it has gone by itself
+	vm      string // "" if there is no trace
+	callEnd int64  // latest end of the call
+	expires int64  // latest time at which the trace disappears by itself
 }
 
-// traceOf is the trace of a call that does not end later than that.
-func traceOf(c Call) trace {
+// newTrace returns the trace of a call.
+func newTrace(c Call) trace {
 	switch {
 	case c.Outcome == Killed:
 		return trace{c.VM, c.Ended + maxEffectDelay, math.MaxInt64}
@@ -31,16 +31,16 @@ func traceOf(c Call) trace {
 	return trace{c.VM, c.Ended, c.Ended}
 }
 
-// nextStates returns the states that a call can leave of a disk, none when it cannot have had its outcome.
+// nextStates returns the possible states after the call. There are none if its outcome is not possible in this state.
 func (d diskState) nextStates(c Call) (all []diskState) {
-	for _, met := range d.statesAtCall(c) {
-		all = append(all, met.apply(c)...)
+	for _, current := range d.statesAtCall(c) {
+		all = append(all, current.apply(c)...)
 	}
 	return all
 }
 
-// statesAtCall are the states that the call may find: a trace goes by itself, at the latest when the call is over that left it. None when the
-// disk should not be there any more.
+// statesAtCall returns the states that the call may find, since traces disappear by themselves. There are none if the disk must
+// have been deleted by then.
 func (d diskState) statesAtCall(c Call) []diskState {
 	withoutTrace := d
 	withoutTrace.trace = trace{}
@@ -55,15 +55,15 @@ func (d diskState) statesAtCall(c Call) []diskState {
 	return []diskState{withoutTrace}
 }
 
-// apply returns the states that a call can leave of what it found. What is done already may be done once more, as by a call that was
-// made twice at once.
+// apply returns the possible states after the call. detach_disk and delete_disk may also succeed if a concurrent call has already
+// done the same.
 func (d diskState) apply(c Call) []diskState {
 	switch c.Method {
 	case "attach_disk":
 		return d.afterAttach(c)
 	case "detach_disk":
 		detached := d
-		detached.vm, detached.trace, detached.detachTrace = "", trace{}, traceOf(c)
+		detached.vm, detached.trace, detached.detachTrace = "", trace{}, newTrace(c)
 		repeated := d.exists && d.vm == "" || d.detachTrace.vm == c.VM && c.Started < d.detachTrace.callEnd
 		return d.afterChange(c, repeated || d.attachedTo(c.VM), detached)
 	case "delete_disk":
@@ -82,16 +82,17 @@ func (d diskState) apply(c Call) []diskState {
 	return nil
 }
 
-// attachedTo reports whether the VM has the disk, or the trace of an attempt to give it to it.
+// attachedTo reports whether the disk is attached to the VM, or there is a trace of an attempt to attach it.
 func (d diskState) attachedTo(vm string) bool { return d.vm == vm || d.trace.vm == vm }
 
-// canDelete reports whether the call can delete a disk that exists. No VM has it, and none was being given it before the call began.
+// canDelete reports whether the call can delete the disk: it is not attached, and no attach_disk call has left a trace before the call
+// started.
 func (d diskState) canDelete(c Call) bool {
 	return d.vm == "" && (d.trace.vm == "" || c.Started < d.trace.callEnd)
 }
 
-// afterAttach are the states after attach_disk. One that has come to nothing may have made the volume all the same, or leave a trace;
-// also one that the disk was deleted under.
+// afterAttach returns the possible states after attach_disk. A call that did not succeed may have provisioned the volume, or left a
+// trace, even if the disk was deleted during the call.
 func (d diskState) afterAttach(c Call) []diskState {
 	possible := d.exists && (d.vm == "" || d.vm == c.VM) && (d.trace.vm == "" || d.trace.vm == c.VM)
 	states := d.afterChange(c, possible, diskState{exists: true, hasVolume: true, vm: c.VM, sizeMiB: d.sizeMiB})
@@ -115,7 +116,7 @@ func (d diskState) afterAttach(c Call) []diskState {
 	return append(states, all...)
 }
 
-// afterChange are the states after a call that changes a disk, which it can when possible says so.
+// afterChange returns the possible states after a call that changes the state to changed if possible is true.
 func (d diskState) afterChange(c Call, possible bool, changed diskState) []diskState {
 	switch {
 	case c.Outcome == Succeeded && possible:
@@ -131,8 +132,9 @@ func (d diskState) afterChange(c Call, possible bool, changed diskState) []diskS
 	return nil
 }
 
-func (d diskState) afterQuery(c Call, truth bool) []diskState {
-	if c.uncertain() || (c.Outcome == Yes) == truth {
+// afterQuery returns the state if the call returned this answer.
+func (d diskState) afterQuery(c Call, answer bool) []diskState {
+	if c.uncertain() || (c.Outcome == Yes) == answer {
 		return []diskState{d}
 	}
 	return nil

@@ -1,4 +1,4 @@
-// Package history says which outcomes of calls that were made at once are allowed: those that the same calls can have one after
-// another, in some order that agrees with the clock. Calls that were killed, or that failed halfway, may have had their effect
-// or not.
+// Package history checks that concurrent calls are linearizable: that their outcomes are possible if the calls run one after
+// another, in some order that is consistent with their start and end times. A call that failed or was killed may or may not have
+// had its effect.
 package history

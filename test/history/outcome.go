@@ -2,24 +2,24 @@ package history
 
 import "strings"
 
-// Outcome is what a director knows of a call when it is over.
+// Outcome is the result of a call as the director sees it.
 type Outcome string
 
 // Outcomes.
 const (
-	Succeeded   Outcome = "well"
-	Yes         Outcome = "yes" // of a question
+	Succeeded   Outcome = "succeeded"
+	Yes         Outcome = "yes" // of a query
 	No          Outcome = "no"
-	NotFound    Outcome = "absent"  // VMNotFound, DiskNotFound
-	NotAttached Outcome = "apart"   // DiskNotAttached
-	Refused     Outcome = "refused" // NotSupported: nothing was done
-	Failed      Outcome = "failed"  // any other error: it may be done or not
-	Killed      Outcome = "lost"    // the process was killed: it may be done or not
+	NotFound    Outcome = "not found"    // VMNotFound or DiskNotFound
+	NotAttached Outcome = "not attached" // DiskNotAttached
+	Refused     Outcome = "refused"      // NotSupported: the call had no effect
+	Failed      Outcome = "failed"       // any other error: the call may or may not have had its effect
+	Killed      Outcome = "killed"       // the process was killed: the call may or may not have had its effect
 )
 
-// OutcomeOf is the outcome of a call that was answered with this type of error, "" for none.
-func OutcomeOf(kind string) Outcome {
-	switch strings.TrimPrefix(kind, "Bosh::Clouds::") {
+// OutcomeOf returns the outcome of a call with an error of this type, or without an error for "".
+func OutcomeOf(errorType string) Outcome {
+	switch strings.TrimPrefix(errorType, "Bosh::Clouds::") {
 	case "":
 		return Succeeded
 	case "VMNotFound", "DiskNotFound":
@@ -32,16 +32,16 @@ func OutcomeOf(kind string) Outcome {
 	return Failed
 }
 
-// Call is one that was made, about one machine or one disk.
+// Call is a call for one VM or disk.
 type Call struct {
 	Method  string
-	Subject string // the CID of the machine or disk
-	VM      string // of a call about a disk, the machine
+	Subject string // CID of the VM or disk
+	VM      string // CID of the VM, if the subject is a disk
 	SizeMiB int
 	Outcome Outcome
-	// Started and Ended are moments of one clock.
+	// Started and Ended are nanoseconds since a common point in time.
 	Started, Ended int64
 }
 
-// uncertain reports whether the call may have had its effect or not.
+// uncertain reports whether it is unknown if the call had its effect.
 func (c Call) uncertain() bool { return c.Outcome == Failed || c.Outcome == Killed }

@@ -1,15 +1,15 @@
 package history
 
-// vmState is what BOSH can know of a machine.
+// vmState is the state of a VM as BOSH can observe it.
 type vmState struct{ exists bool }
 
-// nextStates returns the states that a call can leave of a machine, none when it cannot have had its outcome.
+// nextStates returns the possible states after the call. There are none if its outcome is not possible in this state.
 func (s vmState) nextStates(c Call) []vmState {
 	switch c.Method {
 	case "create_vm":
 		return s.afterChange(c, true, vmState{true})
 	case "delete_vm":
-		return s.afterChange(c, true, vmState{}) // also of two at once
+		return s.afterChange(c, true, vmState{}) // also if a concurrent call has deleted the VM
 	case "set_vm_metadata":
 		return s.afterChange(c, s.exists, s)
 	case "has_vm":
@@ -20,6 +20,7 @@ func (s vmState) nextStates(c Call) []vmState {
 	return nil
 }
 
+// afterChange returns the possible states after a call that changes the state to changed if possible is true.
 func (s vmState) afterChange(c Call, possible bool, changed vmState) []vmState {
 	switch {
 	case c.Outcome == Succeeded && possible:

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var _ = Describe("A disk that appears as a directory", func() {
+var _ = Describe("A disk with attach: bind", func() {
 	var (
 		env          testEnv
 		vm, bindDisk string
@@ -19,7 +19,7 @@ var _ = Describe("A disk that appears as a directory", func() {
 		bindDisk = env.mustCall(ctx, "create_disk", 64, properties, nil).Text()
 	})
 
-	It("is attached and detached rightly by repeated calls when the first was killed after any request", func(ctx context.Context) {
+	It("is attached and detached by repeated calls after a call is killed at any request", func(ctx context.Context) {
 		forEachRequest(1, func(n int) bool {
 			interrupted := env.interruptCall(ctx, n, "attach_disk", vm, bindDisk)
 			Expect(env.mustCall(ctx, "attach_disk", vm, bindDisk).Result).To(MatchJSON(`{"path":"/dev/bosh/` + bindDisk + `"}`))
@@ -30,7 +30,8 @@ var _ = Describe("A disk that appears as a directory", func() {
 		})
 	})
 
-	It("is refused beside another disk, since the agent could not migrate between them, and so is the other", func(ctx context.Context) {
+	// The director attaches two disks to migrate data, and the agent cannot migrate data to or from a directory.
+	It("cannot be attached to a VM that has another disk, nor the other way around", func(ctx context.Context) {
 		device := env.createDisk(ctx)
 		for _, order := range [][]string{{bindDisk, device}, {device, bindDisk}} {
 			env.mustCall(ctx, "attach_disk", vm, order[0])
@@ -43,7 +44,7 @@ var _ = Describe("A disk that appears as a directory", func() {
 		}
 	})
 
-	It("has a claim of its own size, without room for an image file", func(ctx context.Context) {
+	It("has a PVC of exactly its size, without space for an image file", func(ctx context.Context) {
 		pvc, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).Get(ctx, bindDisk, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(pvc.Spec.Resources.Requests.Storage().String()).To(Equal("64Mi"))

@@ -25,23 +25,23 @@ import (
 	"bosh-kubernetes-cpi/test/chaos"
 )
 
-// How the storm on simulated nodes is, unless the environment says otherwise.
+// Size of the chaos test on simulated nodes.
 const (
 	chaosVMs     = 20
 	chaosSeconds = 45
 )
 
-var _ = Describe("A storm over simulated nodes", func() {
-	It("leaves each disk to one machine at a time, and every call works afterwards", func(ctx context.Context) {
+var _ = Describe("A chaos test on simulated nodes", func() {
+	It("finds no disk that two VMs use at the same time, and every call succeeds afterwards", func(ctx context.Context) {
 		env := newChaosEnv(ctx)
 		chaosTest := chaos.Scenario{
 			Environment: env, MeanPause: 400 * time.Millisecond, Seed: uint64(GinkgoRandomSeed()), Duration: chaosSeconds * time.Second,
-			Weather: append(env.podFaults().Faults(), chaos.Fault{Name: "requests fail for some seconds", Weight: 3, Inject: failRequests}),
+			Faults: append(env.podFaults().Faults(), chaos.Fault{Name: "requests fail for some seconds", Weight: 3, Inject: failRequests}),
 			Log: func(format string, arguments ...any) {
 				fmt.Fprintf(GinkgoWriter, time.Now().Format(time.TimeOnly)+" "+format+"\n", arguments...)
 			},
 		}
-		if seed, ok := os.LookupEnv("STORM_SEED"); ok {
+		if seed, ok := os.LookupEnv("CHAOS_SEED"); ok {
 			var err error
 			chaosTest.Seed, err = strconv.ParseUint(seed, 10, 64)
 			Expect(err).NotTo(HaveOccurred())
@@ -49,14 +49,14 @@ var _ = Describe("A storm over simulated nodes", func() {
 		for range chaosVMs {
 			chaosTest.Disks = append(chaosTest.Disks, env.createDisk(ctx))
 		}
-		GinkgoWriter.Println("STORM_SEED", chaosTest.Seed)
+		GinkgoWriter.Println("CHAOS_SEED", chaosTest.Seed)
 		violations := chaosTest.Run(ctx)
 		GinkgoWriter.Println(chaosTest.Counts())
 		Expect(violations).To(BeEmpty())
 	})
 })
 
-// failRequests has requests of CPIs fail for a while, by chance: their connections break, or the API server is overloaded.
+// failRequests makes one in ten requests of the CPI fail for three seconds: the connection breaks, or the response is a 503.
 func failRequests(ctx context.Context, chance *rand.Rand) error {
 	var mutex sync.Mutex
 	proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -80,8 +80,8 @@ func failRequests(ctx context.Context, chance *rand.Rand) error {
 	return nil
 }
 
-// chaosEnv stands in for what uses disks on real nodes. A machine that counts on a disk has it mounted: the disk's
-// attachment stays, however it is told to end, and what takes it away leaves the mount as it is.
+// chaosEnv simulates the programs that use disks on real nodes. A VM has a disk mounted while it increments the disk's counter. A deleted
+// attachment Pod of a mounted disk exits only after the disk is unmounted, unless the Pod is killed.
 type chaosEnv struct {
 	testEnv
 
@@ -92,7 +92,7 @@ type chaosEnv struct {
 	violations []string
 }
 
-// diskMount is where a disk is.
+// diskMount is the VM Pod that has a disk mounted.
 type diskMount struct {
 	vm  string
 	uid types.UID
@@ -104,20 +104,21 @@ func newChaosEnv(ctx context.Context) *chaosEnv {
 	remove, err := s.podFaults().SetUp(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) { Expect(remove(ctx)).To(Succeed()) })
-	watchCtx, end := context.WithCancel(context.WithoutCancel(ctx))
-	DeferCleanup(end)
-	go s.wakeAfterVMDeletion(watchCtx)
+	watchCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	DeferCleanup(stop)
+	go s.recheckAfterVMDeletion(watchCtx)
 	return s
 }
 
+// podFaults returns the faults that delete Pods. A Pod that is killed does not wait for its disk to be unmounted.
 func (s *chaosEnv) podFaults() chaos.PodFaults {
 	return chaos.PodFaults{Cluster: cluster, Namespace: s.namespace, BeforeKill: func(ctx context.Context, attachment *corev1.Pod) error {
 		return s.annotatePod(ctx, attachment.Name, "test/killed", new("yes"))
 	}}
 }
 
-// wakeAfterVMDeletion does what the end of a machine does to its mount: the attachment may leave.
-func (s *chaosEnv) wakeAfterVMDeletion(ctx context.Context) {
+// recheckAfterVMDeletion rechecks the attachment of a disk when the VM that had the disk mounted is deleted.
+func (s *chaosEnv) recheckAfterVMDeletion(ctx context.Context) {
 	defer GinkgoRecover()
 	pods, err := cluster.CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + manifest.RoleVM})
 	Expect(err).NotTo(HaveOccurred())
@@ -129,12 +130,13 @@ func (s *chaosEnv) wakeAfterVMDeletion(ctx context.Context) {
 	}
 }
 
-// recheckAttachment has an attachment that was told to end look again whether it can leave, if it is there.
+// recheckAttachment changes the attachment Pod of the disk, if it exists. The simulated kubelet then checks again whether the Pod, if it
+// is being deleted, can exit.
 func (s *chaosEnv) recheckAttachment(ctx context.Context, disk string) error {
-	return s.annotateWithRetry(ctx, disk+"-attachment", "test/wakes", new(strconv.FormatInt(time.Now().UnixNano(), 36)))
+	return s.annotateWithRetry(ctx, disk+"-attachment", "test/rechecked", new(strconv.FormatInt(time.Now().UnixNano(), 36)))
 }
 
-// annotateWithRetry annotates a Pod, if it is there, once no webhook denies that.
+// annotateWithRetry annotates a Pod if it exists, and retries while a webhook denies the change.
 func (s *chaosEnv) annotateWithRetry(ctx context.Context, pod, key string, value *string) error {
 	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		err := s.annotatePod(ctx, pod, key, value)
@@ -142,6 +144,7 @@ func (s *chaosEnv) annotateWithRetry(ctx context.Context, pod, key string, value
 	})
 }
 
+// NewVM implements chaos.Environment.
 func (s *chaosEnv) NewVM(disk string) (cid string, arguments []any) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -150,7 +153,7 @@ func (s *chaosEnv) NewVM(disk string) (cid string, arguments []any) {
 	return "agent-" + agent, []any{agent, stemcellCID, s.vmProperties, dynamicNetwork(), []string{disk}, map[string]any{}}
 }
 
-// getRunningPod returns the machine's Pod, when the machine runs.
+// getRunningPod returns the VM Pod, or an error unless it is running.
 func (s *chaosEnv) getRunningPod(ctx context.Context, vm string) (*corev1.Pod, error) {
 	pod, err := cluster.CoreV1().Pods(s.namespace).Get(ctx, vm, metav1.GetOptions{})
 	if err == nil && (pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil) {
@@ -159,6 +162,7 @@ func (s *chaosEnv) getRunningPod(ctx context.Context, vm string) (*corev1.Pod, e
 	return pod, err
 }
 
+// StartCounter mounts the disk. It is a violation if another running VM Pod has the disk mounted.
 func (s *chaosEnv) StartCounter(ctx context.Context, vm, disk string) error {
 	vmPod, err := s.getRunningPod(ctx, vm)
 	if err != nil {
@@ -175,7 +179,7 @@ func (s *chaosEnv) StartCounter(ctx context.Context, vm, disk string) error {
 	}
 	attachment, err := cluster.CoreV1().Pods(s.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 	if err != nil || attachment.Labels[manifest.LabelVM] != vm || !kube.Ready(attachment) || attachment.DeletionTimestamp != nil {
-		return errors.Join(fmt.Errorf("disk %s is not there", disk), err, s.annotateWithRetry(ctx, vm, "test/mounted", nil), s.recheckAttachment(ctx, disk))
+		return errors.Join(fmt.Errorf("disk %s is not attached", disk), err, s.annotateWithRetry(ctx, vm, "test/mounted", nil), s.recheckAttachment(ctx, disk))
 	}
 	if existing.vm != "" {
 		if other, err := s.getRunningPod(ctx, existing.vm); err == nil && other.UID == existing.uid {
@@ -186,6 +190,7 @@ func (s *chaosEnv) StartCounter(ctx context.Context, vm, disk string) error {
 	return nil
 }
 
+// ReadCounter returns a larger value at each call while the disk is mounted.
 func (s *chaosEnv) ReadCounter(ctx context.Context, vm, disk string) (int, error) {
 	vmPod, err := s.getRunningPod(ctx, vm)
 	if err != nil {
@@ -200,6 +205,7 @@ func (s *chaosEnv) ReadCounter(ctx context.Context, vm, disk string) (int, error
 	return s.counters[disk], nil
 }
 
+// StopCounter unmounts the disk.
 func (s *chaosEnv) StopCounter(ctx context.Context, vm, disk string) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -210,6 +216,7 @@ func (s *chaosEnv) StopCounter(ctx context.Context, vm, disk string) error {
 	return errors.Join(s.annotateWithRetry(ctx, vm, "test/mounted", nil), s.recheckAttachment(ctx, disk))
 }
 
+// Violations implements chaos.Environment.
 func (s *chaosEnv) Violations() []string {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

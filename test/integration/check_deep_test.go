@@ -11,21 +11,21 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// healthyNodeFacts is what a probe tells of a node that has all.
+// healthyNodeFacts is the probe output of a node that meets all requirements.
 const healthyNodeFacts = "kernel 6.1\ncgroup v2\noom-group 1\nloop yes\noverlay yes\next4 yes\nxfs yes\ndummy yes\nbridge yes\n" +
 	"open-files yes\ndns yes\napi yes\nhairpin yes\n"
 
-var _ = Describe("A deep check of the cluster", func() {
+var _ = Describe("The deep check", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	// where is a director whose probes tell these facts.
+	// directorWithFacts returns a director with probes that report these facts.
 	directorWithFacts := func(facts string) *director.Director {
 		GinkgoHelper()
 		return env.directorWithConfig("pods", map[string]any{"annotations": map[string]string{"test/facts": facts}})
 	}
 
-	It("holds where a Pod like a machine finds all that it needs, in less than a minute, and leaves nothing", func(ctx context.Context) {
+	It("passes in less than a minute on nodes that meet all requirements, and leaves no objects", func(ctx context.Context) {
 		started := time.Now()
 		report := runCheck(ctx, directorWithFacts(healthyNodeFacts), "-deep")
 		Expect(time.Since(started)).To(BeNumerically("<", time.Minute))
@@ -33,15 +33,15 @@ var _ = Describe("A deep check of the cluster", func() {
 		for _, check := range preflight.DeepChecks() {
 			Expect(report.results[check.Name].Verdict).To(Equal(preflight.OK), "%v", report.results[check.Name])
 		}
-		Expect(report.results["run-machine"].Detail).To(And(ContainSubstring("node-a"), ContainSubstring("node-b")))
+		Expect(report.results["run-vm"].Detail).To(And(ContainSubstring("node-a"), ContainSubstring("node-b")))
 		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	})
 
-	It("says in the cluster's own words why no such Pod runs, and leaves nothing", func(ctx context.Context) {
+	It("quotes the kubelet's message if its Pod cannot start, and leaves no objects", func(ctx context.Context) {
 		d := env.directorWithConfig("pods", map[string]any{"annotations": map[string]string{
 			"test/waiting": "ErrImagePull", "test/message": `failed to pull image "registry.example.com/stemcell": not found`}})
 		report := runCheck(ctx, d, "-deep")
-		Expect(report.results["run-machine"]).To(matchResult(preflight.Fails, "not found", "docs/machines.md"))
+		Expect(report.results["run-vm"]).To(matchResult(preflight.Fails, "not found", "docs/machines.md"))
 		Expect(report.results["loop-devices"].Verdict).To(Equal(preflight.Unknown))
 		Expect(report.status).To(Equal(1))
 		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())

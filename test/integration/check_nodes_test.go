@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/preflight"
 )
 
-// patchNodes changes all nodes for this spec, and then puts back what each had.
+// patchNodes patches node-a and node-b, and reverts the changes after the spec.
 func patchNodes(ctx context.Context, patch string, subresources ...string) {
 	GinkgoHelper()
 	nodes := cluster.CoreV1().Nodes()
@@ -32,7 +32,7 @@ func patchNodes(ctx context.Context, patch string, subresources ...string) {
 	}
 }
 
-// diffNodes is the patch that makes one node of the other, but for what the API server notes of each change.
+// diffNodes returns the patch between two states of a node, without the fields that the API server sets with every change.
 func diffNodes(from, to *corev1.Node) []byte {
 	GinkgoHelper()
 	raw := func(node *corev1.Node) []byte {
@@ -47,7 +47,7 @@ func diffNodes(from, to *corev1.Node) []byte {
 	return patch
 }
 
-// csiStorageManifests is a second default class, the newer of which counts, with all that a CSI driver brings.
+// csiStorageManifests are a second default StorageClass, which takes effect because it is newer, and the CRD VolumeSnapshotClass.
 const csiStorageManifests = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -72,8 +72,8 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// These change what belongs to the cluster, and so all other specs' world.
-var _ = Describe("A check of nodes and storage", Serial, func() {
+// Serial, because these specs change cluster-scoped objects that all other specs use.
+var _ = Describe("Preflight checks of nodes and storage", Serial, func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) {
 		env = newTestEnv(ctx)
@@ -81,41 +81,41 @@ var _ = Describe("A check of nodes and storage", Serial, func() {
 	})
 	checkResults := func(ctx context.Context) map[string]preflight.Result { return runCheck(ctx, env.Director).results }
 
-	It("fails where no node takes machines", func(ctx context.Context) {
-		Expect(checkResults(ctx)["nodes"]).To(matchResult(preflight.OK, "2 of 2 take machines", ""))
+	It("fail if no node accepts VMs", func(ctx context.Context) {
+		Expect(checkResults(ctx)["nodes"]).To(matchResult(preflight.OK, "2 of 2 nodes accept VMs", ""))
 		patchNodes(ctx, `{"spec":{"unschedulable":true}}`)
 		report := runCheck(ctx, env.Director)
-		Expect(report.results["nodes"]).To(matchResult(preflight.Fails, "0 of 2 take machines", "not cordoned"))
+		Expect(report.results["nodes"]).To(matchResult(preflight.Fails, "0 of 2 nodes accept VMs", "not cordoned"))
 		Expect(report.status).To(Equal(1))
 	})
 
-	It("counts how many Pods the nodes still take", func(ctx context.Context) {
+	It("count the Pods for which the nodes have capacity", func(ctx context.Context) {
 		patchNodes(ctx, `{"status":{"allocatable":{"pods":"0"}}}`, "status")
-		Expect(checkResults(ctx)["pod-slots"]).To(matchResult(preflight.Fails, "room for 0 Pods more on 2 nodes", "maxPods"))
+		Expect(checkResults(ctx)["pod-slots"]).To(matchResult(preflight.Fails, "capacity for 0 more Pods on 2 nodes", "maxPods"))
 	})
 
-	It("names the network plugin that nodes tell of, and what it reads", func(ctx context.Context) {
+	It("recognize the network plugin by node annotations, and name the Pod annotation that it reads", func(ctx context.Context) {
 		patchNodes(ctx, `{"metadata":{"annotations":{"projectcalico.org/IPv4Address":"192.0.2.1/24"}}}`)
 		Expect(checkResults(ctx)["addresses"]).To(matchResult(preflight.OK, "the nodes have Calico, which reads cni.projectcalico.org/ipAddrs", ""))
 		patchNodes(ctx, `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"192.0.2.1"}}}`)
 		Expect(checkResults(ctx)["addresses"]).To(matchResult(preflight.Warns, "the nodes have flannel, which reads no annotation", "CNI shim"))
 	})
 
-	It("tells of a range that is kept for BOSH, and that there is none", func(ctx context.Context) {
+	It("list the reserved ranges, and warn if there are none", func(ctx context.Context) {
 		Expect(plane.Apply(ctx, calicoResource("IPPool")+"---"+calicoResource("IPReservation"))).To(Succeed())
-		Eventually(checkResults).WithContext(ctx).Should(HaveKeyWithValue("address-pools", matchResult(preflight.Warns, "kept for BOSH: none", "keep a range")))
+		Eventually(checkResults).WithContext(ctx).Should(HaveKeyWithValue("address-pools", matchResult(preflight.Warns, "reserved ranges: none", "create a reserved range")))
 		network := env.mustCall(ctx, "create_network", map[string]any{"type": "manual", "range": "10.77.0.0/24", "gateway": "10.77.0.1",
 			"cloud_properties": map[string]any{"calico": "ip_pool"}})
 		DeferCleanup(func(ctx context.Context) { env.mustCall(ctx, "delete_network", "bosh-pool-10-77-0-0-24") })
 		Expect(network.Error).To(BeNil())
-		Expect(checkResults(ctx)["address-pools"]).To(matchResult(preflight.OK, "kept for BOSH: bosh-pool-10-77-0-0-24 10.77.0.0/24", ""))
+		Expect(checkResults(ctx)["address-pools"]).To(matchResult(preflight.OK, "reserved ranges: bosh-pool-10-77-0-0-24 10.77.0.0/24", ""))
 	})
 
-	It("looks at the default class's driver, snapshot class and limits", func(ctx context.Context) {
+	It("inspect the CSI driver, the VolumeSnapshotClass and the volume limits of the default StorageClass", func(ctx context.Context) {
 		Expect(checkResults(ctx)).To(And(
-			HaveKeyWithValue("csi-driver", matchResult(preflight.Fails, "there is no CSIDriver of that name", "install the driver")),
+			HaveKeyWithValue("csi-driver", matchResult(preflight.Fails, "CSIDriver integration.test/nothing of StorageClass standard does not exist", "install the driver")),
 			HaveKeyWithValue("snapshot-class", matchResult(preflight.Warns, "no VolumeSnapshotClasses", "create-snapshot")),
-			HaveKeyWithValue("attach-limits", matchResult(preflight.Warns, "no node says that it has integration.test/nothing", "driver's Pods")),
+			HaveKeyWithValue("attach-limits", matchResult(preflight.Warns, "no node reports the driver integration.test/nothing", "driver's Pods")),
 		))
 		Expect(plane.Apply(ctx, csiStorageManifests)).To(Succeed())
 		DeferCleanup(func(ctx context.Context) {
@@ -124,8 +124,8 @@ var _ = Describe("A check of nodes and storage", Serial, func() {
 		})
 		Eventually(checkResults).WithContext(ctx).Should(And(
 			HaveKeyWithValue("storage-classes", matchResult(preflight.OK, "of-driver (the default, csi.integration.test)", "")),
-			HaveKeyWithValue("csi-driver", matchResult(preflight.Fails, "csi.integration.test, and there is no CSIDriver", "install the driver")),
-			HaveKeyWithValue("snapshot-class", matchResult(preflight.Fails, "there is none of csi.integration.test", "make a VolumeSnapshotClass")),
+			HaveKeyWithValue("csi-driver", matchResult(preflight.Fails, "CSIDriver csi.integration.test of StorageClass of-driver does not exist", "install the driver")),
+			HaveKeyWithValue("snapshot-class", matchResult(preflight.Fails, "there is no VolumeSnapshotClass of csi.integration.test", "create one")),
 		))
 
 		drivers := cluster.StorageV1().CSIDrivers()
@@ -138,8 +138,8 @@ var _ = Describe("A check of nodes and storage", Serial, func() {
 		Expect(plane.Apply(ctx, `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass, metadata: {name: fast}, driver: csi.integration.test, deletionPolicy: Delete}`)).To(Succeed())
 		Expect(checkResults(ctx)).To(And(
 			HaveKeyWithValue("csi-driver", matchResult(preflight.OK, "csi.integration.test is installed", "")),
-			HaveKeyWithValue("snapshot-class", matchResult(preflight.Fails, "none of csi.integration.test is the default", "annotate fast with snapshot.storage.kubernetes.io/is-default-class=true")),
-			HaveKeyWithValue("attach-limits", matchResult(preflight.Warns, "room for 1 volumes of csi.integration.test more on 1 nodes, for 1 on node-a", "add nodes")),
+			HaveKeyWithValue("snapshot-class", matchResult(preflight.Fails, "no VolumeSnapshotClass of csi.integration.test is the default", "annotate fast with snapshot.storage.kubernetes.io/is-default-class=true")),
+			HaveKeyWithValue("attach-limits", matchResult(preflight.Warns, "capacity for 1 more volumes of csi.integration.test on 1 nodes, for 1 on node-a", "add nodes")),
 		))
 
 		volumeAttachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "first"}, Spec: storagev1.VolumeAttachmentSpec{
@@ -149,10 +149,10 @@ var _ = Describe("A check of nodes and storage", Serial, func() {
 		DeferCleanup(func(ctx context.Context) {
 			Expect(cluster.StorageV1().VolumeAttachments().Delete(ctx, "first", metav1.DeleteOptions{})).To(Succeed())
 		})
-		Expect(checkResults(ctx)["attach-limits"]).To(matchResult(preflight.Fails, "room for 0 volumes", "add nodes"))
+		Expect(checkResults(ctx)["attach-limits"]).To(matchResult(preflight.Fails, "capacity for 0 more volumes", "add nodes"))
 	})
 
-	It("tells where there is no default class", func(ctx context.Context) {
+	It("fail if there is no default StorageClass", func(ctx context.Context) {
 		setDefaultAnnotation := func(ctx context.Context, value string) {
 			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{"storageclass.kubernetes.io/is-default-class": value}}})
 			Expect(err).NotTo(HaveOccurred())
@@ -165,7 +165,7 @@ var _ = Describe("A check of nodes and storage", Serial, func() {
 	})
 })
 
-// setVolumeLimit says of a node that it takes so many volumes of the driver.
+// setVolumeLimit limits the number of volumes of the driver on a node.
 func setVolumeLimit(ctx context.Context, node string, volumes int32) {
 	GinkgoHelper()
 	nodes := cluster.StorageV1().CSINodes()

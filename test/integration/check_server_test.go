@@ -32,13 +32,13 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// directorForUser is the world's director with a kubeconfig of its own for this user, past the proxy.
+// directorForUser returns the director of the environment with a kubeconfig for this user, which bypasses the proxy.
 func (env testEnv) directorForUser(userEntry map[string]any) *director.Director {
 	GinkgoHelper()
 	return env.directorFor(clusterEntry("127.0.0.1"), userEntry)
 }
 
-// clusterEntry is a kubeconfig's entry for the cluster, called by this name.
+// clusterEntry returns a kubeconfig entry for the cluster with this host name in its URL.
 func clusterEntry(name string) map[string]any {
 	GinkgoHelper()
 	admin, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
@@ -48,7 +48,7 @@ func clusterEntry(name string) map[string]any {
 	return map[string]any{"server": "https://" + net.JoinHostPort(name, serverURL.Port()), "certificate-authority-data": admin.CAData}
 }
 
-// directorFor is the world's director with a kubeconfig of its own, for this cluster and this user.
+// directorFor returns the director of the environment with a kubeconfig for this cluster and this user.
 func (env testEnv) directorFor(clusterEntry, userEntry map[string]any) *director.Director {
 	GinkgoHelper()
 	kubeconfig, err := json.Marshal(map[string]any{
@@ -61,7 +61,7 @@ func (env testEnv) directorFor(clusterEntry, userEntry map[string]any) *director
 	return env.directorWithConfig("kubernetes", map[string]any{"kubeconfig": string(kubeconfig), "namespace": env.namespace})
 }
 
-// certificateUserEntry is one of the cluster's authority, for a user with all rights, until then.
+// certificateUserEntry returns a kubeconfig user with all rights, and a client certificate that is valid until notAfter.
 func certificateUserEntry(notAfter time.Time) map[string]any {
 	GinkgoHelper()
 	authority, err := tls.LoadX509KeyPair(filepath.Join(plane.Dir, "pki", "ca.crt"), filepath.Join(plane.Dir, "pki", "ca.key"))
@@ -81,22 +81,22 @@ func certificateUserEntry(notAfter time.Time) map[string]any {
 	}
 }
 
-// changeVersionResponse has the proxy change the answers to /version on their way.
+// changeVersionResponse makes the proxy change the responses to /version.
 func changeVersionResponse(change func(http.Header, []byte) []byte) apiproxy.Fault {
 	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.URL.Path != "/version" {
 			next.ServeHTTP(w, r)
 			return
 		}
-		answer := httptest.NewRecorder()
-		next.ServeHTTP(answer, r)
-		body := change(answer.Header(), answer.Body.Bytes())
-		w.Header().Set("Date", answer.Header().Get("Date"))
+		response := httptest.NewRecorder()
+		next.ServeHTTP(response, r)
+		body := change(response.Header(), response.Body.Bytes())
+		w.Header().Set("Date", response.Header().Get("Date"))
 		_, _ = w.Write(body)
 	}
 }
 
-// skewServerClock has the API server's clock be ahead of this machine's by so much.
+// skewServerClock makes the API server's clock, as it appears in responses, differ from the clock of this host.
 func skewServerClock(offset time.Duration) apiproxy.Fault {
 	return changeVersionResponse(func(header http.Header, body []byte) []byte {
 		header.Set("Date", time.Now().Add(offset).UTC().Format(http.TimeFormat))
@@ -104,32 +104,32 @@ func skewServerClock(offset time.Duration) apiproxy.Fault {
 	})
 }
 
-var _ = Describe("A check of the API server", func() {
+var _ = Describe("Preflight checks of the API server", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	It("that does not answer says so, and looks at nothing else", func(ctx context.Context) {
+	It("report a server that does not answer, and skip all other checks", func(ctx context.Context) {
 		listener := httptest.NewServer(http.NotFoundHandler())
 		listener.Close()
 		kubeconfig := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],
 			"clusters":[{"name":"c","cluster":{"server":"` + listener.URL + `"}}],"users":[{"name":"c","user":{"token":"t"}}]}`
 		report := runCheck(ctx, env.directorWithConfig("kubernetes", map[string]any{"kubeconfig": kubeconfig, "namespace": env.namespace}))
-		Expect(report.results["api"]).To(matchResult(preflight.Fails, "the Kubernetes API server cannot be reached", "check the server's URL"))
+		Expect(report.results["api"]).To(matchResult(preflight.Fails, "cannot reach the Kubernetes API server", "check the server's URL"))
 		Expect(report.status).To(Equal(1))
 		Expect(report.results["credentials"].Verdict).To(Equal(preflight.Fails))
 		delete(report.results, "api")
 		delete(report.results, "credentials")
 		for name, result := range report.results {
-			Expect(result).To(matchResult(preflight.Unknown, "not looked at", "see api"), name)
+			Expect(result).To(matchResult(preflight.Unknown, "skipped", "see api"), name)
 		}
 	})
 
-	It("that is none says so", func(ctx context.Context) {
+	It("report a server that does not serve the Kubernetes API", func(ctx context.Context) {
 		proxy.Reset(apiproxy.ProxyError(http.StatusNotFound))
-		Expect(runCheck(ctx, env.Director).results["api"]).To(matchResult(preflight.Fails, "what answers does not serve the Kubernetes API", "check the server's URL"))
+		Expect(runCheck(ctx, env.Director).results["api"]).To(matchResult(preflight.Fails, "the server does not serve the Kubernetes API", "check the server's URL"))
 	})
 
-	DescribeTable("tells of a version that the CPI is not made for",
+	DescribeTable("compare its version with the versions that the CPI supports:",
 		func(ctx context.Context, minor string, verdict preflight.Verdict, advice string) {
 			proxy.Reset(changeVersionResponse(func(_ http.Header, body []byte) []byte {
 				var version map[string]string
@@ -141,43 +141,43 @@ var _ = Describe("A check of the API server", func() {
 			}))
 			Expect(runCheck(ctx, env.Director).results["api-version"]).To(matchResult(verdict, "v1."+minor, advice))
 		},
-		Entry("old", "32", preflight.Fails, "upgrade the cluster"),
-		Entry("the oldest", "33", preflight.OK, ""),
-		Entry("of a provider", "34+", preflight.OK, ""),
-		Entry("new", "37", preflight.Warns, "a newer release"),
+		Entry("too old", "32", preflight.Fails, "upgrade the cluster"),
+		Entry("oldest supported", "33", preflight.OK, ""),
+		Entry("with a suffix of a provider", "34+", preflight.OK, ""),
+		Entry("newer than the CPI", "37", preflight.Warns, "a newer release"),
 	)
 
-	It("whose clock is another tells by how much", func(ctx context.Context) {
+	It("report by how much its clock differs", func(ctx context.Context) {
 		proxy.Reset(skewServerClock(-90 * time.Second))
 		Expect(runCheck(ctx, env.Director).results["clock"]).To(Or(matchResult(preflight.Fails, "1m30s behind", "time servers"), matchResult(preflight.Fails, "1m29s behind", "time servers")))
 	})
 
-	It("tells when a token ends", func(ctx context.Context) {
+	It("warn about a token that expires soon, and fail for a token that is rejected", func(ctx context.Context) {
 		shortLived, err := cluster.CoreV1().ServiceAccounts(env.namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{
 			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(25 * 60 * 60))}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		report := runCheck(ctx, env.directorForUser(map[string]any{"token": shortLived.Status.Token}))
-		Expect(report.results["credentials"]).To(matchResult(preflight.Warns, "the token ends in 1 days", "make new credentials"))
+		Expect(report.results["credentials"]).To(matchResult(preflight.Warns, "the token expires in 1 days", "create new credentials"))
 		Expect(report.status).To(BeZero())
-		report = runCheck(ctx, env.directorForUser(map[string]any{"token": "nobody's"}))
-		Expect(report.results["credentials"]).To(matchResult(preflight.Fails, "does not accept the token", "make new credentials"))
+		report = runCheck(ctx, env.directorForUser(map[string]any{"token": "unknown"}))
+		Expect(report.results["credentials"]).To(matchResult(preflight.Fails, "rejected the token", "create new credentials"))
 		Expect(report.status).To(Equal(1))
 	})
 
-	It("tells when a client certificate ends, and that it has", func(ctx context.Context) {
+	It("warn about a client certificate that expires soon, and fail for one that has expired", func(ctx context.Context) {
 		Expect(runCheck(ctx, env.directorForUser(certificateUserEntry(time.Now().Add(49*time.Hour)))).results["credentials"]).To(
-			matchResult(preflight.Warns, "the client certificate ends in 2 days", "make new credentials"))
+			matchResult(preflight.Warns, "the client certificate expires in 2 days", "create new credentials"))
 		Expect(runCheck(ctx, env.directorForUser(certificateUserEntry(time.Now().Add(-time.Hour)))).results["credentials"]).To(
-			matchResult(preflight.Fails, "the client certificate ended on", "make new credentials"))
+			matchResult(preflight.Fails, "the client certificate expired on", "create new credentials"))
 		Expect(runCheck(ctx, env.directorForUser(certificateUserEntry(time.Now().AddDate(1, 0, 0)))).results["credentials"].Verdict).To(Equal(preflight.OK))
 	})
 })
 
-var _ = Describe("A check of the configuration", func() {
+var _ = Describe("Preflight checks of the configuration", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	It("begins an upload to the registry, and cancels it", func(ctx context.Context) {
+	It("start an upload to the registry, and cancel it", func(ctx context.Context) {
 		registry := stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		registry.Username, registry.Password = "bosh", "sesame"
@@ -185,16 +185,16 @@ var _ = Describe("A check of the configuration", func() {
 			return env.directorWithConfig("stemcell", map[string]any{"registry": map[string]any{
 				"repository": registry.Host() + "/bosh/stemcells", "username": "bosh", "password": password, "insecure": true}})
 		}
-		Expect(runCheck(ctx, directorWithPassword("sesame")).results["registry"]).To(matchResult(preflight.OK, "takes uploads", ""))
+		Expect(runCheck(ctx, directorWithPassword("sesame")).results["registry"]).To(matchResult(preflight.OK, "accepts uploads", ""))
 		Expect(registry.Requests()).To(And(ContainElement(HavePrefix("POST /v2/bosh/stemcells/blobs/uploads/")), ContainElement(HavePrefix("DELETE /"))))
 		report := runCheck(ctx, directorWithPassword("wrong"))
 		Expect(report.results["registry"]).To(matchResult(preflight.Fails, "check stemcell.registry.username and password", "correct stemcell.registry"))
 		Expect(report.status).To(Equal(1))
 		registry.SetFault(stemcells.RejectMethod(http.MethodPost, http.StatusForbidden, "DENIED"))
-		Expect(runCheck(ctx, directorWithPassword("sesame")).results["registry"]).To(matchResult(preflight.Fails, "the right to pull, push and delete", "correct stemcell.registry"))
+		Expect(runCheck(ctx, directorWithPassword("sesame")).results["registry"]).To(matchResult(preflight.Fails, "pull, push and delete", "correct stemcell.registry"))
 	})
 
-	It("compares the attachments' priority with the machines'", func(ctx context.Context) {
+	It("compare the priority of attachment Pods with the priority of VM Pods", func(ctx context.Context) {
 		Expect(runCheck(ctx, env.Director).results["priority-class"]).To(matchResult(preflight.Warns, "is not set", "manifests/priority-class.yaml"))
 		classes := cluster.SchedulingV1().PriorityClasses()
 		const low = "low-priority"
@@ -204,21 +204,21 @@ var _ = Describe("A check of the configuration", func() {
 		checkPriorityClass := func(priorityClass string) map[string]preflight.Result {
 			return runCheck(ctx, env.directorWithConfig("disk", map[string]any{"attachment_priority_class": priorityClass})).results
 		}
-		Eventually(checkPriorityClass).WithArguments(low).Should(HaveKeyWithValue("priority-class", matchResult(preflight.Fails, "has the value -5, VMs without a priority_class have 0", "a value above")))
+		Eventually(checkPriorityClass).WithArguments(low).Should(HaveKeyWithValue("priority-class", matchResult(preflight.Fails, "has value -5; highest value of VMs: 0 (VMs without a priority_class)", "raise the value")))
 		results := checkPriorityClass("none")
-		Expect(results["priority-class"]).To(matchResult(preflight.Fails, "no PriorityClass with name none", "make that PriorityClass"))
+		Expect(results["priority-class"]).To(matchResult(preflight.Fails, "no PriorityClass with name none", "create the PriorityClass"))
 		Expect(results["create-attachment"].Verdict).To(Equal(preflight.Fails))
 	})
 
-	It("tries Pods with the image of the machines that are there, or the one that is asked for", func(ctx context.Context) {
-		Expect(runCheck(ctx, env.Director, "-image", "").results["create-vm"]).To(matchResult(preflight.Fails, "ValidatingAdmissionPolicy 'bosh-cpi-limits'", "give a stemcell's image with -image"))
+	It("create Pods in a dry run, with the image of an existing VM or of -image", func(ctx context.Context) {
+		Expect(runCheck(ctx, env.Director, "-image", "").results["create-vm"]).To(matchResult(preflight.Fails, "ValidatingAdmissionPolicy 'bosh-cpi-limits'", "set -image to the image of a stemcell"))
 		env.createVM(ctx, "one")
 		Expect(runCheck(ctx, env.Director, "-image", "").results["create-vm"].Detail).To(ContainSubstring("with image " + stemcellCID))
 		Expect(runCheck(ctx, env.Director, "-image", "registry.example.com/other:1").results["create-vm"].Detail).To(ContainSubstring("with image registry.example.com/other:1"))
 	})
 
-	It("tells when static addresses are asked of nobody", func(ctx context.Context) {
+	It("fail if no annotation requests static addresses", func(ctx context.Context) {
 		withoutAnnotations := env.directorWithConfig("network", map[string]any{"address_annotations": []any{}})
-		Expect(runCheck(ctx, withoutAnnotations).results["addresses"]).To(matchResult(preflight.Fails, "network.address_annotations is empty", "name the annotation"))
+		Expect(runCheck(ctx, withoutAnnotations).results["addresses"]).To(matchResult(preflight.Fails, "network.address_annotations is empty", "add the annotation"))
 	})
 })

@@ -10,7 +10,7 @@ import (
 	"bosh-kubernetes-cpi/test/clock"
 )
 
-var _ = Describe("A call from a machine whose clock is wrong", func() {
+var _ = Describe("A call from a host with a wrong clock", func() {
 	if !clock.Supported {
 		return
 	}
@@ -24,14 +24,14 @@ var _ = Describe("A call from a machine whose clock is wrong", func() {
 		env.Director = env.adminDirector().WithWrapper(fakeClock.CommandPrefix()...)
 	})
 
-	It("goes on half an hour before and a day after the right time, as long as no certificate minds", func(ctx context.Context) {
+	It("succeeds with a clock that is half an hour slow or a day fast, while certificates are valid by that clock", func(ctx context.Context) {
 		for _, offset := range []time.Duration{-30 * time.Minute, 24 * time.Hour} {
 			Expect(fakeClock.Set(offset)).To(Succeed())
 			env.mustCall(ctx, "delete_vm", env.createVM(ctx, "one"))
 		}
 	})
 
-	It("is told at once the time that it has, when the API server's certificate has not begun by that, or has ended", func(ctx context.Context) {
+	It("fails and reports the host's time if the server certificate is not yet valid, or expired, by that clock", func(ctx context.Context) {
 		for _, offset := range []time.Duration{-24 * time.Hour, 20 * 366 * 24 * time.Hour} {
 			Expect(fakeClock.Set(offset)).To(Succeed())
 			failed := env.mustFail(ctx, "has_vm", "none")

@@ -17,19 +17,20 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// runCollect runs the CPI's program with -collect and returns its lines.
+// runCollect runs cpi -collect and returns its lines of output. With its short timeouts, objects count as orphaned after a second.
 func (env testEnv) runCollect(ctx context.Context, uuid string, more ...string) []string {
 	GinkgoHelper()
 	shortTimeouts := env.directorWithTimeouts(map[string]any{"create_stemcell": "1s", "create_vm": "1s", "delete_vm": "1s", "attach_disk": "1s", "detach_disk": "1s", "update_disk": "1s", "other": "1s"})
 	return collectOutput(ctx, shortTimeouts.Config, uuid, more...)
 }
 
-// listOrphans is what the program lists with this configuration for the world's director.
+// listOrphans returns the lines of output of cpi -collect with this configuration, for the director of the environment.
 func (env testEnv) listOrphans(ctx context.Context, config string, more ...string) []string {
 	GinkgoHelper()
 	return collectOutput(ctx, config, director.UUID, more...)
 }
 
+// collectOutput runs cpi -collect, and returns its lines of output.
 func collectOutput(ctx context.Context, config, uuid string, more ...string) []string {
 	GinkgoHelper()
 	out, err := exec.CommandContext(ctx, cpiPath, append([]string{"-configPath", config, "-collect", "-director", uuid}, more...)...).Output()
@@ -37,7 +38,7 @@ func collectOutput(ctx context.Context, config, uuid string, more ...string) []s
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
-var _ = Describe("Left-overs", func() {
+var _ = Describe("Garbage collection", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) {
 		env = newTestEnv(ctx)
@@ -46,7 +47,7 @@ var _ = Describe("Left-overs", func() {
 		env.mustCall(ctx, "attach_disk", namedVM, env.createDisk(ctx))
 	})
 
-	// orphans makes what no machine needs, for a director.
+	// createOrphans creates objects of a director that no VM uses.
 	createOrphans := func(ctx context.Context, uuid string) {
 		GinkgoHelper()
 		labels := func(role string) map[string]string {
@@ -55,7 +56,7 @@ var _ = Describe("Left-overs", func() {
 		name := "orphan-" + uuid[:2]
 		_, err := cluster.CoreV1().Pods(env.namespace).Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels("attachment")},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "hold", Image: "i"}}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "attach", Image: "i"}}},
 		}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		_, err = cluster.CoreV1().Services(env.namespace).Create(ctx, &corev1.Service{
@@ -64,8 +65,8 @@ var _ = Describe("Left-overs", func() {
 		Expect(err).NotTo(HaveOccurred())
 	}
 
-	It("are listed and then removed, but for disks and what another director has", func(ctx context.Context) {
-		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
+	It("lists orphaned resources, then deletes them, except disks and objects of other directors", func(ctx context.Context) {
+		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"no orphaned resources"}))
 		clean := env.listObjects(ctx)
 
 		createOrphans(ctx, "another")
@@ -83,20 +84,20 @@ var _ = Describe("Left-overs", func() {
 		Expect(env.runCollect(ctx, director.UUID, "-confirm")).To(ConsistOf(listed...))
 		Eventually(env.listObjects).WithContext(ctx).Should(ConsistOf(append(clean, "Pod/orphan-an", "Service/orphan-an", "PersistentVolumeClaim/"+disk)))
 		Expect(env.getService(ctx, "web")).NotTo(BeNil())
-		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
+		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"no orphaned resources"}))
 	})
 
-	It("are told of while a call may still be at them, and are removed after a shorter grace", func(ctx context.Context) {
+	It("keeps orphaned resources while their call may still run, unless -grace is shorter", func(ctx context.Context) {
 		Expect(env.interruptCall(ctx, 3, "create_vm", "killed", stemcellCID, servicesProperties(namedService(nil)), dynamicNetwork(), []string{}, map[string]any{})).To(BeTrue())
 		defaultTimeouts := env.directorWithTimeouts(map[string]any{})
 		env.Director = defaultTimeouts
-		listed := And(ContainSubstring("/agent-killed ("), ContainSubstring("if no call is at it any more, a create_vm that was cut short has left it"), ContainSubstring(": stays"))
+		listed := And(ContainSubstring("/agent-killed ("), ContainSubstring("unless its call is still running: orphaned by an interrupted create_vm"), ContainSubstring(": stays"))
 		Expect(env.listOrphans(ctx, defaultTimeouts.Config)).To(ContainElement(listed))
 		Eventually(env.listOrphans).WithContext(ctx).WithArguments(defaultTimeouts.Config, "-grace", "1s").Should(ContainElement(
 			And(ContainSubstring("/agent-killed ("), ContainSubstring("would be deleted"))))
 	})
 
-	It("are as old as by the API server's clock, whatever this machine's says", func(ctx context.Context) {
+	It("computes ages by the API server's clock, not by the clock of the host", func(ctx context.Context) {
 		Expect(env.interruptCall(ctx, 3, "create_vm", "killed", stemcellCID, servicesProperties(namedService(nil)), dynamicNetwork(), []string{}, map[string]any{})).To(BeTrue())
 		defaultTimeouts := env.directorWithTimeouts(map[string]any{})
 		Expect(env.listOrphans(ctx, defaultTimeouts.Config)).To(ContainElement(And(ContainSubstring("/agent-killed ("), ContainSubstring(": stays"))))
@@ -104,10 +105,10 @@ var _ = Describe("Left-overs", func() {
 		Expect(env.listOrphans(ctx, defaultTimeouts.Config)).To(ContainElement(And(ContainSubstring("/agent-killed (120m"), ContainSubstring("would be deleted"))))
 	})
 
-	It("are snapshots that no call has answered with", func(ctx context.Context) {
+	It("deletes VolumeSnapshots of interrupted calls", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, "agent-named", map[string]any{})
 		known := env.mustCall(ctx, "snapshot_disk", disk, map[string]any{}).Text()
-		const untilTaken = 5 // the claim, its volume, whether it is attached, the snapshot, and the wait
+		const untilTaken = 5 // requests for the PVC, its volume, its attachment Pod, the snapshot, and the wait
 		for n := 4; n <= untilTaken; n++ {
 			Expect(env.interruptCall(ctx, n, "snapshot_disk", disk, map[string]any{})).To(BeTrue())
 		}
@@ -117,18 +118,18 @@ var _ = Describe("Left-overs", func() {
 		Expect(env.listSnapshots(ctx)).To(Equal([]string{known}))
 	})
 
-	It("are looked for without snapshots where the CPI has no right to those, as in clusters that take none", func(ctx context.Context) {
+	It("skips VolumeSnapshots if the CPI has no right to list them", func(ctx context.Context) {
 		role, err := cluster.RbacV1().Roles(env.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return rule.Resources[0] == "volumesnapshots" })
 		_, err = cluster.RbacV1().Roles(env.namespace).Update(ctx, role, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() (director.Response, error) { return env.Call(ctx, "delete_snapshot", "snapshot-none") }).WithContext(ctx).Should(
-			HaveField("Error", HaveField("Message", ContainSubstring("refuses the request"))))
-		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
+			HaveField("Error", HaveField("Message", ContainSubstring("denied a request"))))
+		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"no orphaned resources"}))
 	})
 
-	It("are budgets without machines, and those that block every drain", func(ctx context.Context) {
+	It("deletes PodDisruptionBudgets without VMs, and changes those that block every drain", func(ctx context.Context) {
 		for _, agent := range []string{"one", "two"} {
 			env.mustCall(ctx, "set_vm_metadata", env.createVMWithProperties(ctx, agent, maxOneUnavailable(), groupEnv("shrunk")), map[string]any{"job": "web"})
 		}

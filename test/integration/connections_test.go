@@ -22,10 +22,10 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// certificateName is a name in the API server's certificate that no name server knows.
+// certificateName is a name in the API server's certificate that does not resolve.
 const certificateName = "kubernetes.default.svc"
 
-// connectProxy is an HTTP proxy that opens tunnels (RFC 9110, CONNECT), and knows the API server by its name in the certificate.
+// connectProxy is an HTTP proxy that opens tunnels (RFC 9110, CONNECT) to certificateName only.
 type connectProxy struct {
 	*httptest.Server
 	tunnels atomic.Int32
@@ -59,7 +59,7 @@ func newConnectProxy() *connectProxy {
 	return p
 }
 
-// expiredToken is one of the world's service account, signed as the API server signs them, that ended then.
+// expiredToken returns a token of the environment's service account, signed with the API server's key, that expired at this time.
 func (env testEnv) expiredToken(expiry time.Time) string {
 	GinkgoHelper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(plane.Dir, "pki", "service-accounts.crt"), filepath.Join(plane.Dir, "pki", "service-accounts.key"))
@@ -87,7 +87,7 @@ var _ = Describe("A call", func() {
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 	nextYear := func() time.Time { return time.Now().AddDate(1, 0, 0) }
 
-	It("proves with a client certificate who it is, in the kubeconfig or in files that it names", func(ctx context.Context) {
+	It("authenticates with a client certificate that is in the kubeconfig, or in files", func(ctx context.Context) {
 		inline := certificateUserEntry(nextYear())
 		env.mustCreateVMWith(ctx, env.directorForUser(inline))
 		folder, files := GinkgoT().TempDir(), map[string]any{}
@@ -99,14 +99,14 @@ var _ = Describe("A call", func() {
 		env.mustCreateVMWith(ctx, env.directorForUser(files))
 	})
 
-	It("goes through the proxy-url of the kubeconfig", func(ctx context.Context) {
+	It("uses the proxy-url of the kubeconfig", func(ctx context.Context) {
 		httpProxy, entry := newConnectProxy(), clusterEntry(certificateName)
 		entry["proxy-url"] = httpProxy.URL
 		env.mustCreateVMWith(ctx, env.directorFor(entry, certificateUserEntry(nextYear())))
 		Expect(httpProxy.tunnels.Load()).To(BeNumerically(">=", 1))
 	})
 
-	It("goes through the proxy that the job's env.https_proxy names", func(ctx context.Context) {
+	It("uses the proxy in HTTPS_PROXY, which the job property env.https_proxy sets", func(ctx context.Context) {
 		httpProxy, d := newConnectProxy(), env.directorFor(clusterEntry(certificateName), certificateUserEntry(nextYear()))
 		d.CPI = filepath.Join(GinkgoT().TempDir(), "cpi")
 		Expect(os.WriteFile(d.CPI, fmt.Appendf(nil, "#!/bin/sh\nexport HTTPS_PROXY=%s\nexec %s \"$@\"\n", httpProxy.URL, cpiPath), 0o700)).To(Succeed())
@@ -114,7 +114,7 @@ var _ = Describe("A call", func() {
 		Expect(httpProxy.tunnels.Load()).To(BeNumerically(">=", 1))
 	})
 
-	It("reaches a server whose certificate has another name, when tls-server-name says which", func(ctx context.Context) {
+	It("accepts a server certificate with another name if the kubeconfig has that name in tls-server-name", func(ctx context.Context) {
 		entry := clusterEntry("localhost")
 		response, err := env.directorFor(entry, certificateUserEntry(nextYear())).Call(ctx, "has_vm", "agent-one")
 		Expect(err).NotTo(HaveOccurred())
@@ -123,13 +123,13 @@ var _ = Describe("A call", func() {
 		env.mustCreateVMWith(ctx, env.directorFor(entry, certificateUserEntry(nextYear())))
 	})
 
-	DescribeTable("whose credentials have ended says which they are and when that was, and changes nothing",
+	DescribeTable("with expired credentials reports what expired and when, and changes nothing:",
 		func(ctx context.Context, name string, userEntry func(expiry time.Time) map[string]any) {
 			expiry := time.Now().Add(-time.Hour)
 			env.createVM(ctx, "one")
 			previous := env.listObjects(ctx)
 			expired := env.directorForUser(userEntry(expiry))
-			message := ContainSubstring("the " + name + " ended on " + expiry.UTC().Format(time.RFC3339))
+			message := ContainSubstring("the " + name + " expired on " + expiry.UTC().Format(time.RFC3339))
 			for method, arguments := range map[string][]any{
 				"create_vm":   {"two", stemcellCID, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{}},
 				"delete_vm":   {"agent-one"},

@@ -25,7 +25,7 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// createBoundToken is a token of the CPI's service account that ends with a Secret of this name, which it makes.
+// createBoundToken creates a Secret, and returns a token of the CPI's service account that is valid while the Secret exists.
 func (env testEnv) createBoundToken(ctx context.Context, name string) string {
 	GinkgoHelper()
 	secret, err := cluster.CoreV1().Secrets(env.namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -37,7 +37,7 @@ func (env testEnv) createBoundToken(ctx context.Context, name string) string {
 	return token.Status.Token
 }
 
-// revokeToken ends a bound token, and waits until the API server, which remembers tokens for ten seconds, does not accept it.
+// revokeToken deletes the Secret of a bound token, and waits until the API server, which caches tokens for ten seconds, rejects the token.
 func (env testEnv) revokeToken(ctx context.Context, name, token string) {
 	GinkgoHelper()
 	Expect(cluster.CoreV1().Secrets(env.namespace).Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
@@ -52,46 +52,46 @@ func (env testEnv) revokeToken(ctx context.Context, name, token string) {
 	}).WithContext(ctx).Should(BeTrue())
 }
 
-// rotationProxy is a change of the director's token in the middle of a call.
+// rotationProxy changes the director's token in the middle of a call.
 type rotationProxy struct {
 	*apiproxy.Proxy
 	mutex  sync.Mutex
 	tokens []string // of each request
 }
 
-// newRotationProxy makes a proxy that does something, once, before it passes the third request on. refused is a token that it does not
-// accept from then on.
-func newRotationProxy(refused string, do func()) *rotationProxy {
+// newRotationProxy returns a proxy that calls rotate once, before it forwards the third request. From the third request on, it rejects
+// rejectedToken.
+func newRotationProxy(rejectedToken string, rotate func()) *rotationProxy {
 	GinkgoHelper()
-	secure, err := apiproxy.NewTLS(plane.Kubeconfig("admin"))
+	tlsProxy, err := apiproxy.NewTLS(plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(secure.Close)
-	r := &rotationProxy{Proxy: secure}
-	secure.Reset(func(n int, answer http.ResponseWriter, request *http.Request, next http.Handler) {
+	DeferCleanup(tlsProxy.Close)
+	r := &rotationProxy{Proxy: tlsProxy}
+	tlsProxy.Reset(func(n int, w http.ResponseWriter, request *http.Request, next http.Handler) {
 		const third = 3
 		if n == third {
-			func() { defer GinkgoRecover(); do() }()
+			func() { defer GinkgoRecover(); rotate() }()
 		}
 		token := strings.TrimPrefix(request.Header.Get("Authorization"), "Bearer ")
 		r.mutex.Lock()
 		r.tokens = append(r.tokens, token)
 		r.mutex.Unlock()
-		if n >= third && token == refused {
+		if n >= third && token == rejectedToken {
 			next = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				apiproxy.Refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)(n)(n, answer, request, nil)
+				apiproxy.Refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)(n)(n, w, request, nil)
 			})
 		}
-		next.ServeHTTP(answer, request)
+		next.ServeHTTP(w, request)
 	})
 	return r
 }
 
-// clusterEntry is a kubeconfig's entry for the cluster through the proxy.
+// clusterEntry returns a kubeconfig entry for the cluster through the proxy.
 func (r *rotationProxy) clusterEntry() map[string]any {
 	return map[string]any{"server": r.URL(), "certificate-authority-data": r.CACertificate()}
 }
 
-// sentTokens are the tokens of all requests, in the order of their first use.
+// sentTokens returns the tokens of all requests in order, without consecutive duplicates.
 func (r *rotationProxy) sentTokens() []string {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -104,7 +104,7 @@ func (r *rotationProxy) sentTokens() []string {
 	return distinct
 }
 
-// mustCreateVMWith makes a machine by this director, which has to work.
+// mustCreateVMWith creates a VM with this director, and expects success.
 func (env testEnv) mustCreateVMWith(ctx context.Context, caller *director.Director) {
 	GinkgoHelper()
 	env.Director = caller
@@ -112,14 +112,14 @@ func (env testEnv) mustCreateVMWith(ctx context.Context, caller *director.Direct
 	Expect(env.listObjects(ctx)).To(ContainElements("Pod/agent-one", "Secret/agent-one"))
 }
 
-// writeFileAtomic puts the content into the file at once, as a kubelet does.
+// writeFileAtomic replaces the file atomically, as the kubelet does.
 func writeFileAtomic(path, content string) {
 	GinkgoHelper()
 	Expect(os.WriteFile(path+".new", []byte(content), 0o600)).To(Succeed())
 	Expect(os.Rename(path+".new", path)).To(Succeed())
 }
 
-var _ = Describe("A call with a service account's token that is renewed while it lasts", func() {
+var _ = Describe("A call during which the token of its service account is renewed", func() {
 	var (
 		env       testEnv
 		folder    string
@@ -131,7 +131,7 @@ var _ = Describe("A call with a service account's token that is renewed while it
 		writeFileAtomic(filepath.Join(folder, "token"), old)
 	})
 
-	It("goes on with what its file has by then, when the API server does not accept the one before any more", func(ctx context.Context) {
+	It("continues with the new token in the token file when the API server rejects the old one", func(ctx context.Context) {
 		rotation := newRotationProxy("", func() {
 			writeFileAtomic(filepath.Join(folder, "token"), next)
 			env.revokeToken(ctx, "old", old)
@@ -139,10 +139,10 @@ var _ = Describe("A call with a service account's token that is renewed while it
 		env.mustCreateVMWith(ctx, env.directorFor(rotation.clusterEntry(), map[string]any{"tokenFile": filepath.Join(folder, "token")}))
 		Expect(rotation.sentTokens()).To(Equal([]string{old, next}))
 		requests := rotation.Requests()
-		Expect(requests[3]).To(Equal(requests[2]), "the refused request, again")
+		Expect(requests[3]).To(Equal(requests[2]), "the rejected request is repeated")
 	})
 
-	It("goes on with the one that the kubelet has put into its Pod by then", func(ctx context.Context) {
+	It("continues with the new token that the kubelet writes into the Pod", func(ctx context.Context) {
 		rotation := newRotationProxy(old, func() { writeFileAtomic(filepath.Join(folder, "token"), next) })
 		writeFileAtomic(filepath.Join(folder, "ca.crt"), string(rotation.CACertificate()))
 		writeFileAtomic(filepath.Join(folder, "namespace"), env.namespace)
@@ -152,18 +152,18 @@ var _ = Describe("A call with a service account's token that is renewed while it
 		Expect(rotation.sentTokens()).To(Equal([]string{old, next}))
 	})
 
-	It("tells which token is not accepted where the file has no other", func(ctx context.Context) {
+	It("names the rejected token if the file has no newer one", func(ctx context.Context) {
 		rotation := newRotationProxy(old, func() {})
 		d := env.directorFor(rotation.clusterEntry(), map[string]any{"tokenFile": filepath.Join(folder, "token")})
 		response, err := d.Call(ctx, "create_vm", "one", stemcellCID, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(And(HaveField("OkToRetry", false), HaveField("Message", And(
-			ContainSubstring("does not accept the token of the file "+filepath.Join(folder, "token")), ContainSubstring("docs/credentials.md")))))
+			ContainSubstring("the API server rejected the token file "+filepath.Join(folder, "token")), ContainSubstring("renew them")))))
 	})
 })
 
-// writeInPodWrapper is the CPI as it is in a Pod with the service account of the folder: a program that sees the folder where the kubelet
-// puts it. That takes a mount namespace of its own.
+// writeInPodWrapper returns a program that runs the CPI as in a Pod: in its own mount namespace, with the folder at the path where the
+// kubelet mounts a service account.
 func writeInPodWrapper(folder, url string) string {
 	GinkgoHelper()
 	unshare := "unshare --mount"
@@ -171,7 +171,7 @@ func writeInPodWrapper(folder, url string) string {
 		unshare += " --map-root-user"
 	}
 	if out, err := exec.Command("sh", "-c", unshare+" mount -t tmpfs none /run").CombinedOutput(); err != nil {
-		Skip("this machine lets nobody but root have a mount namespace: " + string(out))
+		Skip("this host lets only root create a mount namespace: " + string(out))
 	}
 	host, port, _ := strings.Cut(strings.TrimPrefix(url, "https://"), ":")
 	path := filepath.Join(GinkgoT().TempDir(), "cpi")
@@ -184,47 +184,47 @@ mkdir -p $at && mount --bind %s $at && exec %s "$@"' sh "$@"
 	return path
 }
 
-// credentialPlugin is a program that gives credentials, as clouds have them, and counts how often it is asked.
+// credentialPlugin is a client-go credential plugin, as cloud providers have them, that counts its runs.
 type credentialPlugin struct{ folder string }
 
-// newCredentialPlugin makes one that gives this token.
+// newCredentialPlugin creates a plugin that returns this token.
 func newCredentialPlugin(token string) credentialPlugin {
 	GinkgoHelper()
 	p := credentialPlugin{GinkgoT().TempDir()}
 	p.setToken(token, time.Time{})
-	Expect(os.WriteFile(p.command(), fmt.Appendf(nil, "#!/bin/sh\necho asked >>%[1]s/asked\ncat %[1]s/answer\n", p.folder), 0o700)).To(Succeed())
+	Expect(os.WriteFile(p.command(), fmt.Appendf(nil, "#!/bin/sh\necho run >>%[1]s/runs\ncat %[1]s/output\n", p.folder), 0o700)).To(Succeed())
 	return p
 }
 
 func (p credentialPlugin) command() string {
-	return filepath.Join(p.folder, "credentials-of-the-cloud")
+	return filepath.Join(p.folder, "cloud-credentials")
 }
 
-// setToken sets the token that the program gives from now on, and its end, unless that is zero.
+// setToken sets the token that the plugin returns from now on, and its expiry, unless that is zero.
 func (p credentialPlugin) setToken(token string, expiry time.Time) {
 	GinkgoHelper()
-	expires := ""
+	expiryField := ""
 	if !expiry.IsZero() {
-		expires = fmt.Sprintf(`, "expirationTimestamp": %q`, expiry.UTC().Format(time.RFC3339))
+		expiryField = fmt.Sprintf(`, "expirationTimestamp": %q`, expiry.UTC().Format(time.RFC3339))
 	}
-	writeFileAtomic(filepath.Join(p.folder, "answer"), fmt.Sprintf(
-		`{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": %q%s}}`, token, expires))
+	writeFileAtomic(filepath.Join(p.folder, "output"), fmt.Sprintf(
+		`{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": %q%s}}`, token, expiryField))
 }
 
-// runCount is how often the program has been run.
+// runCount returns how often the plugin was run.
 func (p credentialPlugin) runCount() int {
 	GinkgoHelper()
-	raw, err := os.ReadFile(filepath.Join(p.folder, "asked"))
+	raw, err := os.ReadFile(filepath.Join(p.folder, "runs"))
 	Expect(err).NotTo(HaveOccurred())
-	return strings.Count(string(raw), "asked")
+	return strings.Count(string(raw), "run")
 }
 
-// execUserEntry is a kubeconfig's entry for a user with this program.
+// execUserEntry returns a kubeconfig user with this command as credential plugin.
 func execUserEntry(command string) map[string]any {
 	return map[string]any{"exec": map[string]any{"apiVersion": "client.authentication.k8s.io/v1", "command": command, "interactiveMode": "Never"}}
 }
 
-var _ = Describe("A call with the credentials of a program", func() {
+var _ = Describe("A call with a credential plugin", func() {
 	var (
 		env       testEnv
 		old, next string
@@ -234,13 +234,13 @@ var _ = Describe("A call with the credentials of a program", func() {
 		old, next = env.createBoundToken(ctx, "old"), env.createBoundToken(ctx, "next")
 	})
 
-	It("runs it once", func(ctx context.Context) {
+	It("runs the plugin once", func(ctx context.Context) {
 		plugin := newCredentialPlugin(old)
 		env.mustCreateVMWith(ctx, env.directorForUser(execUserEntry(plugin.command())))
 		Expect(plugin.runCount()).To(Equal(1))
 	})
 
-	It("runs it again when they end in the middle", func(ctx context.Context) {
+	It("runs the plugin again when the credentials expire during the call", func(ctx context.Context) {
 		plugin := newCredentialPlugin("")
 		expiry := time.Now().Add(2 * time.Second)
 		plugin.setToken(old, expiry)
@@ -253,7 +253,7 @@ var _ = Describe("A call with the credentials of a program", func() {
 		Expect(plugin.runCount()).To(Equal(2))
 	})
 
-	It("runs it again when the API server does not accept them any more", func(ctx context.Context) {
+	It("runs the plugin again when the API server rejects the credentials", func(ctx context.Context) {
 		plugin := newCredentialPlugin(old)
 		rotation := newRotationProxy(old, func() { plugin.setToken(next, time.Time{}) })
 		env.mustCreateVMWith(ctx, env.directorFor(rotation.clusterEntry(), execUserEntry(plugin.command())))
@@ -261,25 +261,25 @@ var _ = Describe("A call with the credentials of a program", func() {
 		Expect(plugin.runCount()).To(Equal(2))
 	})
 
-	It("that is not there names it at once, and says what a director's VM has instead", func(ctx context.Context) {
+	It("fails at once if the plugin does not exist, and names the alternatives for a director's VM", func(ctx context.Context) {
 		started := time.Now()
-		response, err := env.directorForUser(execUserEntry("credentials-of-nowhere")).Call(ctx, "has_vm", "agent-one")
+		response, err := env.directorForUser(execUserEntry("missing-credentials")).Call(ctx, "has_vm", "agent-one")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(And(HaveField("Type", "Bosh::Clouds::CloudError"), HaveField("Message", And(
-			ContainSubstring("has the program credentials-of-nowhere give the credentials, and this machine does not have it"),
-			ContainSubstring("the service account of its Pod, or by a token"), ContainSubstring("docs/credentials.md")))))
-		Expect(time.Since(started)).To(BeNumerically("<", 20*time.Second), "and is not looked for again and again, for 30 s")
-		Expect(runCheck(ctx, env.directorForUser(execUserEntry("credentials-of-nowhere"))).results["api"]).To(
-			matchResult(preflight.Fails, "the program credentials-of-nowhere", "correct the user's entry in kubernetes.kubeconfig"))
+			ContainSubstring("credential plugin missing-credentials of the kubeconfig is not installed on this host"),
+			ContainSubstring("use the Pod's service account or a token"), ContainSubstring("correct the user in kubernetes.kubeconfig")))))
+		Expect(time.Since(started)).To(BeNumerically("<", 20*time.Second), "a missing plugin is not retried for 30 s")
+		Expect(runCheck(ctx, env.directorForUser(execUserEntry("missing-credentials"))).results["api"]).To(
+			matchResult(preflight.Fails, "credential plugin missing-credentials", "correct the user's entry in kubernetes.kubeconfig"))
 	})
 
-	It("that fails names it, and is tried for as long as any request", func(ctx context.Context) {
+	It("retries a plugin that fails as it retries requests, then names the plugin", func(ctx context.Context) {
 		plugin := newCredentialPlugin(old)
-		Expect(os.WriteFile(plugin.command(), fmt.Appendf(nil, "#!/bin/sh\necho asked >>%s/asked\nexit 3\n", plugin.folder), 0o700)).To(Succeed())
+		Expect(os.WriteFile(plugin.command(), fmt.Appendf(nil, "#!/bin/sh\necho run >>%s/runs\nexit 3\n", plugin.folder), 0o700)).To(Succeed())
 		response, err := env.directorForUser(execUserEntry(plugin.command())).Call(ctx, "create_vm", "one", stemcellCID, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(And(HaveField("OkToRetry", false), HaveField("Message", And(
-			ContainSubstring("the program "+plugin.command()+", which is to give the credentials, gave none"), ContainSubstring("exit code 3")))))
+			ContainSubstring("credential plugin "+plugin.command()+" returned no credentials"), ContainSubstring("exit code 3")))))
 		Expect(plugin.runCount()).To(BeNumerically(">", 1))
 	})
 })

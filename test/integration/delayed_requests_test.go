@@ -16,39 +16,37 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// A CPI process may survive the director's worker that has started it, and end after the worker that repeats its
-// call.
-var _ = Describe("A call whose process survives, and that another repeats", func() {
+// A CPI process can outlive the director's worker that started it, while another worker repeats the call.
+var _ = Describe("A delayed call", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	const call = "bosh.cloudfoundry.org/call"
-	pod := func(ctx context.Context, name string) *corev1.Pod {
+	getPod := func(ctx context.Context, name string) *corev1.Pod {
 		GinkgoHelper()
 		return nilIfNotFound(cluster.CoreV1().Pods(env.namespace).Get(ctx, name, metav1.GetOptions{}))
 	}
 
-	It("create_vm leaves the machine alone when it fails late", func(ctx context.Context) {
+	It("does not delete the VM of a repeated create_vm when it fails", func(ctx context.Context) {
 		properties := map[string]any{"annotations": map[string]any{"test/hold": "yes"}}
 		arguments := []any{"one", stemcellCID, properties, dynamicNetwork(), []string{}, map[string]any{}}
 		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"create_vm": "8s"}), "create_vm", arguments...)
-		Eventually(pod).WithContext(ctx).WithArguments("agent-one").ShouldNot(BeNil())
-		first := pod(ctx, "agent-one")
-		again := startCall(ctx, env.Director, "create_vm", arguments...)
-		Eventually(func() string { return pod(ctx, "agent-one").Annotations[call] }).WithContext(ctx).ShouldNot(Equal(first.Annotations[call]))
+		Eventually(getPod).WithContext(ctx).WithArguments("agent-one").ShouldNot(BeNil())
+		first := getPod(ctx, "agent-one")
+		repeated := startCall(ctx, env.Director, "create_vm", arguments...)
+		Eventually(func() string { return getPod(ctx, "agent-one").Annotations[callAnnotation] }).WithContext(ctx).ShouldNot(Equal(first.Annotations[callAnnotation]))
 
 		Expect((<-late).Error).NotTo(BeNil())
-		Expect(pod(ctx, "agent-one")).To(And(HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
+		Expect(getPod(ctx, "agent-one")).To(And(HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
 		Expect(env.annotatePod(ctx, "agent-one", "test/hold", nil)).To(Succeed())
-		Expect((<-again).Error).To(BeNil())
+		Expect((<-repeated).Error).To(BeNil())
 		Expect(env.listObjects(ctx)).To(ContainElements("Pod/agent-one", "Secret/agent-one"))
 	})
 
-	It("resize_disk notes no smaller size than another has noted meanwhile", func(ctx context.Context) {
+	It("does not record a smaller size than a later resize_disk", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, env.createVM(ctx, "one"), map[string]any{"storage_class": "growing"})
 		var patches atomic.Int32
 		patchArrived, allow := holdRequests(func(_ int, r *http.Request) bool {
-			return r.Method == http.MethodPatch && patches.Add(1) == 2 // the first asks for the room
+			return r.Method == http.MethodPatch && patches.Add(1) == 2 // the first patch requests the storage, the second one records the size
 		})
 		late := startCall(ctx, env.Director, "resize_disk", disk, 128)
 		Eventually(patchArrived).WithContext(ctx).Should(BeClosed())
@@ -58,28 +56,28 @@ var _ = Describe("A call whose process survives, and that another repeats", func
 		Expect(env.getPVC(ctx, disk).Annotations).To(HaveKeyWithValue(sizeAnnotation, "256"))
 	})
 
-	Describe("attach_disk of a disk that is being deleted", func() {
+	Describe("of attach_disk or delete_disk", func() {
 		var vm, disk string
 		BeforeEach(func(ctx context.Context) { env, vm, disk = newTestEnvWithDisk(ctx) })
 		attachment := func() string { return "Pod/" + disk + "-attachment" }
 
-		It("has the delete_disk refused that had looked at the disk before", func(ctx context.Context) {
+		It("does not delete the disk if attach_disk has recorded its owner meanwhile", func(ctx context.Context) {
 			deleteArrived, allow := holdRequests(func(_ int, r *http.Request) bool {
-				annotateNewPod(r, map[string]string{"test/hold": "until the disk is to be deleted"})
+				annotateNewPod(r, map[string]string{"test/hold": "until the test removes this annotation"})
 				return r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/"+disk)
 			})
 			deletion := startCall(ctx, env.Director, "delete_disk", disk)
 			Eventually(deleteArrived).WithContext(ctx).Should(BeClosed())
 			attaching := startCall(ctx, env.Director, "attach_disk", vm, disk)
 			Eventually(func() map[string]string { return env.getPVC(ctx, disk).Labels }).WithContext(ctx).
-				Should(HaveKeyWithValue("bosh.cloudfoundry.org/vm", vm), "before the attachment runs")
+				Should(HaveKeyWithValue("bosh.cloudfoundry.org/vm", vm), "the owner is recorded before the attachment Pod runs")
 			allow()
 			Expect((<-deletion).Error).To(HaveField("Message", ContainSubstring("is attached to VM "+vm)))
 			Expect(env.annotatePod(ctx, disk+"-attachment", "test/hold", nil)).To(Succeed())
 			Expect((<-attaching).Error).To(BeNil())
 		})
 
-		It("is told so at once, and leaves nothing, when the delete_disk came first", func(ctx context.Context) {
+		It("fails at once and leaves no objects if delete_disk has deleted the disk meanwhile", func(ctx context.Context) {
 			createArrived, allow := holdRequests(func(_ int, r *http.Request) bool {
 				return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods")
 			})
@@ -87,52 +85,52 @@ var _ = Describe("A call whose process survives, and that another repeats", func
 			Eventually(createArrived).WithContext(ctx).Should(BeClosed())
 			env.mustCallAsAdmin(ctx, "delete_disk", disk)
 			allow()
-			Expect((<-attaching).Error).To(And(HaveField("Type", "Bosh::Clouds::DiskNotFound"), HaveField("Message", ContainSubstring("was deleted while"))))
+			Expect((<-attaching).Error).To(And(HaveField("Type", "Bosh::Clouds::DiskNotFound"), HaveField("Message", ContainSubstring("the disk was deleted at the same time"))))
 			Eventually(env.listObjects).WithContext(ctx).ShouldNot(ContainElement(attachment()))
 		})
 	})
 
-	Describe("update_disk", func() {
+	Describe("of update_disk", func() {
 		var vm, disk string
 		BeforeEach(func(ctx context.Context) {
 			vm = env.createVM(ctx, "one")
 			disk = env.createUsedDisk(ctx, vm, map[string]any{})
 		})
 
-		It("leaves the copy alone when its own time is over", func(ctx context.Context) {
+		It("keeps the copy Pod of a repeated call when it times out", func(ctx context.Context) {
 			late := startCall(ctx, env.directorWithTimeouts(map[string]any{"update_disk": "8s"}), "update_disk", disk, 64, toXFS)
 			env.waitCopyRunning(ctx, disk)
-			first := pod(ctx, disk+"-attachment")
-			again := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
-			Eventually(func() string { return pod(ctx, disk+"-attachment").Annotations[call] }).WithContext(ctx).
-				ShouldNot(Equal(first.Annotations[call]))
+			first := getPod(ctx, disk+"-attachment")
+			repeated := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
+			Eventually(func() string { return getPod(ctx, disk+"-attachment").Annotations[callAnnotation] }).WithContext(ctx).
+				ShouldNot(Equal(first.Annotations[callAnnotation]))
 
 			Expect((<-late).Error.Message).To(ContainSubstring("timeouts.update_disk"))
-			Expect(pod(ctx, disk+"-attachment")).To(And(HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
+			Expect(getPod(ctx, disk+"-attachment")).To(And(HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
 			env.setCopyExitCode(ctx, disk, "0")
-			answered := <-again
-			Expect(answered.Error).To(BeNil())
-			Expect(env.listDisks(ctx)).To(ConsistOf(disk, answered.Text()))
+			response := <-repeated
+			Expect(response.Error).To(BeNil())
+			Expect(env.listDisks(ctx)).To(ConsistOf(disk, response.Text()))
 		})
 
-		It("keeps the disk that the other has answered, when it finds late that the copy is gone", func(ctx context.Context) {
+		It("keeps the successor that a repeated call has returned, when it finds no copy Pod", func(ctx context.Context) {
 			stalled := stallPodRequests()
 			late := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
 			env.waitCopyRunning(ctx, disk)
 			stalled.breakWatches()
 			env.setCopyExitCode(ctx, disk, "0")
-			answered := env.mustCallAsAdmin(ctx, "update_disk", disk, 64, toXFS)
+			response := env.mustCallAsAdmin(ctx, "update_disk", disk, 64, toXFS)
 
 			stalled.release()
 			Expect((<-late).Error).NotTo(BeNil())
 			proxy.Reset(nil)
-			Expect(env.listDisks(ctx)).To(ConsistOf(disk, answered.Text()))
-			env.mustCall(ctx, "attach_disk", vm, answered.Text())
+			Expect(env.listDisks(ctx)).To(ConsistOf(disk, response.Text()))
+			env.mustCall(ctx, "attach_disk", vm, response.Text())
 		})
 	})
 })
 
-// startCall makes the call beside the spec, and hands over its response.
+// startCall makes the call in the background, and sends the response to the channel that it returns.
 func startCall(ctx context.Context, caller *director.Director, method string, arguments ...any) <-chan director.Response {
 	responses := make(chan director.Response, 1)
 	go func() {
@@ -144,7 +142,7 @@ func startCall(ctx context.Context, caller *director.Director, method string, ar
 	return responses
 }
 
-// holdRequests makes the proxy keep the requests of a kind until allow is called. arrived is closed with the first.
+// holdRequests makes the proxy hold matching requests until allow is called. The first matching request closes arrived.
 func holdRequests(matches func(i int, r *http.Request) bool) (arrived <-chan struct{}, allow func()) {
 	arrivedCh, released := make(chan struct{}), make(chan struct{})
 	allow = sync.OnceFunc(func() { close(released) })
@@ -153,19 +151,19 @@ func holdRequests(matches func(i int, r *http.Request) bool) (arrived <-chan str
 	return arrivedCh, allow
 }
 
-// podRequestStall holds up one process, the one that goes through the proxy.
+// podRequestStall keeps a process that uses the proxy from learning about changes of Pods.
 type podRequestStall struct {
 	once          sync.Once
-	watchesBroken chan struct{} // closed when its watches of Pods are to end
-	listsAllowed  chan struct{} // closed when it may look at Pods again
+	watchesBroken chan struct{} // closed to break its watches of Pods
+	listsAllowed  chan struct{} // closed to let it list and watch Pods again
 }
 
-// stallPodRequests makes the proxy able to end the watches of Pods, and to keep from then on what lists them waiting.
+// stallPodRequests prepares the proxy for breakWatches and release.
 func stallPodRequests() *podRequestStall {
 	s := &podRequestStall{watchesBroken: make(chan struct{}), listsAllowed: make(chan struct{})}
 	proxy.Reset(func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
-		aboutPods := r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/pods")
-		if aboutPods && r.URL.Query().Get("watch") != "" {
+		readsPods := r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/pods")
+		if readsPods && r.URL.Query().Get("watch") != "" {
 			watching, cancel := context.WithCancel(r.Context())
 			defer cancel()
 			go func() {
@@ -180,38 +178,38 @@ func stallPodRequests() *podRequestStall {
 		}
 		select {
 		case <-s.watchesBroken:
-			if aboutPods {
+			if readsPods {
 				<-s.listsAllowed
 			}
 		default:
 		}
 		next.ServeHTTP(w, r)
 	})
-	DeferCleanup(func() { s.once.Do(func() { close(s.listsAllowed) }) })
+	DeferCleanup(s.release)
 	return s
 }
 
+// breakWatches breaks the watches of Pods. From then on the proxy holds requests that list or watch Pods, until release.
 func (s *podRequestStall) breakWatches() { close(s.watchesBroken) }
 
 func (s *podRequestStall) release() { s.once.Do(func() { close(s.listsAllowed) }) }
 
-var _ = Describe("update_disk of a disk whose volume cannot be had", func() {
-	It("says so, and makes no empty disk of it: a volume that is gone", func(ctx context.Context) {
+var _ = Describe("update_disk of a disk without its volume", func() {
+	It("fails without creating an empty disk if the volume was deleted", func(ctx context.Context) {
 		env := newTestEnv(ctx)
-		vm := env.createVM(ctx, "one")
-		disk := env.createUsedDisk(ctx, vm, map[string]any{})
+		disk := env.createUsedDisk(ctx, env.createVM(ctx, "one"), map[string]any{})
 		volume := env.getPVC(ctx, disk).Spec.VolumeName
 		Expect(cluster.CoreV1().PersistentVolumes().Delete(ctx, volume, metav1.DeleteOptions{})).To(Succeed())
 		_, err := cluster.CoreV1().PersistentVolumes().Patch(ctx, volume, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() corev1.PersistentVolumeClaimPhase { return env.getPVC(ctx, disk).Status.Phase }).WithContext(ctx).Should(Equal(corev1.ClaimLost))
 		previous := env.listDisks(ctx)
-		Expect(env.mustFail(ctx, "update_disk", disk, 64, toXFS).Message).To(And(ContainSubstring("Lost"), ContainSubstring(volume), ContainSubstring("nothing was copied")))
+		Expect(env.mustFail(ctx, "update_disk", disk, 64, toXFS).Message).To(And(ContainSubstring("Lost"), ContainSubstring(volume), ContainSubstring("cannot copy disk "+disk)))
 		Expect(env.listDisks(ctx)).To(Equal(previous))
 		Expect(env.getPVC(ctx, disk).Annotations).NotTo(HaveKey("bosh.cloudfoundry.org/copied-to"))
 	})
 
-	It("says so, and makes no empty disk of it: a volume that it waits for", func(ctx context.Context) {
+	It("fails without creating an empty disk if the PVC waits for a volume that it names", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		env.createVM(ctx, "one")
 		disk := env.createDisk(ctx)

@@ -12,7 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// testdata/scenarios.json holds what a real director sent to a recording CPI, and what that answered.
+// recordedCommand is a command in testdata/scenarios.json, with the requests that a real director sent for it to a recording CPI, and the
+// results that this CPI returned.
 type recordedCommand struct {
 	Command string `json:"command"`
 	Calls   []struct {
@@ -21,10 +22,10 @@ type recordedCommand struct {
 	} `json:"calls"`
 }
 
-var _ = Describe("What a real director sends", Ordered, func() {
+var _ = Describe("The recorded calls of a real director", Ordered, func() {
 	var (
 		env    testEnv
-		cidMap = map[string]string{} // recorded CIDs and ours
+		cidMap = map[string]string{} // our CIDs by recorded CID
 	)
 	BeforeAll(func(ctx context.Context) { env = newTestEnv(ctx) })
 
@@ -37,11 +38,11 @@ var _ = Describe("What a real director sends", Ordered, func() {
 		panic(err)
 	}
 	for _, step := range steps {
-		It("when the operator runs "+step.Command, func(ctx context.Context) {
+		It("succeed for "+step.Command, func(ctx context.Context) {
 			for _, call := range step.Calls {
 				method := call.Request["method"].(string)
 				if version, ok := call.Request["api_version"].(float64); ok && version > 2 {
-					call.Request["api_version"] = 2 // info never offered more
+					call.Request["api_version"] = 2 // info offers no later version
 				}
 				mapRecordedVM(ctx, env, call.Request, cidMap)
 				request, err := json.Marshal(call.Request)
@@ -57,14 +58,14 @@ var _ = Describe("What a real director sends", Ordered, func() {
 		})
 	}
 
-	It("is left with the disks that nobody deleted, free of machines", func(ctx context.Context) {
+	It("leave only the disks that no call deleted", func(ctx context.Context) {
 		Eventually(env.listObjects).WithContext(ctx).Should(HaveEach(HavePrefix("PersistentVolumeClaim/")))
 		Expect(env.listObjects(ctx)).NotTo(BeEmpty())
 	})
 })
 
-// mapRecordedVM finds out which of our machines a recorded one stands for whose creation was not recorded: the
-// one that the named disk is attached to, or else any that is left.
+// mapRecordedVM finds one of our VMs for a recorded VM without a recorded create_vm: the VM that has the named disk, or else the first
+// one.
 func mapRecordedVM(ctx context.Context, env testEnv, request map[string]any, cidMap map[string]string) {
 	GinkgoHelper()
 	arguments := request["arguments"].([]any)
@@ -83,11 +84,11 @@ func mapRecordedVM(ctx context.Context, env testEnv, request map[string]any, cid
 	}
 	pods, err := cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(pods.Items).NotTo(BeEmpty(), "no machine is left that could stand for %s", recordedCID)
+	Expect(pods.Items).NotTo(BeEmpty(), "there is no VM to use for %s", recordedCID)
 	cidMap[recordedCID] = pods.Items[0].Labels["bosh.cloudfoundry.org/vm"]
 }
 
-// compareResults compares our answer with the recorded one, and learns which of our CIDs stands for theirs.
+// compareResults compares our result with the recorded one, and adds new CIDs to cidMap.
 func compareResults(method string, recorded, actual json.RawMessage, cidMap map[string]string) {
 	GinkgoHelper()
 	switch method {
@@ -113,7 +114,7 @@ func compareResults(method string, recorded, actual json.RawMessage, cidMap map[
 		Expect(info.APIVersion).To(Equal(2))
 		Expect(info.Formats).To(ContainElement("kubernetes-light"))
 	case "has_vm", "has_disk":
-		// The recording CPI was told what to answer; ours tells what is there.
+		// The recording CPI returned fixed results; ours depend on the cluster.
 		Expect([]string{"true", "false"}).To(ContainElement(string(actual)))
 	default:
 		Expect(actual).To(MatchJSON(recorded), method)

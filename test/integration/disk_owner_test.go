@@ -18,8 +18,8 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// Calls that cross each other, found by review. The interleaving explorer (explorer_test.go) looks for others.
-var _ = Describe("A disk about which two calls run at once", func() {
+// Races that reviews have found. The interleaving explorer (explorer_test.go) searches for others.
+var _ = Describe("A disk in two calls at the same time", func() {
 	var (
 		env  testEnv
 		vm   string
@@ -39,43 +39,43 @@ var _ = Describe("A disk about which two calls run at once", func() {
 		return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods")
 	}
 
-	It("keeps the successor that another update_disk has returned, when a late one undoes its own", func(ctx context.Context) {
-		var ended atomic.Bool
+	It("keeps the successor that a repeated update_disk has returned, when a late one rolls back", func(ctx context.Context) {
+		var deleteSent atomic.Bool
 		rollbackStarted, allow := holdRequests(func(_ int, r *http.Request) bool {
 			if isAboutAttachment(r) && r.Method == http.MethodDelete {
-				ended.Store(true)
+				deleteSent.Store(true)
 			}
 			successor := r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/persistentvolumeclaims/")
-			return ended.Load() && (successor || isAboutAttachment(r) && r.Method == http.MethodGet)
+			return deleteSent.Load() && (successor || isAboutAttachment(r) && r.Method == http.MethodGet)
 		})
 		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"update_disk": "8s"}), "update_disk", disk, 64, toXFS)
 		env.waitCopyRunning(ctx, disk)
-		Eventually(rollbackStarted).WithContext(ctx).Should(BeClosed(), "the late call has ended its copy")
+		Eventually(rollbackStarted).WithContext(ctx).Should(BeClosed(), "the late call has deleted its copy Pod")
 
-		again := startCall(ctx, env.adminDirector(), "update_disk", disk, 64, toXFS)
+		repeated := startCall(ctx, env.adminDirector(), "update_disk", disk, 64, toXFS)
 		env.waitCopyRunning(ctx, disk)
 		env.setCopyExitCode(ctx, disk, "0")
-		answered := <-again
-		Expect(answered.Error).To(BeNil())
+		response := <-repeated
+		Expect(response.Error).To(BeNil())
 
 		allow()
 		Expect((<-late).Error).NotTo(BeNil())
-		Expect(env.listDisks(ctx)).To(ConsistOf(disk, answered.Text()))
-		env.mustCallAsAdmin(ctx, "attach_disk", vm, answered.Text())
+		Expect(env.listDisks(ctx)).To(ConsistOf(disk, response.Text()))
+		env.mustCallAsAdmin(ctx, "attach_disk", vm, response.Text())
 	})
 
-	It("stays the next VM's, when a failed attach_disk repeats its release", func(ctx context.Context) {
+	It("stays with the next VM when a failed attach_disk repeats its release", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
-		var ended, lost atomic.Bool
+		var deleteSent, lost atomic.Bool
 		released, allowed := make(chan struct{}), make(chan struct{})
 		allow := sync.OnceFunc(func() { close(allowed) })
 		DeferCleanup(allow)
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			annotateNewPod(r, map[string]string{"test/hold": "for ever"})
 			if r.Method == http.MethodDelete && isAboutAttachment(r) {
-				ended.Store(true)
+				deleteSent.Store(true)
 			}
-			if r.Method == http.MethodPatch && isAboutPVC(r) && ended.Load() && !lost.Swap(true) {
+			if r.Method == http.MethodPatch && isAboutPVC(r) && deleteSent.Load() && !lost.Swap(true) {
 				next.ServeHTTP(httptest.NewRecorder(), r)
 				close(released)
 				<-allowed
@@ -85,8 +85,7 @@ var _ = Describe("A disk about which two calls run at once", func() {
 		})
 		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"attach_disk": "6s"}), "attach_disk", vm, disk)
 		Eventually(released).WithContext(ctx).Should(BeClosed())
-		direct := env
-		direct.mustCallAsAdmin(ctx, "attach_disk", other, disk)
+		env.mustCallAsAdmin(ctx, "attach_disk", other, disk)
 		allow()
 		Expect((<-late).Error).NotTo(BeNil())
 
@@ -96,7 +95,7 @@ var _ = Describe("A disk about which two calls run at once", func() {
 		Expect(response.Error).To(HaveField("Message", ContainSubstring("is attached to VM "+other)))
 	})
 
-	It("is not kept by an attach_disk that fails after the answer to its POST was lost", func(ctx context.Context) {
+	It("is released by an attach_disk that fails after it has lost the response to its POST", func(ctx context.Context) {
 		var once sync.Once
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			lost := false
@@ -118,7 +117,7 @@ var _ = Describe("A disk about which two calls run at once", func() {
 		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
 	})
 
-	It("keeps the attachment that another attach_disk waits for, when a late one fails", func(ctx context.Context) {
+	It("keeps the attachment Pod that a repeated attach_disk waits for, when a late one fails", func(ctx context.Context) {
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			annotateNewPod(r, map[string]string{"test/hold": "yes"})
 			next.ServeHTTP(rw, r)
@@ -126,14 +125,14 @@ var _ = Describe("A disk about which two calls run at once", func() {
 		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"attach_disk": "8s"}), "attach_disk", vm, disk)
 		Eventually(attachmentPod).WithContext(ctx).ShouldNot(BeNil())
 		first := attachmentPod(ctx)
-		again := startCall(ctx, env.adminDirector(), "attach_disk", vm, disk)
+		repeated := startCall(ctx, env.adminDirector(), "attach_disk", vm, disk)
 		Expect((<-late).Error).NotTo(BeNil())
 		Expect(attachmentPod(ctx)).To(And(Not(BeNil()), HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/hold", nil)).To(Succeed())
-		Expect((<-again).Error).To(BeNil())
+		Expect((<-repeated).Error).To(BeNil())
 	})
 
-	It("keeps the copy that a repeated update_disk has adopted, when orphans are removed", func(ctx context.Context) {
+	It("keeps the copy Pod that a repeated update_disk has adopted, in a garbage collection", func(ctx context.Context) {
 		env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
 		calling, cancel := context.WithCancel(ctx)
 		interrupted := make(chan error)
@@ -144,20 +143,19 @@ var _ = Describe("A disk about which two calls run at once", func() {
 		env.waitCopyRunning(ctx, disk)
 		cancel()
 		Expect(<-interrupted).To(HaveOccurred())
-		const call = "bosh.cloudfoundry.org/call"
 		first := attachmentPod(ctx)
 		grace := []string{"-grace", "15s"}
 		Eventually(func() []string { return env.runCollect(ctx, director.UUID, grace...) }).WithContext(ctx).
-			Should(ContainElement(ContainSubstring(first.Name)), "it is older than any call")
-		again := startCall(ctx, env.adminDirector(), "update_disk", disk, 64, toXFS)
-		Eventually(func() string { return attachmentPod(ctx).Annotations[call] }).WithContext(ctx).ShouldNot(Equal(first.Annotations[call]))
+			Should(ContainElement(ContainSubstring(first.Name)), "the copy Pod is older than the grace period")
+		repeated := startCall(ctx, env.adminDirector(), "update_disk", disk, 64, toXFS)
+		Eventually(func() string { return attachmentPod(ctx).Annotations[callAnnotation] }).WithContext(ctx).ShouldNot(Equal(first.Annotations[callAnnotation]))
 		env.runCollect(ctx, director.UUID, append(grace, "-confirm")...)
 		Expect(attachmentPod(ctx)).To(And(HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
 		env.setCopyExitCode(ctx, disk, "0")
-		Expect((<-again).Error).To(BeNil())
+		Expect((<-repeated).Error).To(BeNil())
 	})
 
-	It("is not marked again with the copy that an update_disk in place has abandoned", func(ctx context.Context) {
+	It("loses the record of a failed copy in an update_disk that changes it in place", func(ctx context.Context) {
 		failed := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
 		env.waitCopyRunning(ctx, disk)
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -176,7 +174,7 @@ var _ = Describe("A disk about which two calls run at once", func() {
 		Expect(env.getPVC(ctx, disk).Annotations).NotTo(HaveKey("bosh.cloudfoundry.org/copied-to"))
 	})
 
-	It("is not attached again by a get_disks between the end of its attachment and its release", func(ctx context.Context) {
+	It("is not attached again by a get_disks after its attachment Pod has exited and before its release", func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
 		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
@@ -189,8 +187,7 @@ var _ = Describe("A disk about which two calls run at once", func() {
 		})
 		detaching := startCall(ctx, env.Director, "detach_disk", vm, disk)
 		Eventually(releaseStarted).WithContext(ctx).Should(BeClosed())
-		direct := env
-		direct.mustCallAsAdmin(ctx, "get_disks", vm)
+		env.mustCallAsAdmin(ctx, "get_disks", vm)
 		allow()
 		Expect((<-detaching).Error).To(BeNil())
 		proxy.Reset(nil)
@@ -198,25 +195,23 @@ var _ = Describe("A disk about which two calls run at once", func() {
 		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
 	})
 
-	It("stays another VM's, which has lost its attachment, when an attach_disk that has found it free goes on", func(ctx context.Context) {
+	It("stays with its VM, which has lost the attachment Pod, when an attach_disk that found it free continues", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		createStarted, allow := holdRequests(func(_ int, r *http.Request) bool { return isPodCreate(r) })
 		late := startCall(ctx, env.Director, "attach_disk", vm, disk)
 		Eventually(createStarted).WithContext(ctx).Should(BeClosed())
-		direct := env
-		direct.mustCallAsAdmin(ctx, "attach_disk", other, disk)
+		env.mustCallAsAdmin(ctx, "attach_disk", other, disk)
 		env.deletePodAndWait(ctx, disk+"-attachment")
 		allow()
 		Expect((<-late).Error).To(HaveField("Message", ContainSubstring("is attached to VM "+other)))
 	})
 
-	It("is never opened for a VM by a POST that arrives when another has it", func(ctx context.Context) {
+	It("is not opened for a VM by a POST that arrives after another VM has got it", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		createStarted, allow := holdRequests(func(_ int, r *http.Request) bool { return isPodCreate(r) })
 		late := startCall(ctx, env.Director, "attach_disk", vm, disk)
 		Eventually(createStarted).WithContext(ctx).Should(BeClosed())
-		direct := env
-		direct.mustCallAsAdmin(ctx, "attach_disk", other, disk)
+		env.mustCallAsAdmin(ctx, "attach_disk", other, disk)
 		env.deletePodAndWait(ctx, disk+"-attachment")
 		patchStarted, allowPatch := holdRequests(func(_ int, r *http.Request) bool { return r.Method == http.MethodPatch && isAboutPVC(r) })
 		allow()
@@ -228,7 +223,7 @@ var _ = Describe("A disk about which two calls run at once", func() {
 	})
 })
 
-var _ = Describe("A disk whose owner record is damaged", func() {
+var _ = Describe("A disk", func() {
 	patchMetadata := func(ctx context.Context, env testEnv, disk, patch string) {
 		GinkgoHelper()
 		_, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).Patch(ctx, disk, types.MergePatchType,
@@ -237,12 +232,12 @@ var _ = Describe("A disk whose owner record is damaged", func() {
 	}
 	const repair = "kubectl bosh collect --director " + director.UUID + " --confirm"
 
-	for what, damage := range map[string]struct{ patch, message string }{
-		"it names no Pod":                 {`{"labels":{"` + manifest.LabelVM + `":"agent-gone"}}`, "is damaged"},
-		"it names no VM":                  {`{"annotations":{"` + manifest.AnnotationOwner + `":"1"}}`, "is damaged"},
-		"it names a VM that is not there": {`{"labels":{"` + manifest.LabelVM + `":"agent-gone"},"annotations":{"` + manifest.AnnotationOwner + `":"1"}}`, "VM agent-gone, which does not exist"},
+	for recordedOwner, damage := range map[string]struct{ patch, message string }{
+		"no Pod":                   {`{"labels":{"` + manifest.LabelVM + `":"agent-gone"}}`, "is invalid"},
+		"no VM":                    {`{"annotations":{"` + manifest.AnnotationOwner + `":"1"}}`, "is invalid"},
+		"a VM that does not exist": {`{"labels":{"` + manifest.LabelVM + `":"agent-gone"},"annotations":{"` + manifest.AnnotationOwner + `":"1"}}`, "VM agent-gone, which does not exist"},
 	} {
-		It("is refused by every call that would use it, and repaired by -collect: "+what, func(ctx context.Context) {
+		It("is refused by all calls that use it, and repaired by -collect, if its owner record names "+recordedOwner, func(ctx context.Context) {
 			env, vm := newTestEnvWithVM(ctx)
 			disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 			patchMetadata(ctx, env, disk, damage.patch)
@@ -264,15 +259,15 @@ var _ = Describe("A disk whose owner record is damaged", func() {
 		})
 	}
 
-	It("exists for has_disk while its VM uses it, when somebody deletes its PVC", func(ctx context.Context) {
+	It("exists for has_disk while its VM uses it, although its PVC is being deleted", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
 		Expect(cluster.CoreV1().PersistentVolumeClaims(env.namespace).Delete(ctx, disk, metav1.DeleteOptions{})).To(Succeed())
-		Expect(env.getPVC(ctx, disk).DeletionTimestamp).NotTo(BeNil(), "the attachment keeps it")
+		Expect(env.getPVC(ctx, disk).DeletionTimestamp).NotTo(BeNil(), "the attachment Pod keeps the PVC")
 		Expect(env.mustCall(ctx, "has_disk", disk).Result).To(MatchJSON("true"))
 	})
 
-	It("is replaced by its successor although the answer to its deletion is lost", func(ctx context.Context) {
+	It("is replaced by its successor although the response to its deletion is lost", func(ctx context.Context) {
 		env, vm := newTestEnvWithVM(ctx)
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})
 		successor := env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()
@@ -292,7 +287,7 @@ var _ = Describe("A disk whose owner record is damaged", func() {
 		Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(successor))
 	})
 
-	It("becomes free with delete_vm of the VM that it names, whose Pod is gone", func(ctx context.Context) {
+	It("becomes free with delete_vm of its VM, after the VM Pod was deleted by someone else", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		env.deletePodAndWait(ctx, vm)
 		env.mustCall(ctx, "delete_vm", vm)

@@ -18,7 +18,7 @@ import (
 	"bosh-kubernetes-cpi/test/apiproxy"
 )
 
-// listCPIEvents are the Events that the CPI has left in the namespace, as operators select them.
+// listCPIEvents returns the Events that the CPI has recorded in the namespace, selected as operators select them.
 func (env testEnv) listCPIEvents(ctx context.Context) []corev1.Event {
 	GinkgoHelper()
 	found, err := cluster.CoreV1().Events(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reportingComponent=bosh-kubernetes-cpi"})
@@ -26,17 +26,17 @@ func (env testEnv) listCPIEvents(ctx context.Context) []corev1.Event {
 	return found.Items
 }
 
-// matchEvent matches an Event of this type, reason and message.
+// matchEvent matches an Event by its type, its reason, and a regular expression for its message.
 func matchEvent(kind, reason, message string) OmegaMatcher {
 	return And(HaveField("Type", kind), HaveField("Reason", reason), HaveField("Message", MatchRegexp(message)))
 }
 
-// allowsEventCreate reports whether the rule gives the right to leave Events.
+// allowsEventCreate reports whether the rule grants the right to create Events.
 func allowsEventCreate(rule rbacv1.PolicyRule) bool {
 	return rule.Resources[0] == "events" && slices.Contains(rule.Verbs, "create")
 }
 
-// revokeEventRight takes the right to leave Events away.
+// revokeEventRight revokes the CPI's right to create Events.
 func (env testEnv) revokeEventRight(ctx context.Context) {
 	GinkgoHelper()
 	role, err := cluster.RbacV1().Roles(env.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
@@ -49,13 +49,13 @@ func (env testEnv) revokeEventRight(ctx context.Context) {
 			User:               "system:serviceaccount:" + env.namespace + ":bosh-cpi",
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "events", Namespace: env.namespace},
 		}}
-		answer, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-		return err != nil || answer.Status.Allowed, err
+		result, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		return err != nil || result.Status.Allowed, err
 	}).WithContext(ctx).Should(BeFalse())
 }
 
 var _ = Describe("The Events of calls", func() {
-	It("are what kubectl describe shows of a machine: that it was made, its disks, and reboots", func(ctx context.Context) {
+	It("show in kubectl describe when a VM was created, its disks, and reboots", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		env.mustCall(ctx, "detach_disk", vm, disk)
 		Expect(env.annotatePod(ctx, vm, "test/reboots", new("yes"))).To(Succeed())
@@ -70,7 +70,7 @@ var _ = Describe("The Events of calls", func() {
 		}
 	})
 
-	It("are what kubectl describe shows of a disk: that it was made, its sizes and snapshots", func(ctx context.Context) {
+	It("show in kubectl describe when a disk was created, its sizes, and snapshots", func(ctx context.Context) {
 		env, vm := newTestEnvWithVM(ctx)
 		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 		env.mustCall(ctx, "resize_disk", disk, 128)
@@ -86,7 +86,7 @@ var _ = Describe("The Events of calls", func() {
 		}
 	})
 
-	It("warn of a disk that could not be detached, with who uses it", func(ctx context.Context) {
+	It("warn about a disk that cannot be detached, and name the process that uses it", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/busy", new("process 7 (postgres) has it mounted"))).To(Succeed())
 		message := env.mustFail(ctx, "detach_disk", vm, disk).Message
@@ -95,7 +95,7 @@ var _ = Describe("The Events of calls", func() {
 			HaveField("Message", HaveSuffix(": "+message)), HaveField("InvolvedObject.Name", vm))))
 	})
 
-	It("warn of a disk that another machine has", func(ctx context.Context) {
+	It("warn about a disk that is attached to another VM", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		env.mustFail(ctx, "attach_disk", env.createVM(ctx, "two"), disk)
 		env.mustFail(ctx, "delete_disk", disk)
@@ -104,7 +104,7 @@ var _ = Describe("The Events of calls", func() {
 			And(matchEvent("Warning", "DeleteRefused", "is attached to VM "+vm), HaveField("InvolvedObject.Name", disk))))
 	})
 
-	It("warn of a machine that did not come up, which is gone", func(ctx context.Context) {
+	It("warn about a VM that did not start, and was deleted", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		shortTimeout := env
 		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"create_vm": "3s"})
@@ -112,7 +112,7 @@ var _ = Describe("The Events of calls", func() {
 		Expect(env.listCPIEvents(ctx)).To(ConsistOf(And(matchEvent("Warning", "CreateFailed", "^create_vm failed after"), HaveField("InvolvedObject.Name", "agent-one"))))
 	})
 
-	It("stay, of machines and disks that are deleted, and are about just these", func(ctx context.Context) {
+	It("remain after a VM or a disk is deleted, and refer to it by its UID", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithDisk(ctx)
 		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -126,7 +126,7 @@ var _ = Describe("The Events of calls", func() {
 				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: env.namespace, Name: disk, UID: pvc.UID})))))
 	})
 
-	It("are on the Pod that a machine with disk_strategy: recreate has after the call", func(ctx context.Context) {
+	It("refer to the Pod that a recreated VM has after the call", func(ctx context.Context) {
 		env := newTestEnv(ctx).withDiskStrategy(diskStrategies[recreateStrategy])
 		vm := env.createVM(ctx, "one")
 		disk := env.createDisk(ctx)
@@ -138,7 +138,7 @@ var _ = Describe("The Events of calls", func() {
 		}
 	})
 
-	It("are none of questions, and of metadata", func(ctx context.Context) {
+	It("are not recorded for queries and metadata", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithDisk(ctx)
 		previous := len(env.listCPIEvents(ctx))
 		env.mustCall(ctx, "has_vm", vm)
@@ -149,7 +149,7 @@ var _ = Describe("The Events of calls", func() {
 		Expect(env.listCPIEvents(ctx)).To(HaveLen(previous))
 	})
 
-	It("are none when they are turned off, and cost no request", func(ctx context.Context) {
+	It("are not recorded if they are disabled, and cost no request then", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		env.Director = env.directorWithConfig("events", map[string]any{"enabled": false})
 		proxy.Reset(nil)
@@ -158,7 +158,7 @@ var _ = Describe("The Events of calls", func() {
 		Expect(env.listCPIEvents(ctx)).To(BeEmpty())
 	})
 
-	It("are none without the right to leave them, which takes one request and is no failure", func(ctx context.Context) {
+	It("are not recorded without the right to create them, which costs one request and no error", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		env.revokeEventRight(ctx)
 		proxy.Reset(nil)
@@ -168,7 +168,7 @@ var _ = Describe("The Events of calls", func() {
 		Expect(env.listCPIEvents(ctx)).To(BeEmpty())
 	})
 
-	It("are left out of what later errors say of the cause", func(ctx context.Context) {
+	It("are not quoted as causes in later errors", func(ctx context.Context) {
 		env, vm := newTestEnvWithVM(ctx)
 		env.mustFail(ctx, "attach_disk", vm, "disk-none")
 		shortTimeout := env
@@ -176,13 +176,13 @@ var _ = Describe("The Events of calls", func() {
 		release := env.blockDeletion(ctx, podResource, vm)
 		defer release()
 		message := shortTimeout.mustFail(ctx, "delete_vm", vm).Message
-		Expect(message).To(ContainSubstring("does not end"))
+		Expect(message).To(ContainSubstring("timed out deleting Pod " + vm))
 		Expect(message).NotTo(ContainSubstring("AttachFailed"))
 	})
 })
 
 var _ = Describe("The request for an Event", func() {
-	const second = 2 // of create_disk's requests, after the claim's
+	const second = 2 // of create_disk's requests, after the POST of the PVC
 	const late = 20 * time.Second
 
 	for name, fault := range map[string]apiproxy.Fault{
@@ -201,11 +201,11 @@ var _ = Describe("The request for an Event", func() {
 	}
 
 	for name, fault := range map[string]apiproxy.Fault{
-		"whose answer is lost":       apiproxy.ResetAfter(second),
-		"whose connection breaks":    apiproxy.ResetBefore(second),
-		"that cannot be served once": apiproxy.Unavailable(second),
+		"with a lost response":     apiproxy.ResetAfter(second),
+		"with a broken connection": apiproxy.ResetBefore(second),
+		"that first gets a 503":    apiproxy.Unavailable(second),
 	} {
-		It(name+" is repeated, and leaves one Event", func(ctx context.Context) {
+		It(name+" is repeated, and records one Event", func(ctx context.Context) {
 			env := newTestEnv(ctx)
 			proxy.Reset(fault)
 			disk := env.createDisk(ctx)
@@ -213,7 +213,7 @@ var _ = Describe("The request for an Event", func() {
 		})
 	}
 
-	It("has a message of no more than Kubernetes takes", func(ctx context.Context) {
+	It("has a message that is truncated to the length that Kubernetes allows", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/busy", new(strings.Repeat("ö", 1500)))).To(Succeed())
 		env.mustFail(ctx, "detach_disk", vm, disk)

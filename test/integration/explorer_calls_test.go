@@ -17,39 +17,40 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// A move is a call in the explorer's table. A new method needs one row.
+// explorerCall is a call in the explorer's table. A new method requires one row.
 type explorerCall struct {
 	name string
 	call func(env *explorerTestEnv) []any // method and arguments
-	// check returns why an answer contradicts the cluster in this state, or "". The call's error is among the answers.
-	check func(env *explorerTestEnv, now namespaceState, answer director.Response) string
-	// releasedDisks are the disks that no call has to keep: those that there are when the director makes this call, and, if it
-	// succeeds, those that there are by then.
+	// check returns why the response contradicts this state of the cluster, or "". The response can be an error.
+	check func(env *explorerTestEnv, now namespaceState, response director.Response) string
+	// releasedDisks returns the disks that calls may delete. It is called when the director makes this call, and again if the call
+	// succeeds.
 	releasedDisks func(env *explorerTestEnv) []string
-	// deletesDisk tells that the director wants neither the disk nor its copy any more.
+	// deletesDisk means that the director requires neither the disk nor its copy after this call.
 	deletesDisk bool
-	// independent is a call beside which every other one ends as if it were alone.
+	// independent means that this call does not change the result of another call at the same time.
 	independent bool
-	// run makes the call if it is not one of the director's.
+	// run makes the call if it is not a call of a director.
 	run func(ctx context.Context, env *explorerTestEnv) director.Response
 }
 
 func (c explorerCall) equals(other explorerCall) bool { return c.name == other.name }
 
-// A setting is what the moves of a pair are about, before the first of them.
+// explorerSetup is the state before an interleaving, and the calls that are combined in that state.
 type explorerSetup struct {
 	name    string
 	prepare func(ctx context.Context, env *explorerTestEnv)
-	// firstCalls are the moves that are held, and second those that cross them: the same ones if there are none.
+	// firstCalls are held while one of secondCalls runs. If secondCalls is nil, both are the same.
 	firstCalls, secondCalls []explorerCall
-	// tripleCalls are the moves of which any three cross each other.
+	// tripleCalls are also combined in threes.
 	tripleCalls []explorerCall
-	// slow has what the first call creates wait: that call's time ends, and it undoes what it made. What crosses it goes on.
+	// slow delays the Pod of the first call: that call times out and rolls back. The second call lets the Pod start.
 	slow bool
-	// onWatch is what others do when the first call begins to watch.
+	// onWatch is what someone else does when the first call starts its first watch.
 	onWatch func(ctx context.Context, env *explorerTestEnv)
 }
 
+// crossingCalls returns the calls that run while a first call is held.
 func (s explorerSetup) crossingCalls() []explorerCall {
 	if s.secondCalls == nil {
 		return s.firstCalls
@@ -57,12 +58,11 @@ func (s explorerSetup) crossingCalls() []explorerCall {
 	return s.secondCalls
 }
 
-// The names of the VMs in an arena: the first two exist, and the bystander is nobody's subject.
+// VMs of the explorer. vmOne and vmTwo exist before the calls, vmFresh does not.
 const (
-	vmOne       = "agent-one"
-	vmTwo       = "agent-two"
-	vmFresh     = "agent-fresh"
-	explorerKey = "test/arena"
+	vmOne   = "agent-one"
+	vmTwo   = "agent-two"
+	vmFresh = "agent-fresh"
 )
 
 func explorerSetups() []explorerSetup {
@@ -82,7 +82,7 @@ func explorerSetups() []explorerSetup {
 			attachDiskCall(vmOne), attachDiskCall(vmTwo), detachDiskCall(), deleteDiskCall(), resizeDiskCall(), updateDiskCall(toBlock), snapshotDiskCall(),
 			getDisksCall(vmOne), deleteVMCall(vmOne), rebootVMCall(vmOne), hasDiskCall(), collectCall(),
 		}},
-		{name: "a disk whose attachment somebody has told to end", prepare: func(ctx context.Context, env *explorerTestEnv) {
+		{name: "a disk with an attachment that is being deleted", prepare: func(ctx context.Context, env *explorerTestEnv) {
 			createAttachedDisk(ctx, env)
 			Expect(env.annotatePod(ctx, env.disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
 			Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, env.disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
@@ -96,9 +96,9 @@ func explorerSetups() []explorerSetup {
 		}, firstCalls: []explorerCall{
 			attachDiskCall(vmOne), attachSuccessorCall(vmTwo), updateDiskCall(toBlock), updateDiskInPlaceCall(), resizeDiskCall(), deleteDiskCall(), deleteSuccessorCall(), hasDiskCall(),
 		}},
-		{name: "a disk whose attachment does not come up in time", prepare: createDisk, slow: true, firstCalls: []explorerCall{attachDiskCall(vmOne)}, secondCalls: diskCalls},
+		{name: "a disk with an attachment that does not start in time", prepare: createDisk, slow: true, firstCalls: []explorerCall{attachDiskCall(vmOne)}, secondCalls: diskCalls},
 		{name: "a disk that is not copied in time", prepare: createDisk, slow: true, firstCalls: []explorerCall{updateDiskCall(toXFS)}, secondCalls: append(diskCalls, updateDiskCall(toXFS))},
-		{name: "a disk whose copy was cut short", prepare: func(ctx context.Context, env *explorerTestEnv) {
+		{name: "a disk with an interrupted copy", prepare: func(ctx context.Context, env *explorerTestEnv) {
 			env.createTestDisk(ctx)
 			env.createInterruptedCopy(ctx)
 		}, firstCalls: []explorerCall{updateDiskCall(toXFS)}, secondCalls: []explorerCall{updateDiskCall(toXFS), collectCall(), attachDiskCall(vmOne), deleteDiskCall()}},
@@ -112,17 +112,17 @@ func explorerSetups() []explorerSetup {
 	}
 }
 
-// vmOther is another VM of the same group, behind the same Service.
+// vmOther is another VM in the same group and behind the same Service as vmFresh.
 const vmOther = "agent-other"
 
 var alwaysConsistent = func(*explorerTestEnv, namespaceState, director.Response) string { return "" }
 
-// reasonUnless returns why unless what it says is so, for answers without an error.
-func reasonUnless(ok bool, answer director.Response, why string, args ...any) string {
-	if answer.Error != nil || ok {
+// reasonUnless returns the reason why the response is wrong, or "" if ok is true or the response is an error.
+func reasonUnless(ok bool, response director.Response, reason string, args ...any) string {
+	if response.Error != nil || ok {
 		return ""
 	}
-	return fmt.Sprintf(why, args...)
+	return fmt.Sprintf(reason, args...)
 }
 
 func releaseSuccessor(env *explorerTestEnv) []string { return []string{env.successor} }
@@ -130,8 +130,8 @@ func releaseSuccessor(env *explorerTestEnv) []string { return []string{env.succe
 func attachDiskCall(vm string) explorerCall {
 	return explorerCall{
 		name: "attach_disk to " + vm, call: func(env *explorerTestEnv) []any { return []any{"attach_disk", vm, env.disk} },
-		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
-			return reasonUnless(now.owner(env.disk) == vm, answer, "the disk is not recorded as %s's but %q's", vm, now.owner(env.disk))
+		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
+			return reasonUnless(now.owner(env.disk) == vm, response, "the disk is not recorded as attached to %s, but to %q", vm, now.owner(env.disk))
 		},
 		releasedDisks: releaseSuccessor,
 	}
@@ -140,8 +140,8 @@ func attachDiskCall(vm string) explorerCall {
 func attachSuccessorCall(vm string) explorerCall {
 	return explorerCall{
 		name: "attach_disk of the successor to " + vm, call: func(env *explorerTestEnv) []any { return []any{"attach_disk", vm, env.successor} },
-		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
-			return reasonUnless(now.owner(env.successor) == vm, answer, "the successor is not recorded as %s's", vm)
+		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
+			return reasonUnless(now.owner(env.successor) == vm, response, "the successor is not recorded as attached to %s", vm)
 		},
 		releasedDisks: func(env *explorerTestEnv) []string { return []string{env.disk} },
 	}
@@ -151,8 +151,8 @@ func detachDiskCall() explorerCall {
 	const vm = vmOne
 	return explorerCall{
 		name: "detach_disk from " + vm, call: func(env *explorerTestEnv) []any { return []any{"detach_disk", vm, env.disk} },
-		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
-			return reasonUnless(now.owner(env.disk) != vm, answer, "the disk is still recorded as %s's", vm)
+		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
+			return reasonUnless(now.owner(env.disk) != vm, response, "the disk is still recorded as attached to %s", vm)
 		},
 	}
 }
@@ -160,8 +160,8 @@ func detachDiskCall() explorerCall {
 func deleteDiskCall() explorerCall {
 	return explorerCall{
 		name: "delete_disk", call: func(env *explorerTestEnv) []any { return []any{"delete_disk", env.disk} },
-		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
-			return reasonUnless(!now.hasDisk(env.disk), answer, "the disk exists")
+		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
+			return reasonUnless(!now.hasDisk(env.disk), response, "the disk still exists")
 		},
 		releasedDisks: func(env *explorerTestEnv) []string { return []string{env.disk, env.successor} }, deletesDisk: true,
 	}
@@ -170,8 +170,8 @@ func deleteDiskCall() explorerCall {
 func deleteSuccessorCall() explorerCall {
 	return explorerCall{
 		name: "delete_disk of the successor", call: func(env *explorerTestEnv) []any { return []any{"delete_disk", env.successor} },
-		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
-			return reasonUnless(!now.hasDisk(env.successor), answer, "the successor exists")
+		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
+			return reasonUnless(!now.hasDisk(env.successor), response, "the successor still exists")
 		},
 		releasedDisks: func(env *explorerTestEnv) []string { return []string{env.disk, env.successor} }, deletesDisk: true,
 	}
@@ -180,21 +180,21 @@ func deleteSuccessorCall() explorerCall {
 func resizeDiskCall() explorerCall {
 	return explorerCall{
 		name: "resize_disk", call: func(env *explorerTestEnv) []any { return []any{"resize_disk", env.disk, 128} },
-		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
+		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
 			pvc := now.pvcs[env.disk]
-			return reasonUnless(pvc != nil && pvc.Annotations[manifest.AnnotationSize] == "128", answer, "the disk has another size")
+			return reasonUnless(pvc != nil && pvc.Annotations[manifest.AnnotationSize] == "128", response, "the disk has another size")
 		},
 	}
 }
 
-// updateDiskCall is update_disk to another kind of volume.
+// updateDiskCall is update_disk to another kind of volume, which requires a copy.
 func updateDiskCall(properties map[string]any) explorerCall {
 	return explorerCall{
 		name: fmt.Sprint("update_disk to ", slices.Collect(maps.Values(properties))), call: func(env *explorerTestEnv) []any { return []any{"update_disk", env.disk, 64, properties} },
-		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
-			pvc := now.pvcs[answer.Text()]
-			return reasonUnless(pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyIncomplete, answer,
-				"the successor %s is gone, or incomplete", answer.Text())
+		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
+			pvc := now.pvcs[response.Text()]
+			return reasonUnless(pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyIncomplete, response,
+				"the successor %s does not exist, or is incomplete", response.Text())
 		},
 	}
 }
@@ -204,10 +204,10 @@ func updateDiskInPlaceCall() explorerCall {
 		name: "update_disk in place", call: func(env *explorerTestEnv) []any {
 			return []any{"update_disk", env.disk, 64, map[string]any{"storage_class": "immediate", "labels": map[string]any{"team": "a"}}}
 		},
-		// The same disk, or a copy if a resize_disk has made it larger than this call asks for.
-		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
-			pvc := now.pvcs[answer.Text()]
-			return reasonUnless(pvc != nil && pvc.Labels["team"] == "a", answer, "the disk has no such label")
+		// The result is the disk itself, or a copy if a resize_disk has made the disk larger than requested here.
+		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
+			pvc := now.pvcs[response.Text()]
+			return reasonUnless(pvc != nil && pvc.Labels["team"] == "a", response, "the disk has no such label")
 		},
 		releasedDisks: releaseSuccessor,
 	}
@@ -217,8 +217,8 @@ func snapshotDiskCall() explorerCall {
 	return explorerCall{
 		independent: true,
 		name:        "snapshot_disk", call: func(env *explorerTestEnv) []any { return []any{"snapshot_disk", env.disk, map[string]any{}} },
-		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
-			return reasonUnless(slices.Contains(now.snapshots, answer.Text()), answer, "the snapshot %s does not exist", answer.Text())
+		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
+			return reasonUnless(slices.Contains(now.snapshots, response.Text()), response, "the snapshot %s does not exist", response.Text())
 		},
 	}
 }
@@ -226,8 +226,8 @@ func snapshotDiskCall() explorerCall {
 func deleteSnapshotCall() explorerCall {
 	return explorerCall{
 		name: "delete_snapshot", call: func(env *explorerTestEnv) []any { return []any{"delete_snapshot", env.snapshot} },
-		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
-			return reasonUnless(!slices.Contains(now.snapshots, env.snapshot), answer, "the snapshot exists")
+		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
+			return reasonUnless(!slices.Contains(now.snapshots, env.snapshot), response, "the snapshot still exists")
 		},
 	}
 }
@@ -236,13 +236,13 @@ func getDisksCall(vm string) explorerCall {
 	return explorerCall{
 		independent: true,
 		name:        "get_disks of " + vm, call: func(*explorerTestEnv) []any { return []any{"get_disks", vm} },
-		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
+		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
 			var listed []string
-			if answer.Error == nil {
-				Expect(json.Unmarshal(answer.Result, &listed)).To(Succeed())
+			if response.Error == nil {
+				Expect(json.Unmarshal(response.Result, &listed)).To(Succeed())
 			}
 			slices.Sort(listed)
-			return reasonUnless(slices.Equal(listed, now.disksOf(vm)), answer, "it listed %v, and the VM has %v", listed, now.disksOf(vm))
+			return reasonUnless(slices.Equal(listed, now.disksOf(vm)), response, "the result is %v, but the VM has %v", listed, now.disksOf(vm))
 		},
 	}
 }
@@ -251,8 +251,8 @@ func hasDiskCall() explorerCall {
 	return explorerCall{
 		independent: true,
 		name:        "has_disk", call: func(env *explorerTestEnv) []any { return []any{"has_disk", env.disk} },
-		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
-			return reasonUnless(string(answer.Result) == fmt.Sprint(now.hasDisk(env.disk)), answer, "it answered %s", answer.Result)
+		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
+			return reasonUnless(string(response.Result) == fmt.Sprint(now.hasDisk(env.disk)), response, "the result is %s", response.Result)
 		},
 	}
 }
@@ -263,14 +263,14 @@ func setDiskMetadataCall() explorerCall {
 		name:        "set_disk_metadata", call: func(env *explorerTestEnv) []any {
 			return []any{"set_disk_metadata", env.disk, map[string]any{"job": "web"}}
 		},
-		check: func(env *explorerTestEnv, now namespaceState, answer director.Response) string {
+		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
 			pvc := now.pvcs[env.disk]
-			return reasonUnless(pvc != nil && pvc.Labels["bosh.cloudfoundry.org/job"] == "web", answer, "the disk has no such label")
+			return reasonUnless(pvc != nil && pvc.Labels["bosh.cloudfoundry.org/job"] == "web", response, "the disk has no such label")
 		},
 	}
 }
 
-// createVMCall is create_vm of a VM that is to get the disk, or of one behind a Service and in a group.
+// createVMCall is create_vm of a VM for the disk, or of a VM behind a Service and in a group.
 func createVMCall(vm string, disk bool) explorerCall {
 	return explorerCall{
 		name: "create_vm of " + vm, call: func(env *explorerTestEnv) []any {
@@ -283,9 +283,9 @@ func createVMCall(vm string, disk bool) explorerCall {
 			maps.Copy(properties, maxOneUnavailable())
 			return []any{"create_vm", agent, stemcellCID, properties, dynamicNetwork(), []string{}, groupEnv(groupName)}
 		},
-		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
+		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
 			pod := now.pods[vm]
-			return reasonUnless(pod != nil && pod.DeletionTimestamp == nil && kube.Ready(pod), answer, "the VM is not up")
+			return reasonUnless(pod != nil && pod.DeletionTimestamp == nil && kube.Ready(pod), response, "the VM is not running")
 		},
 	}
 }
@@ -293,8 +293,8 @@ func createVMCall(vm string, disk bool) explorerCall {
 func deleteVMCall(vm string) explorerCall {
 	return explorerCall{
 		name: "delete_vm of " + vm, call: func(*explorerTestEnv) []any { return []any{"delete_vm", vm} },
-		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
-			return reasonUnless(now.pods[vm] == nil && len(now.disksOf(vm)) == 0, answer, "the VM exists, or has disks")
+		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
+			return reasonUnless(now.pods[vm] == nil && len(now.disksOf(vm)) == 0, response, "the VM still exists, or has disks")
 		},
 	}
 }
@@ -303,9 +303,9 @@ func setVMMetadataCall(vm string) explorerCall {
 	return explorerCall{
 		independent: true,
 		name:        "set_vm_metadata of " + vm, call: func(*explorerTestEnv) []any { return []any{"set_vm_metadata", vm, map[string]any{"job": "web"}} },
-		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
+		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
 			pod := now.pods[vm]
-			return reasonUnless(pod != nil && pod.Labels["bosh.cloudfoundry.org/job"] == "web", answer, "the VM has no such label")
+			return reasonUnless(pod != nil && pod.Labels["bosh.cloudfoundry.org/job"] == "web", response, "the VM has no such label")
 		},
 	}
 }
@@ -314,8 +314,8 @@ func hasVMCall(vm string) explorerCall {
 	return explorerCall{
 		independent: true,
 		name:        "has_vm of " + vm, call: func(*explorerTestEnv) []any { return []any{"has_vm", vm} },
-		check: func(_ *explorerTestEnv, now namespaceState, answer director.Response) string {
-			return reasonUnless(string(answer.Result) == fmt.Sprint(now.pods[vm] != nil), answer, "it answered %s", answer.Result)
+		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
+			return reasonUnless(string(response.Result) == fmt.Sprint(now.pods[vm] != nil), response, "the result is %s", response.Result)
 		},
 	}
 }
@@ -324,11 +324,11 @@ func rebootVMCall(vm string) explorerCall {
 	return explorerCall{name: "reboot_vm of " + vm, call: func(*explorerTestEnv) []any { return []any{"reboot_vm", vm} }, check: alwaysConsistent}
 }
 
-// collectGrace is the age from which on what a call has left is an orphan. No call of an arena takes that long, unless it
-// waits for one that is held.
+// collectGrace is the age at which an object of a call counts as orphaned. A call of the explorer takes less time, unless it waits for a
+// call that is held.
 const collectGrace = "3s"
 
-// collectCall removes orphans.
+// collectCall is a garbage collection.
 func collectCall() explorerCall {
 	return explorerCall{
 		name: "collect", independent: true, check: alwaysConsistent, call: func(*explorerTestEnv) []any { return []any{"collect"} },
@@ -339,14 +339,14 @@ func collectCall() explorerCall {
 	}
 }
 
-// namespaceState is what is in an arena's namespace at a moment at which no call goes on.
+// namespaceState is the content of the namespace at a moment when no call makes progress.
 type namespaceState struct {
 	pods      map[string]*corev1.Pod
 	pvcs      map[string]*corev1.PersistentVolumeClaim
 	snapshots []string
 }
 
-// owner is the VM that the disk's PVC records.
+// owner returns the VM in the owner record of the disk.
 func (s namespaceState) owner(disk string) string {
 	if pvc := s.pvcs[disk]; pvc != nil {
 		return pvc.Labels[manifest.LabelVM]
@@ -354,18 +354,19 @@ func (s namespaceState) owner(disk string) string {
 	return ""
 }
 
+// hasDisk reports whether the disk exists for the director: a PVC that is being deleted still counts while a VM has the disk.
 func (s namespaceState) hasDisk(disk string) bool {
 	pvc := s.pvcs[disk]
 	return pvc != nil && (pvc.DeletionTimestamp == nil || pvc.Labels[manifest.LabelVM] != "")
 }
 
-// isComplete reports that the disk exists, with its data.
+// isComplete reports whether the disk exists, with its data.
 func (s namespaceState) isComplete(disk string) bool {
 	pvc := s.pvcs[disk]
 	return pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyIncomplete
 }
 
-// disksOf are the disks that the VM has, in order.
+// disksOf returns the disks of the VM, sorted.
 func (s namespaceState) disksOf(vm string) []string {
 	var disks []string
 	for name, pvc := range s.pvcs {
@@ -377,7 +378,7 @@ func (s namespaceState) disksOf(vm string) []string {
 	return disks
 }
 
-// writers are those that can write to the disk: the VM that its PVC records, and the VM or copy for which a Pod has it open.
+// writers returns what can write to the disk: the VM in its owner record, and the VM or copy for which a Pod has it open.
 func (s namespaceState) writers(disk string) []string {
 	writers := map[string]bool{}
 	exists := func(vm string) bool { return s.pods[vm] != nil && !kube.Finished(s.pods[vm]) }
@@ -395,7 +396,7 @@ func (s namespaceState) writers(disk string) []string {
 	return slices.Sorted(maps.Keys(writers))
 }
 
-// passedExclusivityCheck reports that an exclusivity check has taken the device away from the attachment's VM.
+// passedExclusivityCheck reports whether an exclusivity check has removed the device from the VM.
 func passedExclusivityCheck(attachment *corev1.Pod) bool {
 	return slices.ContainsFunc(attachment.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return s.State.Terminated != nil && s.State.Terminated.ExitCode == 0

@@ -19,38 +19,38 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// explorerTestEnv is a world in which calls cross each other. Each of the crossing calls has a proxy of its own, which can hold it at
-// any of its requests.
+// explorerTestEnv is an environment for calls at the same time. Each of them has its own proxy, which can hold the call at any of its
+// requests.
 type explorerTestEnv struct {
 	testEnv   // its calls are never held
 	directors []proxiedDirector
-	node      string // of the first VM alone
+	node      string // runs only the first VM
 
-	disk, successor, snapshot string                 // what the moves are about
+	disk, successor, snapshot string                 // subjects of the calls
 	requiredDisks             []string               // disks that no call may delete
-	diskDeleted               bool                   // the director wants neither the disk nor its copy any more
-	firstResponse             chan director.Response // of the first call, which has ended if there is one
-	firstCall                 explorerCall           // the first call, as long as it is: it may abandon a copy that is returned meanwhile
-	copyAbandoned             bool                   // a call that has succeeded while the first one was under way may have abandoned the copy
+	diskDeleted               bool                   // the director requires neither the disk nor its copy any more
+	firstResponse             chan director.Response // of the first call, once it has returned
+	firstCall                 explorerCall           // while it runs: it can abandon a copy that another call returns
+	copyAbandoned             bool                   // a call that succeeded while the first one ran may have abandoned the copy
 	bystanderBaseline         string
-	baseline                  []string // what is in the namespace before a setting begins
+	baseline                  []string // all objects before the setup
 }
 
-// proxiedDirector is a director with a proxy of its own.
+// proxiedDirector is a director with its own proxy.
 type proxiedDirector struct {
 	*director.Director
 	proxy *apiproxy.Proxy
 }
 
-// explorerTimeouts are short: a call that waits for one that is held gives up soon.
+// explorerTimeouts are short: a call that waits for a call that is held gives up soon.
 var explorerTimeouts = map[string]any{
 	"create_vm": "10s", "attach_disk": "10s", "detach_disk": "10s", "delete_vm": "10s", "update_disk": "10s", "other": "10s", "request": "8s",
 }
 
-// newExplorerTestEnv is an arena for as many crossing calls. done closes its proxies.
-func newExplorerTestEnv(ctx context.Context, sides int) (env *explorerTestEnv, done func()) {
+// newExplorerTestEnv returns an environment for this number of calls at the same time. done closes its proxies.
+func newExplorerTestEnv(ctx context.Context, calls int) (env *explorerTestEnv, done func()) {
 	var proxies []*apiproxy.Proxy
-	for range sides + 1 {
+	for range calls + 1 {
 		proxy, err := apiproxy.NewStrict(plane.Kubeconfig("admin"))
 		Expect(err).NotTo(HaveOccurred())
 		proxies = append(proxies, proxy)
@@ -65,7 +65,7 @@ func newExplorerTestEnv(ctx context.Context, sides int) (env *explorerTestEnv, d
 		Expect(director.WriteConfig(config, kubeconfig, env.namespace, map[string]any{"timeouts": explorerTimeouts})).To(Succeed())
 		env.directors = append(env.directors, proxiedDirector{Director: &director.Director{CPI: cpiPath, Config: config}, proxy: proxy})
 	}
-	env.node = "node-" + strings.TrimPrefix(env.namespace, "world-")
+	env.node = "node-" + env.id()
 	createNode(ctx, env.node)
 	bystander := env.createNamedVM(ctx, "bystander")
 	env.mustCall(ctx, "attach_disk", bystander, env.createDisk(ctx))
@@ -77,7 +77,7 @@ func newExplorerTestEnv(ctx context.Context, sides int) (env *explorerTestEnv, d
 	}
 }
 
-// resetVMs brings the arena's own VMs back, and notes what is there.
+// resetVMs recreates the VMs of the environment that do not exist, and records the state before the next setup.
 func (env *explorerTestEnv) resetVMs(ctx context.Context) {
 	for _, vm := range []string{vmOne, vmTwo} {
 		pod := nilIfNotFound(cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{}))
@@ -91,7 +91,7 @@ func (env *explorerTestEnv) resetVMs(ctx context.Context) {
 	env.baseline, env.bystanderBaseline = env.listAllObjects(ctx), env.bystanderState(env.currentState(ctx))
 }
 
-// createNamedVM creates a VM that the director knows: it names each VM that create_vm has returned.
+// createNamedVM creates a VM and sets its metadata, as a director does after each create_vm. Garbage collection spares such VMs.
 func (env *explorerTestEnv) createNamedVM(ctx context.Context, agent string) string {
 	vm := "agent-" + agent
 	properties := maps.Clone(env.testEnv.vmProperties)
@@ -103,7 +103,7 @@ func (env *explorerTestEnv) createNamedVM(ctx context.Context, agent string) str
 	return vm
 }
 
-// createTestDisk makes the disk that the moves are about. It has a volume that any node reaches.
+// createTestDisk creates the disk that is the subject of the calls. Its volume is accessible from any node.
 func (env *explorerTestEnv) createTestDisk(ctx context.Context) {
 	env.disk = env.mustCall(ctx, "create_disk", 64, map[string]any{"storage_class": "immediate"}, nil).Text()
 	env.requiredDisks = []string{env.disk}
@@ -111,7 +111,7 @@ func (env *explorerTestEnv) createTestDisk(ctx context.Context) {
 		WithPolling(20 * time.Millisecond).Should(Equal(corev1.ClaimBound))
 }
 
-// createInterruptedCopy has a killed update_disk leave a copy that is old enough to be an orphan.
+// createInterruptedCopy kills an update_disk, and waits until its copy counts as orphaned.
 func (env *explorerTestEnv) createInterruptedCopy(ctx context.Context) {
 	callCtx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -126,7 +126,7 @@ func (env *explorerTestEnv) createInterruptedCopy(ctx context.Context) {
 		Should(ContainElement(ContainSubstring(env.disk + "-attachment")))
 }
 
-// currentState is the state of the arena.
+// currentState returns the state of the namespace.
 func (env *explorerTestEnv) currentState(ctx context.Context) namespaceState {
 	s := namespaceState{pods: map[string]*corev1.Pod{}, pvcs: map[string]*corev1.PersistentVolumeClaim{}, snapshots: env.listSnapshots(ctx)}
 	pvcs, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})
@@ -142,7 +142,7 @@ func (env *explorerTestEnv) currentState(ctx context.Context) namespaceState {
 	return s
 }
 
-// listAllObjects are all objects that calls make, in order.
+// listAllObjects returns all objects that calls create, sorted.
 func (env *explorerTestEnv) listAllObjects(ctx context.Context) []string {
 	all := env.listObjects(ctx)
 	for _, snapshot := range env.listSnapshots(ctx) {
@@ -152,7 +152,7 @@ func (env *explorerTestEnv) listAllObjects(ctx context.Context) []string {
 	return all
 }
 
-// bystanderState is what no call may change.
+// bystanderState describes the bystander VM and its disk, which no call may change.
 func (env *explorerTestEnv) bystanderState(now namespaceState) string {
 	var facts []string
 	for name, pod := range now.pods {
@@ -169,7 +169,7 @@ func (env *explorerTestEnv) bystanderState(now namespaceState) string {
 	return fmt.Sprint(facts)
 }
 
-// invariantViolations are what must not be in this state, whatever calls are under way.
+// invariantViolations returns what is wrong in this state, whether calls are running or not.
 func (env *explorerTestEnv) invariantViolations(now namespaceState) (found []string) {
 	for disk := range now.pvcs {
 		if writers := now.writers(disk); len(writers) > 1 {
@@ -178,11 +178,11 @@ func (env *explorerTestEnv) invariantViolations(now namespaceState) (found []str
 	}
 	for _, disk := range env.requiredDisks {
 		if !now.isComplete(disk) {
-			found = append(found, fmt.Sprintf("disk %s is gone or incomplete: the director knows it", disk))
+			found = append(found, fmt.Sprintf("disk %s does not exist or is incomplete, but the director knows it", disk))
 		}
 	}
 	if env.disk != "" && !env.diskDeleted && !now.isComplete(env.disk) && !now.isComplete(env.successor) {
-		found = append(found, "the data is lost: neither the disk nor its copy is there")
+		found = append(found, "the data is lost: neither the disk nor its copy exists")
 	}
 	if current := env.bystanderState(now); current != env.bystanderBaseline {
 		found = append(found, "the bystander has changed: "+current+", before: "+env.bystanderBaseline)
@@ -190,7 +190,7 @@ func (env *explorerTestEnv) invariantViolations(now namespaceState) (found []str
 	return found
 }
 
-// consistencyErrors are what must not be in this state once no call is under way, and nobody else has changed anything.
+// consistencyErrors returns what is wrong in this state, if no call is running and only calls have changed objects.
 func (env *explorerTestEnv) consistencyErrors(now namespaceState) (found []string) {
 	for name, pvc := range now.pvcs {
 		owner, ok := manifest.DiskOwnerOf(pvc)
@@ -201,9 +201,9 @@ func (env *explorerTestEnv) consistencyErrors(now namespaceState) (found []strin
 		case !ok:
 			found = append(found, fmt.Sprintf("the owner record of disk %s is damaged: %v", name, owner))
 		case owner.VM != "" && now.pods[owner.VM] != nil && (pod == nil || pod.UID != owner.Pod):
-			found = append(found, fmt.Sprintf("disk %s is recorded as attached to %s, and has no attachment", name, owner.VM))
+			found = append(found, fmt.Sprintf("disk %s is recorded as attached to %s, but has no attachment", name, owner.VM))
 		case owner.VM == "" && pod != nil && pod.DeletionTimestamp == nil && pod.Labels[manifest.LabelRole] == manifest.RoleAttachment:
-			found = append(found, fmt.Sprintf("disk %s has an attachment, and is not recorded as attached", name))
+			found = append(found, fmt.Sprintf("disk %s has an attachment, but is not recorded as attached", name))
 		}
 		if to := pvc.Annotations[manifest.AnnotationCopiedTo]; to != "" && now.pvcs[to] == nil {
 			found = append(found, fmt.Sprintf("disk %s is recorded as copied to %s, which does not exist", name, to))
@@ -212,8 +212,8 @@ func (env *explorerTestEnv) consistencyErrors(now namespaceState) (found []strin
 	return found
 }
 
-// cleanup removes all that the moves have made, with the inverse calls, and returns what is left that garbage collection does not
-// remove either.
+// cleanup deletes what the calls have created, with the inverse calls, and returns the objects that remain even after a garbage
+// collection.
 func (env *explorerTestEnv) cleanup(ctx context.Context) []string {
 	now := env.currentState(ctx)
 	for name, pod := range now.pods {
@@ -237,7 +237,7 @@ func (env *explorerTestEnv) cleanup(ctx context.Context) []string {
 		env.mustCall(ctx, "delete_snapshot", snapshot)
 	}
 	remaining := func() []string {
-		vms := []string{"Pod/" + vmOne, "Secret/" + vmOne, "Pod/" + vmTwo, "Secret/" + vmTwo} // a cluster event has taken one away
+		vms := []string{"Pod/" + vmOne, "Secret/" + vmOne, "Pod/" + vmTwo, "Secret/" + vmTwo} // may be missing in the baseline after a cluster event
 		return slices.DeleteFunc(env.listAllObjects(ctx), func(object string) bool {
 			return slices.Contains(env.baseline, object) || slices.Contains(vms, object)
 		})
@@ -257,7 +257,7 @@ func (env *explorerTestEnv) cleanup(ctx context.Context) []string {
 	return remaining()
 }
 
-// describe says what is known of the arena, for a report.
+// describe formats the state of the namespace for a report.
 func (env *explorerTestEnv) describe(now namespaceState) string {
 	var lines []string
 	for name, pvc := range now.pvcs {
@@ -273,7 +273,7 @@ func (env *explorerTestEnv) describe(now namespaceState) string {
 	return strings.Join(lines, "\n")
 }
 
-// envOr is a setting of the explorer from the environment.
+// envOr returns the environment variable, or the fallback if it is empty.
 func envOr(name, fallback string) string {
 	if value := os.Getenv(name); value != "" {
 		return value

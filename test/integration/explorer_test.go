@@ -24,51 +24,52 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// The interleaving explorer runs two calls about the same things at once, in each order that matters: call A is held at each
-// of its requests, before the API server sees it or after; call B runs meanwhile; a cluster event may follow; then A goes on. Both
-// are repeated once, and what they made is removed with the inverse calls. What must hold is checked after each step.
-//
-// EXPLORE is "all", or a regular expression for the names of interleavings; a part, drawn by the seed, is tried without it.
+// The interleaving explorer runs two calls with the same subjects at the same time, in each order that matters: call A is held at each
+// of its requests, before or after the API server handles it; call B runs meanwhile; a cluster event may follow; then A continues. Both
+// calls are repeated once, and the inverse calls delete what they created. The explorer checks the state after each step.
+
+// explorePattern is "all", or a regular expression for the names of interleavings. If it is empty, the seed selects some of them.
 var explorePattern = envOr("EXPLORE", "")
 
-// interleavingParts is how many runs without EXPLORE try all of them.
+// interleavingParts is the number of runs without EXPLORE, with consecutive seeds, that together try all interleavings.
 const interleavingParts = 500
 
-// heldCallTimeout is how long B may wait for A, which is held: then A goes on.
+// heldCallTimeout is how long B may run while A is held. After that, A continues.
 const heldCallTimeout = 4 * time.Second
 
-// A hold is where A stands still while B runs.
+// holdPoint says when A is held at a request: relative to its handling by the API server.
 type holdPoint string
 
 const (
-	heldBefore    holdPoint = "before"
-	answerDelayed holdPoint = "after, its answer delayed"
-	answerLost    holdPoint = "after, its answer lost"
+	heldBefore      holdPoint = "before"
+	responseDelayed holdPoint = "after, with a delayed response"
+	responseLost    holdPoint = "after, with a lost response"
 )
 
-// A clusterEvent is what others do while A is held and B has ended.
+// clusterEvent is something that someone else does while A is held, after B has returned.
 type clusterEvent struct {
 	name   string
 	apply  func(ctx context.Context, env *explorerTestEnv)
-	revert func(ctx context.Context, env *explorerTestEnv) // once both calls were repeated; nil: nothing
+	revert func(ctx context.Context, env *explorerTestEnv) // after both calls were repeated; can be nil
 }
 
 func clusterEvents() []clusterEvent {
 	return []clusterEvent{
-		{name: "the attachment is deleted", apply: func(ctx context.Context, env *explorerTestEnv) { env.deletePod(ctx, env.disk+"-attachment") }},
-		{name: "the VM's Pod is deleted", apply: func(ctx context.Context, env *explorerTestEnv) { env.deletePod(ctx, vmOne) }},
-		{name: "the disk's PVC is deleted", apply: func(ctx context.Context, env *explorerTestEnv) {
+		{name: "the attachment Pod is deleted", apply: func(ctx context.Context, env *explorerTestEnv) { env.deletePod(ctx, env.disk+"-attachment") }},
+		{name: "the VM Pod is deleted", apply: func(ctx context.Context, env *explorerTestEnv) { env.deletePod(ctx, vmOne) }},
+		{name: "the PVC of the disk is deleted", apply: func(ctx context.Context, env *explorerTestEnv) {
 			env.requiredDisks, env.diskDeleted = nil, true
 			_ = cluster.CoreV1().PersistentVolumeClaims(env.namespace).Delete(ctx, env.disk, metav1.DeleteOptions{})
 		}},
-		{name: "the VM's node is lost", apply: func(ctx context.Context, env *explorerTestEnv) { env.markNodeUnreachable(ctx, env.node) },
+		{name: "the node of the VM is lost", apply: func(ctx context.Context, env *explorerTestEnv) { env.markNodeUnreachable(ctx, env.node) },
 			revert: func(ctx context.Context, env *explorerTestEnv) { env.markNodeReachable(ctx, env.node) }},
 		{name: "the API server restarts", apply: func(ctx context.Context, env *explorerTestEnv) { env.refuseConnections(ctx) }},
 	}
 }
 
-// refuseConnections does to the first call what a restart of the API server does: its connections break, that of the held request
-// too, and the next one is refused, unless the call ends before. (The server itself is shared with other specs, which would notice.)
+// refuseConnections does to the first call what a restart of the API server does: it breaks its connections, including the connection of
+// the held request, and refuses the next one, unless the call returns before that. Other specs use the API server too, so it cannot
+// really restart.
 func (env *explorerTestEnv) refuseConnections(ctx context.Context) {
 	proxy := env.directors[0].proxy
 	proxy.BreakConnections()
@@ -77,7 +78,7 @@ func (env *explorerTestEnv) refuseConnections(ctx context.Context) {
 	proxy.Reset(nil)
 }
 
-// deletePod deletes a Pod as others do, and waits until it is gone.
+// deletePod deletes a Pod as someone else would, and waits until it is deleted.
 func (env *explorerTestEnv) deletePod(ctx context.Context, name string) {
 	if cluster.CoreV1().Pods(env.namespace).Delete(ctx, name, metav1.DeleteOptions{}) == nil {
 		Eventually(func() any { return env.currentState(ctx).pods[name] }).WithContext(ctx).WithTimeout(10 * time.Second).
@@ -85,20 +86,20 @@ func (env *explorerTestEnv) deletePod(ctx context.Context, name string) {
 	}
 }
 
-// interleaving is one way in which two calls cross each other.
+// interleaving is one way to run two calls at the same time.
 type interleaving struct {
-	setting explorerSetup
-	a, b    explorerCall
-	n       int // the request of A at which it is held
-	hold    holdPoint
-	event   clusterEvent
-	// c is a third call, or nil: it runs while B is held before its request m.
+	setup explorerSetup
+	a, b  explorerCall
+	n     int // A is held at its nth request
+	hold  holdPoint
+	event clusterEvent
+	// c is a third call, or nil. It runs while B is held before its request m.
 	c *explorerCall
 	m int
 }
 
 func (x interleaving) String() string {
-	text := fmt.Sprintf("%s: %s, held at request %d (%s), crossed by %s", x.setting.name, x.a.name, x.n, x.hold, x.b.name)
+	text := fmt.Sprintf("%s: %s, held at request %d (%s), crossed by %s", x.setup.name, x.a.name, x.n, x.hold, x.b.name)
 	if x.c != nil {
 		text += fmt.Sprintf(", held at request %d, crossed by %s", x.m, x.c.name)
 	}
@@ -118,34 +119,36 @@ func (x interleaving) selected() bool {
 	return regexp.MustCompile(explorePattern).MatchString(x.String())
 }
 
-var _ = Describe("Two calls at once", Label("faults"), func() {
+var _ = Describe("Two calls at the same time", Label("faults"), func() {
 	for _, setup := range explorerSetups() {
 		if explorePattern == "" {
-			It("leave one owner per disk, about "+setup.name, func(ctx context.Context) { explore(ctx, setup, setup.firstCalls) }, NodeTimeout(time.Hour))
+			It("leave one owner per disk, starting with "+setup.name, func(ctx context.Context) {
+				explore(ctx, setup, setup.firstCalls)
+			}, NodeTimeout(time.Hour))
 			continue
 		}
 		for _, a := range setup.firstCalls {
-			It("leave one owner per disk, about "+setup.name+", the first "+a.name, func(ctx context.Context) {
+			It("leave one owner per disk, starting with "+setup.name+", holding "+a.name, func(ctx context.Context) {
 				explore(ctx, setup, []explorerCall{a})
 			}, NodeTimeout(3*time.Hour))
 		}
 	}
 })
 
-// explorerResult is what became of the interleavings of a spec.
+// explorerResult has the numbers of a spec and its failed interleavings.
 type explorerResult struct {
-	Pairs, Interleavings, Held int
-	Failed                     []string
+	Pairs, Interleavings, Passed int
+	Failed                       []string
 }
 
 const explorerReportEntry = "interleavings"
 
-// explore tries the interleavings of these first calls with all others of the setting.
+// explore tries the interleavings of these first calls with all second calls of the setup.
 func explore(ctx context.Context, setup explorerSetup, first []explorerCall) {
-	var run explorerResult
+	var result explorerResult
 	var env *explorerTestEnv
 	done := func() {}
-	defer func() { done() }() //nolint:gocritic // it becomes another function
+	defer func() { done() }() //nolint:gocritic // done is reassigned
 	try := func(x interleaving) (short bool) {
 		if env == nil {
 			env, done = newExplorerTestEnv(ctx, 3)
@@ -156,58 +159,58 @@ func explore(ctx context.Context, setup explorerSetup, first []explorerCall) {
 		fmt.Fprintf(GinkgoWriter, "%6.1fs %s\n", time.Since(started).Seconds(), x)
 		if failure != nil {
 			fmt.Fprintf(GinkgoWriter, "violation: %s\n%v\n", x, failure)
-			run.Failed = append(run.Failed, fmt.Sprintf("%s:\n%v", x, failure))
+			result.Failed = append(result.Failed, fmt.Sprintf("%s:\n%v", x, failure))
 			done()
 			env, done = nil, func() {}
 		}
 		if reached || failure != nil {
-			run.Interleavings++
+			result.Interleavings++
 		}
 		if reached && failure == nil {
-			run.Held++
+			result.Passed++
 		}
 		return !reached && failure == nil
 	}
 	for _, a := range first {
 		for _, b := range setup.crossingCalls() {
-			tried := run.Interleavings
+			tried := result.Interleavings
 			explorePair(setup, a, b, try)
 			exploreTriples(setup, a, b, try)
-			if run.Interleavings > tried {
-				run.Pairs++
+			if result.Interleavings > tried {
+				result.Pairs++
 			}
 		}
 	}
-	AddReportEntry(explorerReportEntry, run, ReportEntryVisibilityNever)
-	if len(run.Failed) > 0 {
-		Fail(strings.Join(run.Failed, "\n\n"))
+	AddReportEntry(explorerReportEntry, result, ReportEntryVisibilityNever)
+	if len(result.Failed) > 0 {
+		Fail(strings.Join(result.Failed, "\n\n"))
 	}
 }
 
-// maxRequests is more than any call sends.
+// maxRequests is larger than the number of requests of any call.
 const maxRequests = 60
 
-// explorePair tries a pair, with A held at its first request, at its second, and so on, until it ends before that.
+// explorePair tries a pair with A held at its first request, its second, and so on, until A returns before that request.
 func explorePair(setup explorerSetup, a, b explorerCall, try func(interleaving) (short bool)) {
 	events := clusterEvents()
 	for n := 1; n <= maxRequests; n++ {
-		all := []interleaving{{setting: setup, a: a, b: b, n: n, hold: heldBefore}}
+		all := []interleaving{{setup: setup, a: a, b: b, n: n, hold: heldBefore}}
 		if !b.independent {
-			all = append(all, interleaving{setting: setup, a: a, b: b, n: n, hold: answerDelayed}, interleaving{setting: setup, a: a, b: b, n: n, hold: answerLost})
+			all = append(all, interleaving{setup: setup, a: a, b: b, n: n, hold: responseDelayed}, interleaving{setup: setup, a: a, b: b, n: n, hold: responseLost})
 		}
-		all = append(all, interleaving{setting: setup, a: a, b: b, n: n, hold: heldBefore, event: events[n%len(events)]})
+		all = append(all, interleaving{setup: setup, a: a, b: b, n: n, hold: heldBefore, event: events[n%len(events)]})
 		for _, x := range all {
 			if x.selected() && try(x) {
 				return
 			}
 		}
 		if explorePattern == "" && n >= 12 {
-			return // no arena is made to find how many requests a call sends
+			return // counting the requests of A would cost an environment and a call
 		}
 	}
 }
 
-// exploreTriples tries a pair with each third call, A and B held at requests that are drawn.
+// exploreTriples tries a pair with each third call, with A and B held at random requests.
 func exploreTriples(setup explorerSetup, a, b explorerCall, try func(interleaving) (short bool)) {
 	if !slices.ContainsFunc(setup.tripleCalls, a.equals) || !slices.ContainsFunc(setup.tripleCalls, b.equals) {
 		return
@@ -216,8 +219,8 @@ func exploreTriples(setup explorerSetup, a, b explorerCall, try func(interleavin
 		for drawn := range drawsPerTriple {
 			seed := fnv.New64a()
 			_, _ = fmt.Fprint(seed, setup.name, a.name, b.name, c.name, drawn)
-			chance := rand.New(rand.NewPCG(seed.Sum64(), 0)) //nolint:gosec // chance, not a secret
-			x := interleaving{setting: setup, a: a, b: b, c: &c, n: 1 + chance.IntN(maxHeldRequest), m: 1 + chance.IntN(maxHeldRequest), hold: heldBefore}
+			chance := rand.New(rand.NewPCG(seed.Sum64(), 0)) //nolint:gosec // not used for a secret
+			x := interleaving{setup: setup, a: a, b: b, c: &c, n: 1 + chance.IntN(maxHeldRequest), m: 1 + chance.IntN(maxHeldRequest), hold: heldBefore}
 			if x.selected() {
 				try(x)
 			}
@@ -225,16 +228,16 @@ func exploreTriples(setup explorerSetup, a, b explorerCall, try func(interleavin
 	}
 }
 
-// Each three calls are tried in as many ways, held at one of as many requests.
+// Each triple is tried drawsPerTriple times. A and B are held at one of their first maxHeldRequest requests.
 const (
 	drawsPerTriple = 3
 	maxHeldRequest = 6
 )
 
-// requestGate holds the nth request of a call, watches and Events aside: those are only held before they are sent.
+// requestGate holds the nth request of a call, not counting those for Events and nodes. A watch is always held before it is sent.
 type requestGate struct {
-	reached  chan struct{} // closed when the request has come
-	released chan struct{} // closed when it may go on
+	reached  chan struct{} // closed when the request arrives
+	released chan struct{} // closed to let the request continue
 }
 
 func newRequestGate(n int, point holdPoint) (*requestGate, apiproxy.Fault) {
@@ -260,24 +263,24 @@ func newRequestGate(n int, point holdPoint) (*requestGate, apiproxy.Fault) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		answer := httptest.NewRecorder()
-		next.ServeHTTP(answer, r)
+		response := httptest.NewRecorder()
+		next.ServeHTTP(response, r)
 		close(g.reached)
 		<-g.released
-		if point == answerLost {
+		if point == responseLost {
 			panic(http.ErrAbortHandler)
 		}
-		maps.Copy(w.Header(), answer.Header())
-		w.WriteHeader(answer.Code)
-		_, _ = w.Write(answer.Body.Bytes())
+		maps.Copy(w.Header(), response.Header())
+		w.WriteHeader(response.Code)
+		_, _ = w.Write(response.Body.Bytes())
 	}
 }
 
-// runInterleaving tries one interleaving. reached is false if A ended before its nth request.
+// runInterleaving tries one interleaving. reached is false if A returned before its nth request.
 func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving) (reached bool) {
 	env.recordSoloOutcome(ctx, x)
 	env.resetVMs(ctx)
-	x.setting.prepare(ctx, env)
+	x.setup.prepare(ctx, env)
 	if env.successor != "" {
 		env.requiredDisks = append(env.requiredDisks, env.successor)
 	}
@@ -293,32 +296,32 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 	var once sync.Once
 	release := func() { once.Do(func() { close(gate.released) }) }
 	defer release()
-	env.directors[0].proxy.Reset(env.firstCallFault(ctx, x.setting, fault))
+	env.directors[0].proxy.Reset(env.firstCallFault(ctx, x.setup, fault))
 	defer env.directors[0].proxy.Reset(nil)
-	first := env.startExplorerCall(ctx, env.firstDirector(x.setting), x.a)
+	first := env.startExplorerCall(ctx, env.firstDirector(x.setup), x.a)
 	env.firstResponse, env.firstCall = first, x.a
 	select {
 	case <-gate.reached:
 		reached = true
 		step("while " + x.a.name + " is held")
-	case answer := <-first:
-		first <- answer
+	case response := <-first:
+		first <- response
 	}
 
-	undisturbed := x.event.name == "" // by others than A and B
+	undisturbed := x.event.name == "" // except by A and B
 	if reached {
 		undisturbed = env.runSecondCall(ctx, x, release, step) && undisturbed
 	}
-	answer := <-first
+	response := <-first
 	env.firstCall = explorerCall{}
-	env.recordAnswer(x.a, answer)
+	env.recordResponse(x.a, response)
 	now := step("after " + x.a.name)
 	if undisturbed {
-		env.expectConsistentOnce(x.a, states, answer, now)
+		env.expectConsistentOnce(x.a, states, response, now)
 		Eventually(func() []string { return env.consistencyErrors(env.currentState(ctx)) }).WithContext(ctx).WithTimeout(10*time.Second).
-			WithPolling(30*time.Millisecond).Should(BeEmpty(), "once both have ended")
+			WithPolling(30*time.Millisecond).Should(BeEmpty(), "after both calls have returned")
 		if x.b.independent && reached {
-			env.expectSoloOutcome(x, states[0], now, answer)
+			env.expectSoloOutcome(x, states[0], now, response)
 		}
 	}
 	if reached {
@@ -329,30 +332,30 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 	}
 	if remaining := env.cleanup(ctx); len(remaining) > 0 {
 		now := env.currentState(ctx)
-		Expect(remaining).To(BeEmpty(), func() string { return "what the inverse calls and garbage collection leave\n" + env.describe(now) })
+		Expect(remaining).To(BeEmpty(), func() string { return "remaining after the cleanup\n" + env.describe(now) })
 	}
 	return reached
 }
 
-// runSecondCall runs the second call to its end, and lets the cluster event happen, while the first call is held; then that goes on.
-// alone is false if the second call had to wait for the first one.
-func (env *explorerTestEnv) runSecondCall(ctx context.Context, x interleaving, release func(), step func(string) namespaceState) (alone bool) {
-	env.directors[1].proxy.Reset(env.secondCallFault(ctx, x.setting))
+// runSecondCall runs the second call, and applies the cluster event, while the first call is held. Then it releases the first call.
+// undisturbed is false if the first call had to be released before the second one returned.
+func (env *explorerTestEnv) runSecondCall(ctx context.Context, x interleaving, release func(), step func(string) namespaceState) (undisturbed bool) {
+	env.directors[1].proxy.Reset(env.secondCallFault(ctx, x.setup))
 	second := env.startSecondCall(ctx, x)
-	var answer director.Response
-	alone = true
+	var response director.Response
+	undisturbed = true
 	select {
-	case answer = <-second:
+	case response = <-second:
 	case <-time.After(heldCallTimeout):
-		alone = false
+		undisturbed = false
 		release()
-		answer = <-second
+		response = <-second
 	}
-	env.recordAnswer(x.b, answer)
+	env.recordResponse(x.b, response)
 	now := step("after " + x.b.name)
-	if alone && x.event.name == "" {
-		Expect(x.b.check(env, now, answer)).To(BeEmpty(), func() string {
-			return fmt.Sprintf("%s answered %s, while %s was held\n%s", x.b.name, answer.Result, x.a.name, env.describe(now))
+	if undisturbed && x.event.name == "" {
+		Expect(x.b.check(env, now, response)).To(BeEmpty(), func() string {
+			return fmt.Sprintf("%s returned %s while %s was held\n%s", x.b.name, response.Result, x.a.name, env.describe(now))
 		})
 	}
 	if x.event.name != "" {
@@ -360,20 +363,20 @@ func (env *explorerTestEnv) runSecondCall(ctx context.Context, x interleaving, r
 		step("after " + x.event.name)
 	}
 	release()
-	return alone
+	return undisturbed
 }
 
-// repeatCalls makes both calls once more.
+// repeatCalls repeats both calls once.
 func (env *explorerTestEnv) repeatCalls(ctx context.Context, x interleaving, step func(string) namespaceState) {
 	for _, call := range []explorerCall{x.a, x.b} {
-		env.directors[1].proxy.Reset(env.secondCallFault(ctx, x.setting))
+		env.directors[1].proxy.Reset(env.secondCallFault(ctx, x.setup))
 		response := <-env.startExplorerCall(ctx, env.directors[1].Director, call)
-		env.recordAnswer(call, response)
+		env.recordResponse(call, response)
 		step("after " + call.name + " again")
 	}
 }
 
-// startSecondCall starts the second call. If there is a third one, that runs first, while the second one is held.
+// startSecondCall starts the second call. If there is a third call, it runs first, while the second one is held.
 func (env *explorerTestEnv) startSecondCall(ctx context.Context, x interleaving) chan director.Response {
 	if x.c == nil {
 		return env.startExplorerCall(ctx, env.directors[1].Director, x.b)
@@ -384,19 +387,19 @@ func (env *explorerTestEnv) startSecondCall(ctx context.Context, x interleaving)
 	second := env.startExplorerCall(ctx, env.directors[1].Director, x.b)
 	select {
 	case <-gate.reached:
-	case answer := <-second:
-		second <- answer
+	case response := <-second:
+		second <- response
 	}
 	third := env.startExplorerCall(ctx, env.directors[2].Director, *x.c)
 	select {
-	case answer := <-third:
-		env.recordAnswer(*x.c, answer)
+	case response := <-third:
+		env.recordResponse(*x.c, response)
 	case <-time.After(heldCallTimeout):
 	}
 	return second
 }
 
-// firstDirector is the director of the first call: impatient in a slow setting.
+// firstDirector returns the director of the first call, with short timeouts in a slow setup.
 func (env *explorerTestEnv) firstDirector(setup explorerSetup) *director.Director {
 	if !setup.slow {
 		return env.directors[0].Director
@@ -410,7 +413,7 @@ func (env *explorerTestEnv) firstDirector(setup explorerSetup) *director.Directo
 
 const holdAnnotation = "test/hold"
 
-// firstCallFault is the fault of the first call's requests, with what the setting adds.
+// firstCallFault adds the annotations and the hook of the setup to the fault of the first call.
 func (env *explorerTestEnv) firstCallFault(ctx context.Context, setup explorerSetup, fault apiproxy.Fault) apiproxy.Fault {
 	var once sync.Once
 	return func(n int, w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -426,7 +429,7 @@ func (env *explorerTestEnv) firstCallFault(ctx context.Context, setup explorerSe
 	}
 }
 
-// secondCallFault lets what the first call has created come up, and lets copies succeed, when the second one begins to watch.
+// secondCallFault lets the Pod of the first call start, and copies succeed, when the second call starts to watch Pods.
 func (env *explorerTestEnv) secondCallFault(ctx context.Context, setup explorerSetup) apiproxy.Fault {
 	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.URL.Query().Get("watch") != "" && strings.HasSuffix(r.URL.Path, "/pods") {
@@ -439,45 +442,47 @@ func (env *explorerTestEnv) secondCallFault(ctx context.Context, setup explorerS
 	}
 }
 
-// soloErrorTypes are the types of errors with which first calls end alone, by setting and call; "" stands for success.
+// soloErrorTypes are the error types of first calls that run alone, by setup and call; "" means success.
 var soloErrorTypes = map[string]string{}
 
-// recordSoloOutcome makes the first call without a second one, and notes how it ends. What it leaves when it fails is nothing.
+// recordSoloOutcome runs the first call alone, and records its error type. If it fails, it must not change the owner of the disk.
 func (env *explorerTestEnv) recordSoloOutcome(ctx context.Context, x interleaving) {
-	key := x.setting.name + ": " + x.a.name
+	key := x.setup.name + ": " + x.a.name
 	if _, known := soloErrorTypes[key]; known || !x.b.independent {
 		return
 	}
 	env.resetVMs(ctx)
-	x.setting.prepare(ctx, env)
+	x.setup.prepare(ctx, env)
 	previous := env.currentState(ctx)
-	env.directors[0].proxy.Reset(env.firstCallFault(ctx, x.setting, func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(w, r) }))
-	answer := <-env.startExplorerCall(ctx, env.firstDirector(x.setting), x.a)
+	env.directors[0].proxy.Reset(env.firstCallFault(ctx, x.setup, func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(w, r) }))
+	response := <-env.startExplorerCall(ctx, env.firstDirector(x.setup), x.a)
 	env.directors[0].proxy.Reset(nil)
-	soloErrorTypes[key] = errorType(answer)
-	if answer.Error != nil {
+	soloErrorTypes[key] = errorType(response)
+	if response.Error != nil {
 		now := env.currentState(ctx)
-		Expect(now.owner(env.disk)).To(Equal(previous.owner(env.disk)), "%s has failed alone: %v\n%s", x.a.name, answer.Error, env.describe(now))
+		Expect(now.owner(env.disk)).To(Equal(previous.owner(env.disk)), "%s failed alone: %v\n%s", x.a.name, response.Error, env.describe(now))
 	}
 	Expect(env.cleanup(ctx)).To(BeEmpty())
 }
 
-func errorType(answer director.Response) string {
-	if answer.Error == nil {
+// errorType returns the type of the response's error, or "".
+func errorType(response director.Response) string {
+	if response.Error == nil {
 		return ""
 	}
-	return answer.Error.Type
+	return response.Error.Type
 }
 
-// expectSoloOutcome fails unless A has ended beside a harmless call as it does alone. When it fails it leaves the owner of the disk as it was.
-func (env *explorerTestEnv) expectSoloOutcome(x interleaving, previous, now namespaceState, answer director.Response) {
-	Expect(errorType(answer)).To(Equal(soloErrorTypes[x.setting.name+": "+x.a.name]), "%s beside %s: %v", x.a.name, x.b.name, answer.Error)
-	if answer.Error != nil {
-		Expect(now.owner(env.disk)).To(Equal(previous.owner(env.disk)), "%s has failed: %v\n%s", x.a.name, answer.Error, env.describe(now))
+// expectSoloOutcome expects that A returns the same error type at the same time as an independent call as alone, and that a failed A does
+// not change the owner of the disk.
+func (env *explorerTestEnv) expectSoloOutcome(x interleaving, previous, now namespaceState, response director.Response) {
+	Expect(errorType(response)).To(Equal(soloErrorTypes[x.setup.name+": "+x.a.name]), "%s at the same time as %s: %v", x.a.name, x.b.name, response.Error)
+	if response.Error != nil {
+		Expect(now.owner(env.disk)).To(Equal(previous.owner(env.disk)), "%s failed: %v\n%s", x.a.name, response.Error, env.describe(now))
 	}
 }
 
-// startExplorerCall makes a call, and hands over its response.
+// startExplorerCall starts a call, and sends its response to the channel that it returns.
 func (env *explorerTestEnv) startExplorerCall(ctx context.Context, caller *director.Director, call explorerCall) chan director.Response {
 	arguments := call.call(env)
 	env.releaseDisks(call)
@@ -497,28 +502,28 @@ func (env *explorerTestEnv) startExplorerCall(ctx context.Context, caller *direc
 	return responses
 }
 
-// recordAnswer notes what a call has answered: which disks the director knows since.
-func (env *explorerTestEnv) recordAnswer(call explorerCall, answer director.Response) {
-	if answer.Error != nil {
-		Expect(answer.Error.Type).To(HavePrefix("Bosh::Clouds::"), "%s: %s", call.name, answer.Stderr)
+// recordResponse records which disks the director knows after this response.
+func (env *explorerTestEnv) recordResponse(call explorerCall, response director.Response) {
+	if response.Error != nil {
+		Expect(response.Error.Type).To(HavePrefix("Bosh::Clouds::"), "%s: %s", call.name, response.Stderr)
 	}
-	if method, _ := call.call(env)[0].(string); method == "update_disk" && answer.Error == nil {
-		if successor := answer.Text(); successor != env.disk {
+	if method, _ := call.call(env)[0].(string); method == "update_disk" && response.Error == nil {
+		if successor := response.Text(); successor != env.disk {
 			env.successor = successor
 			env.requiredDisks = append(env.requiredDisks, successor)
 			env.releaseDisks(env.firstCall)
-			if env.copyAbandoned { // meanwhile, by a call that has succeeded
+			if env.copyAbandoned { // by a call that succeeded meanwhile
 				env.releaseDisks(attachDiskCall(vmOne))
 			}
 		}
 	}
-	if answer.Error == nil {
+	if response.Error == nil {
 		env.releaseDisks(call)
 		env.copyAbandoned = env.copyAbandoned || call.releasedDisks != nil && env.firstCall.name != ""
 	}
 }
 
-// releaseDisks notes which disks no call has to keep any more.
+// releaseDisks records which disks calls may delete from now on.
 func (env *explorerTestEnv) releaseDisks(call explorerCall) {
 	env.diskDeleted = env.diskDeleted || call.deletesDisk
 	if call.releasedDisks != nil {
@@ -527,16 +532,16 @@ func (env *explorerTestEnv) releaseDisks(call explorerCall) {
 	}
 }
 
-// expectConsistentOnce fails when the answer contradicts the cluster at all moments between its request and its answer that were looked at.
-func (env *explorerTestEnv) expectConsistentOnce(call explorerCall, states []namespaceState, answer director.Response, now namespaceState) {
-	var why string
+// expectConsistentOnce fails if the response contradicts all states that were observed between the request and the response.
+func (env *explorerTestEnv) expectConsistentOnce(call explorerCall, states []namespaceState, response director.Response, now namespaceState) {
+	var reason string
 	for _, state := range states {
-		if why = call.check(env, state, answer); why == "" {
+		if reason = call.check(env, state, response); reason == "" {
 			return
 		}
 	}
-	Expect(why).To(BeEmpty(), func() string {
-		return fmt.Sprintf("%s answered %s\n%s", call.name, answer.Result, env.describe(now))
+	Expect(reason).To(BeEmpty(), func() string {
+		return fmt.Sprintf("%s returned %s\n%s", call.name, response.Result, env.describe(now))
 	})
 }
 
@@ -547,14 +552,14 @@ var _ = ReportAfterSuite("interleavings", func(report Report) {
 			if entry.Name != explorerReportEntry {
 				continue
 			}
-			run, ok := entry.GetRawValue().(explorerResult)
-			if !ok { // it comes from another process
-				Expect(json.Unmarshal([]byte(entry.Value.AsJSON), &run)).To(Succeed())
+			result, ok := entry.GetRawValue().(explorerResult)
+			if !ok { // the entry is from another Ginkgo process
+				Expect(json.Unmarshal([]byte(entry.Value.AsJSON), &result)).To(Succeed())
 			}
-			all.Pairs, all.Interleavings, all.Held = all.Pairs+run.Pairs, all.Interleavings+run.Interleavings, all.Held+run.Held
+			all.Pairs, all.Interleavings, all.Passed = all.Pairs+result.Pairs, all.Interleavings+result.Interleavings, all.Passed+result.Passed
 		}
 	}
 	if all.Interleavings > 0 {
-		fmt.Fprintf(os.Stdout, "\npairs: %d  interleavings: %d  held: %d (seed %d)\n", all.Pairs, all.Interleavings, all.Held, report.SuiteConfig.RandomSeed)
+		fmt.Fprintf(os.Stdout, "\npairs: %d  interleavings: %d  passed: %d (seed %d)\n", all.Pairs, all.Interleavings, all.Passed, report.SuiteConfig.RandomSeed)
 	}
 })

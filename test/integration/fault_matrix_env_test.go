@@ -15,28 +15,29 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// scenarioEnv is a world in which the calls of one scenario are disturbed, beside a machine and a disk that they do not
-// speak of.
+// scenarioEnv is the environment for the calls of one scenario, with a bystander: a VM with a disk that are not subjects of the calls.
 type scenarioEnv struct {
 	testEnv
-	vm, disk         string   // what most calls are about
-	subject          string   // what the present cell's call is about, where each has its own
-	subjectCount     int      // how many subjects there were
-	bystanderObjects []string // the bystander's objects
-	baseline         []string // what is in the namespace before a call
-	baselineState    string   // what must not change
+	vm, disk         string   // subjects of most calls
+	subject          string   // subject of the current test case, if each test case has its own
+	subjectCount     int      // number of subjects so far
+	bystanderObjects []string // objects of the bystander
+	baseline         []string // all objects before a call
+	baselineState    string   // see invariantState
 }
 
-// Quick enough for a call that is kept hanging, and long enough for a busy computer.
+// scenarioTimeouts are short enough for a request that is never answered, and long enough for a busy host.
 var scenarioTimeouts = map[string]any{
 	"create_vm": "40s", "attach_disk": "40s", "detach_disk": "40s", "delete_vm": "40s", "update_disk": "40s", "create_stemcell": "40s", "other": "40s", "request": "10s",
 }
 
-// newScenarioEnv sets the scenario's stage. Whatever the CPI is given of secrets is marked, and it logs all it can.
+// newScenarioEnv prepares the environment of a scenario. All secrets that the CPI gets contain a canary, and the CPI logs at debug
+// level.
 func newScenarioEnv(ctx context.Context, sc scenario) *scenarioEnv {
 	return newScenarioEnvWithProxy(ctx, proxy, sc)
 }
 
+// newScenarioEnvWithProxy is newScenarioEnv with this proxy.
 func newScenarioEnvWithProxy(ctx context.Context, proxy *apiproxy.Proxy, sc scenario) *scenarioEnv {
 	env := newTestEnvWithProxy(ctx, proxy).withDiskStrategy(diskStrategies[sc.strategy])
 	env.Director = env.directorWithConfig("timeouts", scenarioTimeouts)
@@ -58,13 +59,13 @@ func newScenarioEnvWithProxy(ctx context.Context, proxy *apiproxy.Proxy, sc scen
 	return s
 }
 
-// nextSubject names the next subject.
+// nextSubject returns a name for the next subject.
 func (s *scenarioEnv) nextSubject() string {
 	s.subjectCount++
 	return fmt.Sprintf("subject-%d", s.subjectCount)
 }
 
-// listAllObjects are all objects that calls make.
+// listAllObjects returns all objects that calls create, sorted.
 func (s *scenarioEnv) listAllObjects(ctx context.Context) []string {
 	all := s.listObjects(ctx)
 	for _, snapshot := range s.listSnapshots(ctx) {
@@ -74,7 +75,8 @@ func (s *scenarioEnv) listAllObjects(ctx context.Context) []string {
 	return all
 }
 
-// invariantState tells what no call may change of what is there: Pods and their addresses, restarts of the bystander, disks.
+// invariantState describes what no call may change: the bystander's Pods, the VM's address (with samePod its Pod, too), and the PVCs of
+// the baseline.
 func (s *scenarioEnv) invariantState(ctx context.Context, samePod bool) string {
 	facts := []string{}
 	pods, err := cluster.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
@@ -102,7 +104,7 @@ func (s *scenarioEnv) invariantState(ctx context.Context, samePod bool) string {
 	return fmt.Sprint(facts)
 }
 
-// deleteNewDisks deletes all disks that were not there before, as a director does with the disks that it orphaned.
+// deleteNewDisks deletes all disks that are not in the baseline, as a director deletes orphaned disks.
 func (s *scenarioEnv) deleteNewDisks(ctx context.Context) {
 	for _, disk := range s.listDisks(ctx) {
 		if !slices.Contains(s.baseline, "PersistentVolumeClaim/"+disk) {
@@ -113,15 +115,15 @@ func (s *scenarioEnv) deleteNewDisks(ctx context.Context) {
 
 var (
 	idPattern   = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{16,}`)
-	namePattern = regexp.MustCompile(`subject-\d+|world-\d+-\d+`)
+	namePattern = regexp.MustCompile(`subject-\d+|` + namespacePrefix + `\d+-\d+`)
 )
 
-// normalizeIDs is text without what differs from one cell to the next.
+// normalizeIDs replaces IDs and names that differ between test cases.
 func normalizeIDs(text string) string {
 	return namePattern.ReplaceAllString(idPattern.ReplaceAllString(text, "ID"), "NAME")
 }
 
-// normalizedResult is what the director makes of a response.
+// normalizedResult returns the result of a response with normalized IDs.
 func normalizedResult(response director.Response) string {
 	raw, err := json.Marshal(response.Result)
 	Expect(err).NotTo(HaveOccurred())

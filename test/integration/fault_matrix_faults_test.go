@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"regexp"
@@ -17,18 +18,18 @@ import (
 	"bosh-kubernetes-cpi/test/apiproxy"
 )
 
-// faultSpec is what happens at one request of a call.
+// faultSpec is a fault that can be injected at one request of a call.
 type faultSpec struct {
 	name string
-	// inject makes it happen at request n. end sends a signal to the call's process.
-	inject func(n int, end func(os.Signal)) apiproxy.Fault
-	// appliesTo are the requests that it can happen to, all if nil.
+	// inject returns the fault for request n. sendSignal sends a signal to the process of the call.
+	inject func(n int, sendSignal func(os.Signal)) apiproxy.Fault
+	// appliesTo reports whether the fault can be injected at a request. If it is nil, the fault applies to all requests.
 	appliesTo func(request string) bool
-	// tolerated is what a call does not notice: it ends as if nothing had been.
+	// tolerated means that the call returns the same result as without the fault.
 	tolerated bool
-	// shortTimeout gives the call little time.
+	// shortTimeout means that the call has short timeouts.
 	shortTimeout bool
-	// deletePod takes the object of a request away, before the API server gets it: a call cannot mend that, only say it.
+	// deletePod deletes the Pod of a request before the API server gets the request. A call can only report that, not repair it.
 	deletePod func(ctx context.Context, s *scenarioEnv, pod string)
 }
 
@@ -38,13 +39,13 @@ func isEvent(request string) bool {
 	return strings.HasPrefix(request, "POST ") && strings.HasSuffix(request, "/events")
 }
 
-// allFaults are all that can happen, processes that end first.
+// allFaults returns all faults.
 func allFaults() []faultSpec {
 	all := append(processFaults(), connectionFaults()...)
 	for _, refusal := range []struct {
-		code     int
-		reason   metav1.StatusReason
-		bearable bool
+		code      int
+		reason    metav1.StatusReason
+		tolerated bool
 	}{
 		{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, false},
 		{http.StatusForbidden, metav1.StatusReasonForbidden, false},
@@ -56,63 +57,66 @@ func allFaults() []faultSpec {
 		{http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, true},
 		{http.StatusGatewayTimeout, metav1.StatusReasonTimeout, true},
 	} {
-		all = append(all, newFaultSpec("a "+http.StatusText(refusal.code), refusal.bearable, apiproxy.Refused(refusal.code, refusal.reason)))
+		all = append(all, newFaultSpec(statusName(refusal.code), refusal.tolerated, apiproxy.Refused(refusal.code, refusal.reason)))
 	}
 	all = append(all,
-		newFaultSpec("a Too Many Requests that says when to come again", true, apiproxy.Throttled(1)),
-		newFaultSpec("a proxy's Not Found", false, apiproxy.ProxyErrorAt(http.StatusNotFound)),
-		newFaultSpec("a proxy's Bad Gateway", true, apiproxy.ProxyErrorAt(http.StatusBadGateway)),
+		newFaultSpec(statusName(http.StatusTooManyRequests)+" with Retry-After", true, apiproxy.Throttled(1)),
+		newFaultSpec(statusName(http.StatusNotFound)+" of a proxy", false, apiproxy.ProxyErrorAt(http.StatusNotFound)),
+		newFaultSpec(statusName(http.StatusBadGateway)+" of a proxy", true, apiproxy.ProxyErrorAt(http.StatusBadGateway)),
 	)
 	return append(append(all, watchFaults()...), deletedPodFaults()...)
 }
 
-func newFaultSpec(name string, bearable bool, fault func(int) apiproxy.Fault) faultSpec {
-	return faultSpec{name: name, tolerated: bearable, inject: func(n int, _ func(os.Signal)) apiproxy.Fault { return fault(n) }}
+// statusName returns the name of an HTTP status, such as "404 Not Found".
+func statusName(code int) string { return fmt.Sprintf("%d %s", code, http.StatusText(code)) }
+
+func newFaultSpec(name string, tolerated bool, fault func(int) apiproxy.Fault) faultSpec {
+	return faultSpec{name: name, tolerated: tolerated, inject: func(n int, _ func(os.Signal)) apiproxy.Fault { return fault(n) }}
 }
 
-const killedAfter = "killed after it"
+const killedAfter = "process killed after the request"
 
-// processFaults end the process of the call.
+// processFaults returns faults that kill or terminate the process of the call.
 func processFaults() []faultSpec {
 	return []faultSpec{
-		{name: "killed before it", inject: func(n int, end func(os.Signal)) apiproxy.Fault {
-			return apiproxy.BeforeRequest(n, func() bool { end(os.Kill); return false })
+		{name: "process killed before the request", inject: func(n int, sendSignal func(os.Signal)) apiproxy.Fault {
+			return apiproxy.BeforeRequest(n, func() bool { sendSignal(os.Kill); return false })
 		}},
-		{name: killedAfter, inject: func(n int, end func(os.Signal)) apiproxy.Fault {
-			return apiproxy.AfterRequest(n, func() { end(os.Kill) })
+		{name: killedAfter, inject: func(n int, sendSignal func(os.Signal)) apiproxy.Fault {
+			return apiproxy.AfterRequest(n, func() { sendSignal(os.Kill) })
 		}},
-		{name: "killed while it reads the answer", appliesTo: isNotWatch, inject: func(n int, end func(os.Signal)) apiproxy.Fault {
-			return apiproxy.WithinResponse(n, func() { end(os.Kill) })
+		{name: "process killed while it reads the response", appliesTo: isNotWatch, inject: func(n int, sendSignal func(os.Signal)) apiproxy.Fault {
+			return apiproxy.WithinResponse(n, func() { sendSignal(os.Kill) })
 		}},
-		{name: "told to end", inject: func(n int, end func(os.Signal)) apiproxy.Fault {
-			return apiproxy.BeforeRequest(n, func() bool { end(syscall.SIGTERM); return true })
+		{name: "process terminated with SIGTERM before the request", inject: func(n int, sendSignal func(os.Signal)) apiproxy.Fault {
+			return apiproxy.BeforeRequest(n, func() bool { sendSignal(syscall.SIGTERM); return true })
 		}},
 	}
 }
 
-// connectionFaults are connections that break or take their time.
+// connectionFaults returns faults that break or delay a connection.
 func connectionFaults() []faultSpec {
-	truncated := newFaultSpec("an answer that breaks off", true, apiproxy.TruncatedBody)
+	truncated := newFaultSpec("truncated response", true, apiproxy.TruncatedBody)
 	truncated.appliesTo = isNotWatch
-	hanging := newFaultSpec("no answer for ever", false, apiproxy.UnansweredRequest)
+	hanging := newFaultSpec("no response", false, apiproxy.UnansweredRequest)
 	hanging.shortTimeout = true
 	return []faultSpec{
-		newFaultSpec("a connection that breaks before", true, apiproxy.ResetBefore),
-		newFaultSpec("an answer that is lost on the way back", true, apiproxy.ResetAfter),
+		newFaultSpec("connection broken before the request", true, apiproxy.ResetBefore),
+		newFaultSpec("lost response", true, apiproxy.ResetAfter),
 		truncated,
-		newFaultSpec("an answer after three seconds", true, apiproxy.DelayedRequest(3*time.Second)),
+		newFaultSpec("response after three seconds", true, apiproxy.DelayedRequest(3*time.Second)),
 		hanging,
 	}
 }
 
-// watchFaults are what can become of a watch.
+// watchFaults returns faults of watches.
 func watchFaults() []faultSpec {
 	all := []faultSpec{
-		newFaultSpec("a watch that ends at once", true, apiproxy.ClosedWatch),
-		newFaultSpec("watches that end every second", true, func(int) apiproxy.Fault { return apiproxy.ShortWatches(time.Second) }),
-		newFaultSpec("a watch that is too old", true, apiproxy.ExpiredWatch),
-		newFaultSpec("a watch that says nothing for two seconds", true, apiproxy.SilentWatch(2*time.Second)),
-		newFaultSpec("watches that say all twice", true, apiproxy.DuplicatedEvents),
+		newFaultSpec("watch that is closed at once", true, apiproxy.ClosedWatch),
+		newFaultSpec("watches that are closed every second", true, func(int) apiproxy.Fault { return apiproxy.ShortWatches(time.Second) }),
+		newFaultSpec("watch with an expired resource version", true, apiproxy.ExpiredWatch),
+		newFaultSpec("watch without events for two seconds", true, apiproxy.SilentWatch(2*time.Second)),
+		newFaultSpec("watches that send each event twice", true, apiproxy.DuplicatedEvents),
 	}
 	for i := range all {
 		all[i].appliesTo = isWatch
@@ -125,18 +129,18 @@ var podRequestPattern = regexp.MustCompile(`^(?:GET|PATCH|DELETE) namespaces/[^/
 
 func isPodRequest(request string) bool { return podRequestPattern.MatchString(request) }
 
-// deletedPodFaults are Pods that somebody else deletes between two requests.
+// deletedPodFaults returns faults that delete a Pod between two requests, as someone else could.
 func deletedPodFaults() []faultSpec {
 	return []faultSpec{
-		{name: "its Pod taken away before", appliesTo: isPodRequest, deletePod: func(ctx context.Context, s *scenarioEnv, pod string) { s.forceDeletePod(ctx, pod) }},
-		{name: "its Pod taken away before, and another made in its place", appliesTo: isPodRequest, deletePod: func(ctx context.Context, s *scenarioEnv, pod string) {
+		{name: "Pod deleted before the request", appliesTo: isPodRequest, deletePod: func(ctx context.Context, s *scenarioEnv, pod string) { s.forceDeletePod(ctx, pod) }},
+		{name: "Pod deleted before the request, and replaced by a Pod of someone else", appliesTo: isPodRequest, deletePod: func(ctx context.Context, s *scenarioEnv, pod string) {
 			s.forceDeletePod(ctx, pod)
 			s.createForeignPod(ctx, pod)
 		}},
 	}
 }
 
-// forceDeletePod deletes a Pod at once, as nobody should.
+// forceDeletePod deletes a Pod without a grace period.
 func (s *scenarioEnv) forceDeletePod(ctx context.Context, pod string) {
 	err := cluster.CoreV1().Pods(s.namespace).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 	if !apierrors.IsNotFound(err) {
@@ -144,9 +148,9 @@ func (s *scenarioEnv) forceDeletePod(ctx context.Context, pod string) {
 	}
 }
 
-const foreignPodLabel = "test/squatter"
+const foreignPodLabel = "test/foreign"
 
-// createForeignPod makes a Pod of this name that is not the CPI's.
+// createForeignPod creates a Pod of this name that does not belong to the CPI.
 func (s *scenarioEnv) createForeignPod(ctx context.Context, pod string) {
 	_, err := cluster.CoreV1().Pods(s.namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: pod, Labels: map[string]string{foreignPodLabel: "yes"}},
@@ -155,12 +159,12 @@ func (s *scenarioEnv) createForeignPod(ctx context.Context, pod string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// deleteForeignPods removes such Pods. Each has to be there still.
+// deleteForeignPods deletes the Pods of createForeignPod, and expects that the CPI has not started to delete them.
 func (s *scenarioEnv) deleteForeignPods(ctx context.Context) {
 	foreignPods, err := cluster.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: foreignPodLabel})
 	Expect(err).NotTo(HaveOccurred())
 	for _, pod := range foreignPods.Items {
-		Expect(pod.DeletionTimestamp).To(BeNil(), "somebody else's Pod %s is being deleted", pod.Name)
+		Expect(pod.DeletionTimestamp).To(BeNil(), "Pod %s, which does not belong to the CPI, is being deleted", pod.Name)
 		s.forceDeletePod(ctx, pod.Name)
 	}
 }

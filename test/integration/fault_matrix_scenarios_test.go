@@ -7,26 +7,24 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// scenario is a call in its setting, and what undoes it. Each of its requests is disturbed in each way, one at a time.
+// scenario is a call with its setup, and the inverse call. A test case injects one fault at one request of the call.
 type scenario struct {
 	name     string
-	strategy string         // of kinds: how disks come to its machines
-	disk     map[string]any // cloud_properties of the stage's own disk, which has a volume; nil for none
-	serial   bool           // it changes what all namespaces share
-	core     bool           // it is what deploys are made of
-	selected bool           // by this run's seed
+	strategy string         // key of diskStrategies
+	disk     map[string]any // cloud_properties of a disk with a volume; nil for no disk
+	serial   bool           // it changes cluster-scoped objects
+	core     bool           // it is a part of most deploys
+	selected bool           // by the seed of this run
 
 	setup         func(ctx context.Context, s *scenarioEnv) // once
 	beforeCall    func(ctx context.Context, s *scenarioEnv) // before each call
 	call          func(s *scenarioEnv) []any                // method and arguments
-	doneError     string                                    // the type of error with which a repeated call says that all is done
-	notIdempotent bool                                      // a second call is not the same call: it would make another disk
-	undo          func(ctx context.Context, s *scenarioEnv) // the inverse call, which finds nothing to do where the call did nothing
+	doneError     string                                    // the error type of a repeated call that finds nothing to do
+	notIdempotent bool                                      // a second call creates another object
+	undo          func(ctx context.Context, s *scenarioEnv) // the inverse call; succeeds if there is nothing to undo
 }
 
-const recreateStrategy = " with disk_strategy: recreate"
-
-// scenarios are all methods that speak to the API server, with what can be different about them.
+// scenarios returns the scenarios of all methods that send requests to the API server.
 func scenarios() []scenario {
 	all := append(vmScenarios(), createVMScenarios()...)
 	all = append(all, attachmentScenarios()...)
@@ -34,6 +32,7 @@ func scenarios() []scenario {
 	return append(all, stemcellScenarios()...)
 }
 
+// fixedCall returns the call for a scenario without subjects.
 func fixedCall(arguments ...any) func(*scenarioEnv) []any {
 	return func(*scenarioEnv) []any { return arguments }
 }
@@ -41,7 +40,7 @@ func fixedCall(arguments ...any) func(*scenarioEnv) []any {
 func vmScenarios() []scenario {
 	all := []scenario{
 		{name: "has_vm", call: func(s *scenarioEnv) []any { return []any{"has_vm", s.vm} }},
-		{name: "has_vm of none", call: fixedCall("has_vm", "agent-none")},
+		{name: "has_vm of an unknown VM", call: fixedCall("has_vm", "agent-none")},
 		{name: "set_vm_metadata", call: func(s *scenarioEnv) []any {
 			return []any{"set_vm_metadata", s.vm, map[string]any{"job": "web", "director": "d"}}
 		}},
@@ -60,7 +59,7 @@ func vmScenarios() []scenario {
 	return append(all, scenario{name: "reboot_vm" + recreateStrategy, strategy: recreateStrategy, call: func(s *scenarioEnv) []any { return []any{"reboot_vm", s.vm} }})
 }
 
-// createVMScenario is create_vm with these cloud_properties beside the stage's own.
+// createVMScenario returns the scenario of a create_vm with cloud_properties in addition to those of the environment.
 func createVMScenario(name, strategy string, networks func() map[string]any, properties, env map[string]any) scenario {
 	return scenario{
 		name: "create_vm " + name + strategy, strategy: strategy,
@@ -79,10 +78,10 @@ func createVMScenario(name, strategy string, networks func() map[string]any, pro
 func createVMScenarios() []scenario {
 	secret := map[string]any{"bosh": map[string]any{"password": canaryFor("env")}}
 	grouped := map[string]any{"bosh": map[string]any{"group": groupName}}
-	nearDisk := createVMScenario("near its disk", "", dynamicNetwork, nil, secret)
-	nearDisk.disk = map[string]any{}
-	call := nearDisk.call
-	nearDisk.call = func(s *scenarioEnv) []any {
+	withDisk := createVMScenario("with a disk", "", dynamicNetwork, nil, secret)
+	withDisk.disk = map[string]any{}
+	call := withDisk.call
+	withDisk.call = func(s *scenarioEnv) []any {
 		arguments := call(s)
 		arguments[5] = []string{s.disk}
 		return arguments
@@ -92,12 +91,12 @@ func createVMScenarios() []scenario {
 	return []scenario{
 		plain,
 		createVMScenario("on a manual network", "", func() map[string]any { return manualNetwork("10.9.8.7") }, nil, secret),
-		createVMScenario("behind a Service of its own", "", dynamicNetwork, servicesProperties(map[string]any{"ports": []any{80}}), secret),
+		createVMScenario("behind its own Service", "", dynamicNetwork, servicesProperties(map[string]any{"ports": []any{80}}), secret),
 		createVMScenario("behind a shared Service", "", dynamicNetwork, servicesProperties(namedService(nil)), secret),
-		createVMScenario("in a group with a budget", "", dynamicNetwork, maxOneUnavailable(), grouped),
+		createVMScenario("in a group with a PodDisruptionBudget", "", dynamicNetwork, maxOneUnavailable(), grouped),
 		createVMScenario("on a dynamic network", recreateStrategy, dynamicNetwork, nil, secret),
 		createVMScenario("behind a shared Service", recreateStrategy, dynamicNetwork, servicesProperties(namedService(nil)), secret),
-		nearDisk,
+		withDisk,
 	}
 }
 
@@ -106,7 +105,7 @@ func attachmentScenarios() []scenario {
 	for _, variant := range []scenario{
 		{disk: map[string]any{}},
 		{name: " on a device", disk: map[string]any{"volume_mode": "Block"}},
-		{name: " as directory", disk: map[string]any{"attach": "bind"}},
+		{name: " as a directory", disk: map[string]any{"attach": "bind"}},
 		{name: recreateStrategy, disk: map[string]any{}, strategy: recreateStrategy},
 	} {
 		attach := func(ctx context.Context, s *scenarioEnv) { s.mustCall(ctx, "attach_disk", s.vm, s.disk) }
@@ -135,7 +134,7 @@ func diskScenarios() []scenario {
 	snapshot := func(ctx context.Context, s *scenarioEnv) {
 		s.subject = s.mustCall(ctx, "snapshot_disk", s.disk, map[string]any{}).Text()
 	}
-	removeSnapshots := func(ctx context.Context, s *scenarioEnv) {
+	deleteSnapshots := func(ctx context.Context, s *scenarioEnv) {
 		for _, name := range s.listSnapshots(ctx) {
 			s.mustCall(ctx, "delete_snapshot", name)
 		}
@@ -173,7 +172,7 @@ func diskScenarios() []scenario {
 		},
 		{
 			name: "snapshot_disk of an attached disk", disk: noProperties, notIdempotent: true, setup: attach,
-			call: func(s *scenarioEnv) []any { return []any{"snapshot_disk", s.disk, map[string]any{}} }, undo: removeSnapshots,
+			call: func(s *scenarioEnv) []any { return []any{"snapshot_disk", s.disk, map[string]any{}} }, undo: deleteSnapshots,
 		},
 		{
 			name: "delete_snapshot", disk: noProperties, beforeCall: snapshot,
@@ -203,19 +202,19 @@ func networkScenarios() []scenario {
 	}
 }
 
-// stemcellScenarios are about those whose images nodes pull: the others need no cluster, or only look there.
+// stemcellScenarios returns the stemcell calls with stemcell.prefetch. Without it, these methods need no cluster, or only read from it.
 func stemcellScenarios() []scenario {
 	enablePrefetch := func(ctx context.Context, s *scenarioEnv) {
 		s.Director = s.directorWithPrefetch(ctx, prefetchEnabled, nil)
 	}
-	create, remove := fixedCall("create_stemcell", "image", lightStemcell), fixedCall("delete_stemcell", stemcellCID)
+	createCall, deleteCall := fixedCall("create_stemcell", "image", lightStemcell), fixedCall("delete_stemcell", stemcellCID)
 	return []scenario{
 		{
-			name: "create_stemcell that nodes pull", setup: enablePrefetch, call: create,
+			name: "create_stemcell with prefetch", setup: enablePrefetch, call: createCall,
 			undo: func(ctx context.Context, s *scenarioEnv) { s.mustCall(ctx, "delete_stemcell", stemcellCID) },
 		},
 		{
-			name: "delete_stemcell that nodes pull", setup: enablePrefetch, call: remove,
+			name: "delete_stemcell with prefetch", setup: enablePrefetch, call: deleteCall,
 			beforeCall: func(ctx context.Context, s *scenarioEnv) { s.mustCall(ctx, "create_stemcell", "image", lightStemcell) },
 		},
 	}

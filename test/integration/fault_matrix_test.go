@@ -20,20 +20,21 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// A run of CI tries a part of the scenarios, and of their cells a part: which, its seed says, so that many runs try all. Processes
-// that are killed after a request of a core scenario are tried by each.
+// A run without FAULTS tries one in scenarioParts scenarios, and one in testCaseParts of their test cases. The seed selects them, and many
+// runs together try all. In addition, each run kills the process after each request of the core scenarios.
 const (
 	scenarioParts = 8
 	testCaseParts = 8
 )
 
-// A run of all cells plays each scenario in as many turns, which do not wait for each other: some have hundreds of cells.
-const turnsPerScenario = 4
+// shardsPerScenario is the number of specs for each scenario in a run with FAULTS. The specs run in parallel: some scenarios have hundreds
+// of test cases.
+const shardsPerScenario = 4
 
-// FAULTS is "all", or a regular expression for the names of cells; a part is tried without it.
+// faultsPattern is "all", or a regular expression for the names of test cases. If it is empty, the seed selects some of them.
 var faultsPattern = os.Getenv("FAULTS")
 
-// testCase is one disturbance at one request of a scenario's call.
+// testCase is one fault at one request of a scenario's call.
 type testCase struct {
 	scenario scenario
 	n        int
@@ -45,7 +46,7 @@ func (tc testCase) String() string {
 	return fmt.Sprintf("%s, at request %d (%s): %s", tc.scenario.name, tc.n, normalizeIDs(tc.request), tc.name)
 }
 
-// selected reports whether this run tries the cell.
+// selected reports whether this run tries the test case.
 func (tc testCase) selected() bool {
 	if faultsPattern == "" {
 		return tc.scenario.core && tc.name == killedAfter || tc.scenario.selected && drawnBySeed(tc.String(), testCaseParts)
@@ -53,44 +54,46 @@ func (tc testCase) selected() bool {
 	return faultsPattern == "all" || regexp.MustCompile(faultsPattern).MatchString(tc.String())
 }
 
-// drawnBySeed reports whether the seed has drawn what is called so, one of as many.
+// drawnBySeed reports whether the seed selects this name. It selects about one in parts names.
 func drawnBySeed(name string, parts uint64) bool {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(name))
-	return (hash.Sum64()+uint64(GinkgoRandomSeed()))%parts == 0 //nolint:gosec // a seed is no amount
+	return (hash.Sum64()+uint64(GinkgoRandomSeed()))%parts == 0 //nolint:gosec // the conversion of a seed may wrap
 }
 
-var _ = Describe("Whatever happens at any request of", Label("faults"), func() {
+var _ = Describe("A fault at any request of", Label("faults"), func() {
 	for i, sc := range scenarios() {
 		sc.selected = (i+int(GinkgoRandomSeed()))%scenarioParts == 0
 		if faultsPattern == "" && !sc.selected && !sc.core {
 			continue
 		}
-		const description = ", the call can be repeated and undone, and nothing else changes"
+		const description = " lets the call be repeated and undone, and changes nothing else"
 		switch {
 		case sc.serial:
 			It(sc.name+description, Serial, func(ctx context.Context) { runScenario(ctx, sc, 0, 1) })
 		case faultsPattern == "":
 			It(sc.name+description, func(ctx context.Context) { runScenario(ctx, sc, 0, 1) })
 		default:
-			for turn := range turnsPerScenario {
-				It(fmt.Sprintf("%s%s (turn %d)", sc.name, description, turn+1), func(ctx context.Context) { runScenario(ctx, sc, turn, turnsPerScenario) })
+			for shard := range shardsPerScenario {
+				It(fmt.Sprintf("%s%s (shard %d)", sc.name, description, shard+1), func(ctx context.Context) {
+					runScenario(ctx, sc, shard, shardsPerScenario)
+				})
 			}
 		}
 	}
 })
 
-// scenarioResult is what became of a scenario's cells.
+// scenarioResult has the numbers of a scenario and its failed test cases.
 type scenarioResult struct {
-	Scenario    string
-	Requests    int
-	Cells, Held int
-	Failed      []string
+	Scenario          string
+	Requests          int
+	TestCases, Passed int
+	Failed            []string
 }
 
-// record tries a cell, and notes whether it held.
+// record runs a test case, and records whether it passed.
 func (r *scenarioResult) record(tc testCase, run func()) (passed bool) {
-	r.Cells++
+	r.TestCases++
 	started := time.Now()
 	err := InterceptGomegaFailure(run)
 	fmt.Fprintf(GinkgoWriter, "%6.1fs %s\n", time.Since(started).Seconds(), tc)
@@ -98,11 +101,11 @@ func (r *scenarioResult) record(tc testCase, run func()) (passed bool) {
 		r.Failed = append(r.Failed, fmt.Sprintf("%s:\n%v", tc, err))
 		return false
 	}
-	r.Held++
+	r.Passed++
 	return true
 }
 
-// addToReport hands the outcome over to the suite, and fails the spec unless all cells have held.
+// addToReport adds the result to the report of the suite, and fails the spec unless all test cases have passed.
 func (r *scenarioResult) addToReport() {
 	AddReportEntry(testCaseReportEntry, *r, ReportEntryVisibilityNever)
 	if len(r.Failed) > 0 {
@@ -110,10 +113,10 @@ func (r *scenarioResult) addToReport() {
 	}
 }
 
-// runScenario tries the scenario's cells, those of one of as many turns.
-func runScenario(ctx context.Context, sc scenario, turn, turns int) {
+// runScenario runs the selected test cases of the scenario that belong to this shard.
+func runScenario(ctx context.Context, sc scenario, shard, shards int) {
 	s := newScenarioEnv(ctx, sc)
-	undisturbed, requests := s.callWithoutFault(ctx, sc)
+	expected, requests := s.callWithoutFault(ctx, sc)
 	result := scenarioResult{Scenario: sc.name, Requests: len(requests)}
 	selectedCount := 0
 	for i, request := range requests {
@@ -123,10 +126,10 @@ func runScenario(ctx context.Context, sc scenario, turn, turns int) {
 				continue
 			}
 			selectedCount++
-			if selectedCount%turns != turn {
+			if selectedCount%shards != shard {
 				continue
 			}
-			if passed := result.record(tc, func() { s.runTestCase(ctx, tc, undisturbed) }); !passed || spec.deletePod != nil {
+			if passed := result.record(tc, func() { s.runTestCase(ctx, tc, expected) }); !passed || spec.deletePod != nil {
 				s = newScenarioEnv(ctx, sc)
 			}
 		}
@@ -134,7 +137,7 @@ func runScenario(ctx context.Context, sc scenario, turn, turns int) {
 	result.addToReport()
 }
 
-// callWithoutFault makes the call as it should be, and returns its answer and its requests.
+// callWithoutFault makes the call without a fault, and returns its result and its requests.
 func (s *scenarioEnv) callWithoutFault(ctx context.Context, sc scenario) (string, []string) {
 	s.runBeforeCall(ctx, sc)
 	arguments := sc.call(s)
@@ -146,13 +149,14 @@ func (s *scenarioEnv) callWithoutFault(ctx context.Context, sc scenario) (string
 	return normalizedResult(response), requests
 }
 
+// runBeforeCall prepares the environment for the next call of the scenario.
 func (s *scenarioEnv) runBeforeCall(ctx context.Context, sc scenario) {
 	if sc.beforeCall != nil {
 		sc.beforeCall(ctx, s)
 	}
 }
 
-// undoAndVerify undoes the call, and waits until all is as it was before.
+// undoAndVerify undoes the call, and waits until the state is the same as before the call.
 func (s *scenarioEnv) undoAndVerify(ctx context.Context, sc scenario) {
 	if sc.undo != nil {
 		sc.undo(ctx, s)
@@ -161,14 +165,14 @@ func (s *scenarioEnv) undoAndVerify(ctx context.Context, sc scenario) {
 	Expect(s.invariantState(ctx, sc.strategy == "")).To(Equal(s.baselineState))
 }
 
-// runTestCase makes the call with the cell's disturbance, repeats it, and undoes it.
+// runTestCase makes the call with the fault, repeats it, and undoes it.
 func (s *scenarioEnv) runTestCase(ctx context.Context, tc testCase, expected string) {
 	s.runBeforeCall(ctx, tc.scenario)
 	arguments := tc.scenario.call(s)
 	first, requests, callErr := s.callWithFault(ctx, tc, arguments)
 	s.expectNoSecrets(first)
-	// Whether an Event is left does not matter to a call, which has its answer already. What was disturbed may be another request
-	// than without a disturbance: a watch, where what is waited for had come already.
+	// A call has its result before it records an Event. The nth request can differ from the nth request without a fault: for example,
+	// the call has not watched if the state that it waits for was reached before.
 	if tc.n <= len(requests) && isEvent(requests[tc.n-1]) {
 		tc.tolerated = true
 	}
@@ -180,18 +184,18 @@ func (s *scenarioEnv) runTestCase(ctx context.Context, tc testCase, expected str
 		s.deleteAllButBystander(ctx)
 		return
 	}
-	if answered := callErr == nil && first.Error == nil; !answered || !tc.scenario.notIdempotent {
+	if succeeded := callErr == nil && first.Error == nil; !succeeded || !tc.scenario.notIdempotent {
 		s.expectRepeatSucceeds(ctx, tc, arguments, expected)
 	}
 	s.undoAndVerify(ctx, tc.scenario)
 }
 
-// shortTimeouts are those of a call that is kept hanging.
+// shortTimeouts are for a call with a request that is never answered.
 var shortTimeouts = map[string]any{
 	"create_vm": "3s", "attach_disk": "3s", "detach_disk": "3s", "delete_vm": "3s", "update_disk": "3s", "create_stemcell": "3s", "other": "3s", "request": "1s",
 }
 
-// callWithFault makes the call, and returns what it requested. The error tells that its process has ended without an answer.
+// callWithFault makes the call, and returns its response and its requests. An error means that its process exited without a response.
 func (s *scenarioEnv) callWithFault(ctx context.Context, tc testCase, arguments []any) (director.Response, []string, error) {
 	caller := s.Director
 	if tc.shortTimeout && !isEvent(tc.request) {
@@ -205,6 +209,7 @@ func (s *scenarioEnv) callWithFault(ctx context.Context, tc testCase, arguments 
 	return response, s.proxy.Requests(), callErr
 }
 
+// testCaseFault returns the fault of the test case. sendSignal sends a signal to the process of the call.
 func (s *scenarioEnv) testCaseFault(ctx context.Context, tc testCase, sendSignal func(os.Signal)) apiproxy.Fault {
 	if tc.deletePod == nil {
 		return tc.inject(tc.n, sendSignal)
@@ -219,48 +224,49 @@ func (s *scenarioEnv) testCaseFault(ctx context.Context, tc testCase, sendSignal
 	}
 }
 
-// expectFaultedResponse says what an answer of the disturbed call has to be.
+// expectFaultedResponse checks the response of a call with a fault.
 func (s *scenarioEnv) expectFaultedResponse(tc testCase, response director.Response, expected string) {
 	if tc.tolerated {
-		Expect(response.Error).To(BeNil(), "the disturbed call: %s", response.Stderr)
-		Expect(normalizedResult(response)).To(Equal(expected), "the disturbed call's answer")
+		Expect(response.Error).To(BeNil(), "the call with the fault: %s", response.Stderr)
+		Expect(normalizedResult(response)).To(Equal(expected), "the result of the call with the fault")
 		return
 	}
 	Expect(response.Error.Type).To(HavePrefix("Bosh::Clouds::"))
 	Expect(response.Error.Message).NotTo(BeEmpty())
 }
 
+// expectNoSecrets expects that neither the response nor the log of the call contains a secret.
 func (s *scenarioEnv) expectNoSecrets(response director.Response) {
 	raw, err := json.Marshal(response)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(canaryPattern.FindString(string(raw) + response.Stderr)).To(BeEmpty())
 }
 
-// expectRepeatSucceeds makes the call once more: it gives the undisturbed answer, or says that all is done.
+// expectRepeatSucceeds repeats the call, which returns the same result as without a fault, or the error that there is nothing to do.
 func (s *scenarioEnv) expectRepeatSucceeds(ctx context.Context, tc testCase, arguments []any, expected string) {
 	method, _ := arguments[0].(string)
-	again, err := s.Call(ctx, method, arguments[1:]...)
+	repeated, err := s.Call(ctx, method, arguments[1:]...)
 	Expect(err).NotTo(HaveOccurred())
-	s.expectNoSecrets(again)
-	if again.Error != nil {
-		Expect(again.Error.Type).To(Equal("Bosh::Clouds::"+tc.scenario.doneError), "the repeated call: %s", again.Stderr)
+	s.expectNoSecrets(repeated)
+	if repeated.Error != nil {
+		Expect(repeated.Error.Type).To(Equal("Bosh::Clouds::"+tc.scenario.doneError), "the repeated call: %s", repeated.Stderr)
 		return
 	}
-	Expect(normalizedResult(again)).To(Equal(expected), "the repeated call's answer")
+	Expect(normalizedResult(repeated)).To(Equal(expected), "the result of the repeated call")
 }
 
-// repeatAfterPodDeletion makes the call once more where its machine or disk may be lost: it may fail, with an error of a known type.
+// repeatAfterPodDeletion repeats the call. It may fail with an error of a known type, because its VM or disk may be lost.
 func (s *scenarioEnv) repeatAfterPodDeletion(ctx context.Context, arguments []any) {
 	method, _ := arguments[0].(string)
-	again, err := s.Call(ctx, method, arguments[1:]...)
+	repeated, err := s.Call(ctx, method, arguments[1:]...)
 	Expect(err).NotTo(HaveOccurred())
-	s.expectNoSecrets(again)
-	if again.Error != nil {
-		Expect(again.Error.Type).To(HavePrefix("Bosh::Clouds::"))
+	s.expectNoSecrets(repeated)
+	if repeated.Error != nil {
+		Expect(repeated.Error.Type).To(HavePrefix("Bosh::Clouds::"))
 	}
 }
 
-// deleteAllButBystander removes all but the bystander with the calls that a director has for that, after others have done their worst.
+// deleteAllButBystander deletes everything except the bystander with a director's calls, after someone else has deleted Pods.
 func (s *scenarioEnv) deleteAllButBystander(ctx context.Context) {
 	s.deleteForeignPods(ctx)
 	for _, vm := range []string{s.vm, s.subject, "agent-" + s.subject} {
@@ -279,9 +285,9 @@ func (s *scenarioEnv) deleteAllButBystander(ctx context.Context) {
 	Eventually(s.listAllObjects).WithContext(ctx).WithTimeout(20 * time.Second).Should(Equal(s.bystanderObjects))
 }
 
-const testCaseReportEntry = "cells"
+const testCaseReportEntry = "test cases"
 
-var _ = ReportAfterSuite("cells", func(report Report) {
+var _ = ReportAfterSuite("test cases", func(report Report) {
 	var all scenarioResult
 	results := map[string]scenarioResult{}
 	for _, spec := range report.SpecReports {
@@ -290,24 +296,25 @@ var _ = ReportAfterSuite("cells", func(report Report) {
 				continue
 			}
 			result, ok := entry.GetRawValue().(scenarioResult)
-			if !ok { // it comes from another process
+			if !ok { // the entry is from another Ginkgo process
 				Expect(json.Unmarshal([]byte(entry.Value.AsJSON), &result)).To(Succeed())
 			}
-			all.Cells, all.Held = all.Cells+result.Cells, all.Held+result.Held
-			result.Cells, result.Held = result.Cells+results[result.Scenario].Cells, result.Held+results[result.Scenario].Held
+			all.TestCases, all.Passed = all.TestCases+result.TestCases, all.Passed+result.Passed
+			sum := results[result.Scenario]
+			result.TestCases, result.Passed = result.TestCases+sum.TestCases, result.Passed+sum.Passed
 			results[result.Scenario] = result
 		}
 	}
-	if all.Cells == 0 {
+	if all.TestCases == 0 {
 		return
 	}
-	fmt.Fprintf(os.Stdout, "\ncells: %d held: %d (seed %d)\n", all.Cells, all.Held, report.SuiteConfig.RandomSeed)
+	fmt.Fprintf(os.Stdout, "\ntest cases: %d passed: %d (seed %d)\n", all.TestCases, all.Passed, report.SuiteConfig.RandomSeed)
 	if path := os.Getenv("FAULTS_TABLE"); path != "" {
 		var table strings.Builder
 		for _, name := range slices.Sorted(maps.Keys(results)) {
 			result := results[name]
-			fmt.Fprintf(&table, "| %s | %d | %d | %d |\n", name, result.Requests, result.Cells, result.Held)
+			fmt.Fprintf(&table, "| %s | %d | %d | %d |\n", name, result.Requests, result.TestCases, result.Passed)
 		}
-		Expect(os.WriteFile(path, []byte("| call | requests | cells | held |\n|---|---|---|---|\n"+table.String()), 0o600)).To(Succeed())
+		Expect(os.WriteFile(path, []byte("| call | requests | test cases | passed |\n|---|---|---|---|\n"+table.String()), 0o600)).To(Succeed())
 	}
 })

@@ -14,8 +14,8 @@ import (
 	"bosh-kubernetes-cpi/test/apiproxy"
 )
 
-// interruptCall makes the call with a process that is killed once the API server has seen its nth request: one that is killed before the next
-// leaves the same. It returns false when the call sent fewer requests.
+// interruptCall makes the call, and kills its process after the API server has handled the nth request. Killing it before request n+1
+// leaves the same state. It returns false if the call sent fewer requests.
 func (env testEnv) interruptCall(ctx context.Context, n int, method string, arguments ...any) bool {
 	GinkgoHelper()
 	killable, sendSignal := env.Killable()
@@ -25,8 +25,8 @@ func (env testEnv) interruptCall(ctx context.Context, n int, method string, argu
 	return err != nil
 }
 
-// forEachRequest tries a call that is killed at its first request, at its second, and so on, until the call
-// ends before that. It has to have sent as many requests as least, so that some were killed.
+// forEachRequest tries a call that is killed after its first request, after its second, and so on, until the call returns before that
+// request. It expects that at least minRequests tries were interrupted.
 func forEachRequest(minRequests int, try func(n int) (interrupted bool)) {
 	GinkgoHelper()
 	n := 1
@@ -36,7 +36,7 @@ func forEachRequest(minRequests int, try func(n int) (interrupted bool)) {
 	Expect(n).To(BeNumerically(">", minRequests), "requests")
 }
 
-// mustRetry makes a call whose first try was cut short: it succeeds, or its error says that all is done.
+// mustRetry repeats an interrupted call: it succeeds, or fails with the error that there is nothing to do.
 func (env testEnv) mustRetry(ctx context.Context, doneError, method string, arguments ...any) {
 	GinkgoHelper()
 	response, err := env.Call(ctx, method, arguments...)
@@ -46,10 +46,10 @@ func (env testEnv) mustRetry(ctx context.Context, doneError, method string, argu
 	}
 }
 
-// What the matrix of faults does not ask for.
+// Checks that the fault matrix does not include.
 var _ = Describe("A call that is killed after any of its requests", func() {
 	for name, strategy := range diskStrategies {
-		It("does not keep a disk that was being detached from being attached again to a VM"+name, func(ctx context.Context) {
+		It("lets a disk of an interrupted detach_disk be attached again to a VM"+name, func(ctx context.Context) {
 			env := newTestEnv(ctx).withDiskStrategy(strategy)
 			vm, disk := env.createVM(ctx, "one"), env.createDisk(ctx)
 			forEachRequest(1, func(n int) bool {
@@ -61,7 +61,7 @@ var _ = Describe("A call that is killed after any of its requests", func() {
 			})
 		})
 
-		It("leaves no settings behind that the VM that is made instead does not own, a VM"+name, func(ctx context.Context) {
+		It("leaves no agent settings without an owner after a repeated create_vm of a VM"+name, func(ctx context.Context) {
 			env := newTestEnv(ctx).withDiskStrategy(strategy)
 			forEachRequest(1, func(n int) bool {
 				agent := fmt.Sprintf("killed-%d", n)
@@ -77,7 +77,7 @@ var _ = Describe("A call that is killed after any of its requests", func() {
 		})
 	}
 
-	It("has the disk grow when it is repeated", func(ctx context.Context) {
+	It("expands the disk when it is repeated, if it is a resize_disk", func(ctx context.Context) {
 		env, vm := newTestEnvWithVM(ctx)
 		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 		forEachRequest(3, func(n int) bool {
@@ -92,15 +92,15 @@ var _ = Describe("A call that is killed after any of its requests", func() {
 	})
 })
 
-var _ = Describe("A fault of the API server", func() {
-	It("that is a proxy's own answer does not mean that a VM or disk is gone", func(ctx context.Context) {
+var _ = Describe("A failed request", func() {
+	It("with an error page of a proxy does not count as a deleted VM or disk", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithDisk(ctx)
 		for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
 			proxy.Reset(apiproxy.ProxyError(code))
 			for method, arguments := range map[string][]any{
 				"has_vm": {vm}, "has_disk": {disk}, "delete_vm": {vm}, "delete_disk": {disk}, "attach_disk": {vm, disk},
 			} {
-				Expect(env.mustFail(ctx, method, arguments...).Type).To(Equal("Bosh::Clouds::CloudError"), "%s met by a %d", method, code)
+				Expect(env.mustFail(ctx, method, arguments...).Type).To(Equal("Bosh::Clouds::CloudError"), "%s with a %d from a proxy", method, code)
 			}
 			proxy.Reset(nil)
 		}
@@ -108,15 +108,15 @@ var _ = Describe("A fault of the API server", func() {
 		Expect(env.mustCall(ctx, "has_disk", disk).Result).To(MatchJSON("true"))
 	})
 
-	DescribeTable("that loses one request makes no second disk:", func(ctx context.Context, fault func(n int) apiproxy.Fault) {
+	DescribeTable("does not lead to a second disk:", func(ctx context.Context, fault func(n int) apiproxy.Fault) {
 		env := newTestEnv(ctx)
 		proxy.Reset(fault(1))
 		env.createDisk(ctx)
 		Expect(env.listDisks(ctx)).To(HaveLen(1))
 	},
 		Entry("a 503", apiproxy.Unavailable),
-		Entry("a connection that breaks before", apiproxy.ResetBefore),
-		Entry("an answer that is lost on the way back", apiproxy.ResetAfter),
-		Entry("an answer that breaks off", apiproxy.TruncatedBody),
+		Entry("a connection that breaks before the request", apiproxy.ResetBefore),
+		Entry("a lost response", apiproxy.ResetAfter),
+		Entry("a truncated response", apiproxy.TruncatedBody),
 	)
 })

@@ -19,28 +19,29 @@ import (
 
 const groupName = "director-cf-web"
 
-// groupEnv is an env as the director sends it.
+// groupEnv returns the env that the director sends for an instance group.
 func groupEnv(name string) map[string]any {
 	return map[string]any{"bosh": map[string]any{"group": name}}
 }
 
+// maxOneUnavailable returns cloud_properties with a PodDisruptionBudget.
 func maxOneUnavailable() map[string]any {
 	return map[string]any{"disruption_budget": map[string]any{"max_unavailable": 1}}
 }
 
-// getPDB returns the disruption budget, or nil when there is none.
+// getPDB returns the PodDisruptionBudget, or nil if it does not exist.
 func (env testEnv) getPDB(ctx context.Context, name string) *policyv1.PodDisruptionBudget {
 	GinkgoHelper()
 	return nilIfNotFound(cluster.PolicyV1().PodDisruptionBudgets(env.namespace).Get(ctx, name, metav1.GetOptions{}))
 }
 
-// minAvailable is how many machines of the group must stay.
+// minAvailable returns how many VMs of the group must stay available.
 func (env testEnv) minAvailable(ctx context.Context) int {
 	GinkgoHelper()
 	return env.getPDB(ctx, groupName).Spec.MinAvailable.IntValue()
 }
 
-// evictPod does what a drain does.
+// evictPod evicts a Pod, as a drain does.
 func (env testEnv) evictPod(ctx context.Context, pod string) error {
 	return cluster.CoreV1().Pods(env.namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}})
 }
@@ -49,20 +50,20 @@ var _ = Describe("An instance group", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	It("is spread softly by default, and has no budget that nobody asked for", func(ctx context.Context) {
+	It("has soft spread constraints by default, and no PodDisruptionBudget", func(ctx context.Context) {
 		vm := env.createVMWithProperties(ctx, "one", map[string]any{}, groupEnv(groupName))
 		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(pod.Labels).To(HaveKeyWithValue("bosh.cloudfoundry.org/group", groupName))
 		Expect(pod.Spec.TopologySpreadConstraints).To(HaveLen(2))
 		Expect(env.getPDB(ctx, groupName)).To(BeNil())
-		vm = env.createVMWithProperties(ctx, "two", map[string]any{"topology_spread": []any{}}, groupEnv(groupName))
+		vm = env.createVMWithProperties(ctx, "two", map[string]any{"topology_spread_constraints": []any{}}, groupEnv(groupName))
 		pod, err = cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(pod.Spec.TopologySpreadConstraints).To(BeEmpty())
 	})
 
-	It("with a budget loses one machine at a time to a drain, and no attachment before its machine", func(ctx context.Context) {
+	It("with a PodDisruptionBudget loses one VM at a time in a drain, and no attachment Pod before its VM", func(ctx context.Context) {
 		for _, agent := range []string{"one", "two", "three"} {
 			env.createVMWithProperties(ctx, agent, maxOneUnavailable(), groupEnv(groupName))
 		}
@@ -78,9 +79,9 @@ var _ = Describe("An instance group", func() {
 		Eventually(func() error {
 			_, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 			return err
-		}).Should(Satisfy(apierrors.IsNotFound), "the attachment goes with its machine")
+		}).Should(Satisfy(apierrors.IsNotFound), "the attachment Pod is deleted with its VM")
 
-		// The resurrector replaces it; only then may the next one go.
+		// The next VM can be evicted only after the resurrector has replaced the first one.
 		response, err := env.Call(ctx, "delete_vm", "agent-one")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(Or(BeNil(), HaveField("Type", "Bosh::Clouds::VMNotFound")))
@@ -90,7 +91,7 @@ var _ = Describe("An instance group", func() {
 		Eventually(env.evictPod).WithContext(ctx).WithArguments("agent-two").Should(Succeed())
 	})
 
-	It("has a budget that grows and shrinks with it, and goes with its last machine", func(ctx context.Context) {
+	It("has a PodDisruptionBudget that follows its size, and is deleted with its last VM", func(ctx context.Context) {
 		var calls sync.WaitGroup
 		for n := range 5 {
 			calls.Go(func() {
@@ -117,38 +118,38 @@ var _ = Describe("An instance group", func() {
 		Expect(env.getPDB(ctx, "another")).NotTo(BeNil())
 	})
 
-	It("has its machines counted by their metadata alone, however many there are", func(ctx context.Context) {
+	It("counts its VMs with a request for metadata only", func(ctx context.Context) {
 		env.createVMWithProperties(ctx, "one", maxOneUnavailable(), groupEnv(groupName))
 		var counted atomic.Int32
-		proxy.Reset(func(_ int, answer http.ResponseWriter, request *http.Request, next http.Handler) {
+		proxy.Reset(func(_ int, w http.ResponseWriter, request *http.Request, next http.Handler) {
 			verb, kind, _ := apiproxy.ParseRequest(request)
 			selectsGroup := strings.Contains(request.URL.Query().Get("labelSelector"), "bosh.cloudfoundry.org/group=")
 			if verb == "list" && kind == "pods" && selectsGroup {
 				Expect(request.Header.Get("Accept")).To(ContainSubstring("as=PartialObjectMetadataList"))
 				counted.Add(1)
 			}
-			next.ServeHTTP(answer, request)
+			next.ServeHTTP(w, request)
 		})
 		env.createVMWithProperties(ctx, "two", maxOneUnavailable(), groupEnv(groupName))
 		Expect(env.minAvailable(ctx)).To(Equal(1))
 		Expect(counted.Load()).To(BeNumerically(">", 0))
 	})
 
-	It("does not count machines that have ended, or are to end", func(ctx context.Context) {
+	It("does not count VMs that have terminated or are being deleted", func(ctx context.Context) {
 		for _, agent := range []string{"one", "two"} {
 			env.createVMWithProperties(ctx, agent, maxOneUnavailable(), groupEnv(groupName))
 		}
 		env.markEvicted(ctx, "agent-one")
 		env.createVMWithProperties(ctx, "three", maxOneUnavailable(), groupEnv(groupName))
-		Expect(env.minAvailable(ctx)).To(Equal(1), "of two that run")
+		Expect(env.minAvailable(ctx)).To(Equal(1), "of two running VMs")
 		release := env.blockDeletion(ctx, podResource, "agent-two")
 		defer release()
 		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, "agent-two", metav1.DeleteOptions{})).To(Succeed())
 		env.createVMWithProperties(ctx, "four", maxOneUnavailable(), groupEnv(groupName))
-		Expect(env.minAvailable(ctx)).To(Equal(1), "of two that stay")
+		Expect(env.minAvailable(ctx)).To(Equal(1), "of two remaining VMs")
 	})
 
-	It("keeps the number of machines that was asked for", func(ctx context.Context) {
+	It("keeps the min_available that was requested", func(ctx context.Context) {
 		properties := map[string]any{"disruption_budget": map[string]any{"min_available": 2}}
 		env.createVMWithProperties(ctx, "one", properties, groupEnv(groupName))
 		env.createVMWithProperties(ctx, "two", properties, groupEnv(groupName))
@@ -157,7 +158,7 @@ var _ = Describe("An instance group", func() {
 		Expect(env.minAvailable(ctx)).To(Equal(2))
 	})
 
-	It("has no bigger budget after a create_vm that failed", func(ctx context.Context) {
+	It("has no larger PodDisruptionBudget after a failed create_vm", func(ctx context.Context) {
 		env.createVMWithProperties(ctx, "one", maxOneUnavailable(), groupEnv(groupName))
 		shortTimeout := env
 		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"create_vm": "2s"})
@@ -167,15 +168,15 @@ var _ = Describe("An instance group", func() {
 		Expect(env.minAvailable(ctx)).To(BeZero())
 	})
 
-	It("does not take over the budget of someone else", func(ctx context.Context) {
+	It("does not adopt a PodDisruptionBudget of someone else", func(ctx context.Context) {
 		_, err := cluster.PolicyV1().PodDisruptionBudgets(env.namespace).Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: groupName}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID, maxOneUnavailable(), dynamicNetwork(), []string{}, groupEnv(groupName))
-		Expect(failed.Message).To(ContainSubstring("not this director's"))
+		Expect(failed.Message).To(ContainSubstring("does not belong to this director"))
 		Eventually(env.listObjects).WithContext(ctx).Should(ConsistOf("PodDisruptionBudget/" + groupName))
 	})
 
-	It("whose budget is on its way out gets a new one", func(ctx context.Context) {
+	It("gets a new PodDisruptionBudget if the old one is being deleted", func(ctx context.Context) {
 		env.createVMWithProperties(ctx, "one", maxOneUnavailable(), groupEnv(groupName))
 		release := env.blockDeletion(ctx, pdbResource, groupName)
 		Expect(cluster.PolicyV1().PodDisruptionBudgets(env.namespace).Delete(ctx, groupName, metav1.DeleteOptions{})).To(Succeed())
@@ -193,7 +194,7 @@ var _ = Describe("An instance group", func() {
 		Expect(env.minAvailable(ctx)).To(Equal(1))
 	})
 
-	It("has the right budget after create_vm was killed after any request and repeated", func(ctx context.Context) {
+	It("has the correct PodDisruptionBudget after a create_vm is killed after any request and repeated", func(ctx context.Context) {
 		forEachRequest(6, func(n int) bool {
 			agent := fmt.Sprintf("killed-%d", n)
 			interrupted := env.interruptCall(ctx, n, "create_vm", agent, stemcellCID, maxOneUnavailable(), dynamicNetwork(), []string{}, groupEnv(groupName))

@@ -41,28 +41,28 @@ var _ = Describe("A heavy stemcell", func() {
 		Expect(found.Type).To(Equal(corev1.SecretTypeDockerConfigJson))
 		return string(found.Data[corev1.DockerConfigJsonKey])
 	}
-	deleted := HavePrefix("DELETE /v2/bosh/stemcells/manifests/sha256:")
+	deleteRequest := HavePrefix("DELETE /v2/bosh/stemcells/manifests/sha256:")
 
-	It("is made and deleted with one question to the cluster, whether VMs use it", func(ctx context.Context) {
+	It("is created without a request to the cluster, and deleted with one, which finds VMs that use it", func(ctx context.Context) {
 		Expect(proxy.Requests()).To(BeEmpty())
 		env.mustCall(ctx, "delete_stemcell", cid)
 		Expect(proxy.Requests()).To(ConsistOf("GET namespaces/" + env.namespace + "/pods"))
-		Expect(registry.Requests()).To(ContainElement(deleted))
+		Expect(registry.Requests()).To(ContainElement(deleteRequest))
 		env.mustCall(ctx, "delete_stemcell", cid)
 	})
 
-	It("keeps its image while a VM uses it, also one of before architectures were noted in CIDs", func(ctx context.Context) {
+	It("keeps its image while a VM uses it, even if the VM has an earlier CID without architectures", func(ctx context.Context) {
 		createVM(ctx, "one", cid)
 		Expect(env.mustFail(ctx, "delete_stemcell", cid).Message).To(ContainSubstring("in use by VM agent-one"))
 		formerCID, _, noted := strings.Cut(cid, "#")
 		Expect(noted).To(BeTrue())
 		Expect(env.annotatePod(ctx, "agent-one", manifest.AnnotationStemcell, &formerCID)).To(Succeed())
 		Expect(env.mustFail(ctx, "delete_stemcell", cid)).To(Equal(director.Error{Type: "Bosh::Clouds::CloudError",
-			Message: "stemcell " + cid + " is in use by VM agent-one: delete or recreate that VM first"}))
-		Expect(registry.Requests()).NotTo(ContainElement(deleted))
+			Message: "stemcell " + cid + " is in use by VM agent-one; delete or recreate that VM first [stemcell-in-use]"}))
+		Expect(registry.Requests()).NotTo(ContainElement(deleteRequest))
 	})
 
-	It("is pulled with a Secret of the namespace, which has the credentials that are configured now", func(ctx context.Context) {
+	It("is pulled with a Secret in the namespace, which has the credentials of the current configuration", func(ctx context.Context) {
 		createVM(ctx, "one", cid)
 		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -77,28 +77,28 @@ var _ = Describe("A heavy stemcell", func() {
 		Expect(readPullSecret(ctx)).To(ContainSubstring(`"password":"other"`))
 	})
 
-	It("has its Secret looked at alone, once it is there", func(ctx context.Context) {
+	It("requires one GET, and no change, of a pull Secret that is up to date", func(ctx context.Context) {
 		createVM(ctx, "one", cid)
 		proxy.Reset(nil)
 		createVM(ctx, "two", cid)
 		Expect(slices.DeleteFunc(proxy.Requests(), func(request string) bool { return !strings.Contains(request, "/secrets") })).To(ConsistOf(
 			"GET namespaces/"+env.namespace+"/secrets/stemcells",
-			"POST namespaces/"+env.namespace+"/secrets", // the VM's own, with its agent's settings
+			"POST namespaces/"+env.namespace+"/secrets", // the agent settings of the VM
 		))
 	})
 
-	It("is not pulled with a Secret that the CPI did not make, which stays as it is", func(ctx context.Context) {
+	It("is not pulled with a Secret that the CPI did not create, which stays unchanged", func(ctx context.Context) {
 		_, err := cluster.CoreV1().Secrets(env.namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "stemcells"}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		failed := env.mustFail(ctx, "create_vm", "one", cid, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{})
-		Expect(failed.Message).To(ContainSubstring("stemcell.registry.pull_secret.name stemcells is the name of a Secret that the CPI did not make"))
+		Expect(failed.Message).To(ContainSubstring("stemcell.registry.pull_secret.name stemcells names a Secret that the CPI did not create"))
 		Expect(env.listObjects(ctx)).To(ConsistOf("Secret/stemcells"))
 		found, err := cluster.CoreV1().Secrets(env.namespace).Get(ctx, "stemcells", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found.Data).To(BeEmpty())
 	})
 
-	It("has a Secret for its own registry, and none for another", func(ctx context.Context) {
+	It("has a pull Secret for its own registry only", func(ctx context.Context) {
 		createVM(ctx, "one", "mirror.example.org/stemcell@sha256:"+strings.Repeat("0", 64))
 		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())

@@ -9,8 +9,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// The Pods that run once on a machine's node, as for reboot_vm, are not run again by a kubelet.
-var _ = Describe("A Pod that runs once, and whose container could not be started", func() {
+// A kubelet does not start the container of a helper Pod, for example a reboot Pod, a second time.
+var _ = Describe("A helper Pod with a container that cannot be started", func() {
 	var (
 		env      testEnv
 		vm, disk string
@@ -19,7 +19,7 @@ var _ = Describe("A Pod that runs once, and whose container could not be started
 		env, vm, disk = newTestEnvWithAttachedDisk(ctx)
 		Expect(env.annotatePod(ctx, vm, "test/reboots", new("yes"))).To(Succeed())
 	})
-	// unstarted has the first so many Pods that are made from now on not start.
+	// failPodStarts makes the containers of the next count Pods fail to start.
 	failPodStarts := func(count int) {
 		created := 0
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -33,18 +33,18 @@ var _ = Describe("A Pod that runs once, and whose container could not be started
 		DeferCleanup(func() { proxy.Reset(nil) })
 	}
 
-	DescribeTable("is made anew by the call that waits for it", func(ctx context.Context, method string) {
+	DescribeTable("is recreated by the call that waits for it:", func(ctx context.Context, method string) {
 		failPodStarts(2)
 		arguments := map[string][]any{"reboot_vm": {vm}, "snapshot_disk": {disk, map[string]any{}}}
 		env.mustCall(ctx, method, arguments[method]...)
 	},
-		Entry(nil, "reboot_vm"),
-		Entry(nil, "snapshot_disk"),
+		Entry("reboot_vm", "reboot_vm"),
+		Entry("snapshot_disk", "snapshot_disk"),
 	)
 
-	It("is not made for ever, and the error has the node's words", func(ctx context.Context) {
+	It("is recreated a limited number of times, and the error quotes the node's message", func(ctx context.Context) {
 		failPodStarts(100)
-		Expect(env.mustFail(ctx, "reboot_vm", vm).Message).To(Equal("the machine was not restarted: failed to create containerd task"))
+		Expect(env.mustFail(ctx, "reboot_vm", vm).Message).To(Equal("cannot reboot VM " + vm + ": failed to create containerd task [vm-reboot-failed]"))
 		Expect(env.listObjects(ctx)).NotTo(ContainElement(ContainSubstring("-reboot")))
 	})
 })

@@ -24,7 +24,7 @@ import (
 	"bosh-kubernetes-cpi/test/history"
 )
 
-// How a history is, unless the environment says otherwise.
+// Parameters of a history. HISTORY_CALLS replaces historyCalls.
 const (
 	historyCalls   = 300
 	historyWorkers = 8
@@ -33,27 +33,28 @@ const (
 	historySizeMiB = 64
 )
 
-var _ = Describe("Calls that cross each other, some of them twice, some of them killed", Label("faults"), func() {
-	It("have outcomes that they can have one after another", func(ctx context.Context) {
+var _ = Describe("Random calls at the same time, some of them repeated or killed,", Label("faults"), func() {
+	It("have outcomes that fit some order of these calls", func(ctx context.Context) {
 		calls, seed := intFromEnv("HISTORY_CALLS", historyCalls), intFromEnv("HISTORY_SEED", int(GinkgoRandomSeed()))
 		GinkgoWriter.Println("HISTORY_SEED", seed)
 		recorder := newHistoryRecorder(ctx)
-		recorder.run(ctx, uint64(seed), calls) //nolint:gosec // a seed is no amount
+		recorder.run(ctx, uint64(seed), calls) //nolint:gosec // the conversion of a seed may wrap
 		counts := history.CountOutcomes(recorder.calls)
 		GinkgoWriter.Print(counts)
 		AddReportEntry(fmt.Sprintf("%d calls, seed %d", len(recorder.calls), seed), counts)
 		impossible, undecided := recorder.checkHistories()
 		AddReportEntry(fmt.Sprintf("%d of %d histories undecided", undecided, len(history.GroupBySubject(recorder.calls))))
 		if len(impossible) > 0 {
-			Fail("these calls cannot have had these outcomes, in any order:\n" + strings.Join(impossible, "\n"))
+			Fail("these outcomes do not fit any order of these calls:\n" + strings.Join(impossible, "\n"))
 		}
-		AddReportEntry(fmt.Sprintf("%d attachments deleted by others", recorder.deletedAttachments.Load()))
+		AddReportEntry(fmt.Sprintf("%d attachment Pods deleted by someone else", recorder.deletedAttachments.Load()))
 		Expect(recorder.deletedAttachments.Load()).To(BeNumerically(">", 0))
 		Expect(len(recorder.calls)).To(BeNumerically(">=", calls))
-		Expect(counts).To(And(ContainSubstring("attach_disk well"), ContainSubstring("detach_disk well"), ContainSubstring("lost")), "nothing worked, or nothing was killed")
+		Expect(counts).To(And(ContainSubstring("attach_disk succeeded"), ContainSubstring("detach_disk succeeded"), ContainSubstring("killed")), "no call succeeded, or no process was killed")
 	})
 })
 
+// intFromEnv returns the value of an environment variable, or the fallback if it is not set.
 func intFromEnv(variable string, fallback int) int {
 	GinkgoHelper()
 	value, ok := os.LookupEnv(variable)
@@ -65,27 +66,28 @@ func intFromEnv(variable string, fallback int) int {
 	return number
 }
 
-// historyRecorder makes calls at random, and writes down what became of them.
+// historyRecorder makes random calls, and records their outcomes.
 type historyRecorder struct {
 	testEnv
 	vms       []string
 	startTime time.Time
 
 	mutex              sync.Mutex
-	currentDisks       []string // those that calls are about now
-	agents             []string // their agents' names
+	disks              []string // the disks that are subjects of calls
+	agents             []string // agent IDs of the VMs that are subjects of calls
 	calls              []history.Call
 	agentCount         int
-	deletedAttachments atomic.Int64 // attachments that others have deleted
+	deletedAttachments atomic.Int64 // attachment Pods that deleteAttachments has deleted
 }
 
+// newHistoryRecorder returns a recorder with VMs and disks for the calls.
 func newHistoryRecorder(ctx context.Context) *historyRecorder {
 	GinkgoHelper()
 	r := &historyRecorder{testEnv: newTestEnv(ctx), startTime: time.Now()}
 	r.Director = r.directorWithTimeouts(map[string]any{"create_vm": "10s", "attach_disk": "10s", "detach_disk": "10s", "delete_vm": "10s", "other": "10s", "request": "5s"})
 	r.vms = []string{r.createVM(ctx, "first"), r.createVM(ctx, "second")}
 	for range historyDisks {
-		r.currentDisks = append(r.currentDisks, r.createGrowingDisk(ctx))
+		r.disks = append(r.disks, r.createGrowingDisk(ctx))
 	}
 	for range historyVMs {
 		r.agents = append(r.agents, r.nextAgent())
@@ -93,7 +95,7 @@ func newHistoryRecorder(ctx context.Context) *historyRecorder {
 	return r
 }
 
-// createGrowingDisk makes a disk that can grow, and that any node reaches.
+// createGrowingDisk creates a disk that can be expanded, with a volume that is accessible from any node.
 func (r *historyRecorder) createGrowingDisk(ctx context.Context) string {
 	GinkgoHelper()
 	properties := map[string]any{"storage_class": "growing", "annotations": map[string]any{"test/driver": "integration.test"}}
@@ -105,26 +107,26 @@ func (r *historyRecorder) nextAgent() string {
 	return fmt.Sprintf("m%d", r.agentCount)
 }
 
-// Of a thousand requests, as many are disturbed so.
+// Faults per thousand requests.
 const (
-	lostAnswersPerMille = 10 // the API server serves the request, and the connection breaks
-	pausesPerMille      = 10 // the call stands still before the request
-	maxPause            = 3 * time.Second
+	lostResponsesPerMille = 10 // the API server handles the request, and the connection breaks
+	pausesPerMille        = 10 // the call pauses before the request
+	maxPause              = 3 * time.Second
 )
 
-// randomFaults is the fault model of the explorer, drawn at random: answers are lost, and calls stand still.
+// randomFaults injects the faults of the explorer at random: it loses responses and pauses calls.
 func randomFaults(seed uint64) apiproxy.Fault {
 	var mutex sync.Mutex
-	chance := rand.New(rand.NewPCG(seed, math.MaxUint64)) //nolint:gosec // chance, not a secret
+	chance := rand.New(rand.NewPCG(seed, math.MaxUint64)) //nolint:gosec // not used for a secret
 	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		mutex.Lock()
 		drawn, pause := chance.IntN(1000), time.Duration(chance.Int64N(int64(maxPause)))
 		mutex.Unlock()
 		switch {
-		case drawn < lostAnswersPerMille && r.URL.Query().Get("watch") == "":
+		case drawn < lostResponsesPerMille && r.URL.Query().Get("watch") == "":
 			next.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
-		case drawn < lostAnswersPerMille+pausesPerMille:
+		case drawn < lostResponsesPerMille+pausesPerMille:
 			select {
 			case <-r.Context().Done():
 				return
@@ -135,9 +137,9 @@ func randomFaults(seed uint64) apiproxy.Fault {
 	}
 }
 
-// deleteAttachments deletes the attachment of a disk now and then, as others do, until the context ends.
+// deleteAttachments deletes an attachment Pod now and then, as someone else could, until the context is canceled.
 func (r *historyRecorder) deleteAttachments(ctx context.Context, seed uint64) {
-	chance := rand.New(rand.NewPCG(seed, math.MaxUint64-1)) //nolint:gosec // chance, not a secret
+	chance := rand.New(rand.NewPCG(seed, math.MaxUint64-1)) //nolint:gosec // not used for a secret
 	for {
 		select {
 		case <-ctx.Done():
@@ -145,7 +147,7 @@ func (r *historyRecorder) deleteAttachments(ctx context.Context, seed uint64) {
 		case <-time.After(time.Duration(chance.Int64N(int64(2 * time.Second)))):
 		}
 		r.mutex.Lock()
-		disk := r.currentDisks[chance.IntN(len(r.currentDisks))]
+		disk := r.disks[chance.IntN(len(r.disks))]
 		r.mutex.Unlock()
 		if cluster.CoreV1().Pods(r.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{}) == nil {
 			r.deletedAttachments.Add(1)
@@ -153,7 +155,7 @@ func (r *historyRecorder) deleteAttachments(ctx context.Context, seed uint64) {
 	}
 }
 
-// run has several workers make as many calls together.
+// run makes this number of calls in several workers.
 func (r *historyRecorder) run(ctx context.Context, seed uint64, calls int) {
 	r.proxy.Reset(randomFaults(seed))
 	defer r.proxy.Reset(nil)
@@ -164,7 +166,7 @@ func (r *historyRecorder) run(ctx context.Context, seed uint64, calls int) {
 	for i := range historyWorkers {
 		workers.Go(func() {
 			defer GinkgoRecover()
-			chance := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // chance, not a secret
+			chance := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // not used for a secret
 			for range calls / historyWorkers {
 				r.makeRandomCall(ctx, chance)
 			}
@@ -173,7 +175,7 @@ func (r *historyRecorder) run(ctx context.Context, seed uint64, calls int) {
 	workers.Wait()
 }
 
-// makeRandomCall draws a call and makes it, now and then twice at once.
+// makeRandomCall makes a random call, sometimes twice at the same time.
 func (r *historyRecorder) makeRandomCall(ctx context.Context, chance *rand.Rand) {
 	drawn := r.drawCall(chance)
 	randomKillDelay := func() time.Duration {
@@ -194,7 +196,7 @@ func (r *historyRecorder) makeRandomCall(ctx context.Context, chance *rand.Rand)
 	}
 }
 
-// drawCall says what to call.
+// drawCall returns a random call.
 func (r *historyRecorder) drawCall(chance *rand.Rand) history.Call {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -202,7 +204,7 @@ func (r *historyRecorder) drawCall(chance *rand.Rand) history.Call {
 		method := pickMethod(chance, weightedMethods{{"create_vm", 4}, {"has_vm", 3}, {"set_vm_metadata", 3}, {"delete_vm", 2}})
 		return history.Call{Method: method, Subject: r.agents[chance.IntN(len(r.agents))]}
 	}
-	drawn := history.Call{Subject: r.currentDisks[chance.IntN(len(r.currentDisks))], Method: pickMethod(chance, weightedMethods{
+	drawn := history.Call{Subject: r.disks[chance.IntN(len(r.disks))], Method: pickMethod(chance, weightedMethods{
 		{"attach_disk", 30}, {"detach_disk", 28}, {"get_disks", 12}, {"resize_disk", 10}, {"has_disk", 6}, {"snapshot_disk", 4}, {"set_disk_metadata", 6}, {"delete_disk", 4}})}
 	switch drawn.Method {
 	case "attach_disk", "detach_disk", "get_disks":
@@ -213,12 +215,13 @@ func (r *historyRecorder) drawCall(chance *rand.Rand) history.Call {
 	return drawn
 }
 
-// weightedMethods are methods, and how often each is drawn.
+// weightedMethods are methods with their relative frequencies.
 type weightedMethods []struct {
 	method string
 	weight int
 }
 
+// pickMethod returns a random method.
 func pickMethod(chance *rand.Rand, methods weightedMethods) string {
 	sum := 0
 	for _, entry := range methods {
@@ -233,6 +236,7 @@ func pickMethod(chance *rand.Rand, methods weightedMethods) string {
 	return methods[0].method
 }
 
+// arguments returns the arguments of the call.
 func (r *historyRecorder) arguments(call history.Call) []any {
 	switch call.Method {
 	case "create_vm":
@@ -254,7 +258,7 @@ func (r *historyRecorder) arguments(call history.Call) []any {
 	}
 }
 
-// makeCall makes the call, and kills its process after a while unless that is 0.
+// makeCall makes the call, and kills its process after killDelay, unless that is 0.
 func (r *historyRecorder) makeCall(ctx context.Context, call history.Call, killDelay time.Duration) {
 	killable, sendSignal := r.Killable()
 	if killDelay > 0 {
@@ -269,6 +273,7 @@ func (r *historyRecorder) makeCall(ctx context.Context, call history.Call, killD
 	r.calls = append(r.calls, call)
 }
 
+// outcomeOf returns the outcome of a call with this response. The error is that of its process.
 func outcomeOf(call history.Call, response director.Response, err error) history.Outcome {
 	switch {
 	case err != nil:
@@ -290,8 +295,8 @@ func boolOutcome(value bool) history.Outcome {
 	return history.No
 }
 
-// replaceDeleted puts another disk or machine in the place of one that was deleted, though not always at once: calls about it that
-// come late are a part of the history.
+// replaceDeleted replaces a deleted disk or VM with a new one, but only sometimes: calls with a deleted subject are a part of the
+// history, too.
 func (r *historyRecorder) replaceDeleted(ctx context.Context, deleted string, chance *rand.Rand) {
 	disk := strings.HasPrefix(deleted, "disk-")
 	if chance.IntN(3) > 0 || (!disk && chance.IntN(4) > 0) {
@@ -303,7 +308,7 @@ func (r *historyRecorder) replaceDeleted(ctx context.Context, deleted string, ch
 	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	subjects := r.currentDisks
+	subjects := r.disks
 	if !disk {
 		subjects, replacement = r.agents, r.nextAgent()
 	}
@@ -312,15 +317,15 @@ func (r *historyRecorder) replaceDeleted(ctx context.Context, deleted string, ch
 	}
 }
 
-// checkHistories returns the histories that cannot have come about, and of how many nothing could be said in time.
+// checkHistories returns the histories that are impossible, and the number of those that could not be checked in time.
 func (r *historyRecorder) checkHistories() (impossible []string, undecided int) {
-	for about, calls := range history.GroupBySubject(r.calls) {
-		what, unknown := history.CheckVM(calls)
-		if strings.HasPrefix(about, "disk-") {
-			what, unknown = history.CheckDisk(calls, historySizeMiB)
+	for subject, calls := range history.GroupBySubject(r.calls) {
+		violation, unknown := history.CheckVM(calls)
+		if strings.HasPrefix(subject, "disk-") {
+			violation, unknown = history.CheckDisk(calls, historySizeMiB)
 		}
-		if what != "" {
-			impossible = append(impossible, what)
+		if violation != "" {
+			impossible = append(impossible, violation)
 		}
 		if unknown {
 			undecided++

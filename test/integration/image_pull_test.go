@@ -19,21 +19,21 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-var _ = Describe("A node that has to ask the registry at each start of a container", func() {
+var _ = Describe("A node that requires the registry for each start of a container", func() {
 	var (
 		env      testEnv
 		vm, disk string
 	)
 	BeforeEach(func(ctx context.Context) { env, vm, disk = newTestEnvWithDisk(ctx) })
 
-	It("detaches a disk while the registry does not answer", func(ctx context.Context) {
+	It("does not block detach_disk while the registry does not answer", func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/unpulled", new("dial tcp 10.0.0.1:443: i/o timeout"))).To(Succeed())
 		env.mustCall(ctx, "detach_disk", vm, disk)
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 	})
 
-	It("ends an attach_disk early whose image the registry does not have, and leaves nothing", func(ctx context.Context) {
+	It("makes attach_disk fail early if the registry does not have the image, and no objects remain", func(ctx context.Context) {
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			annotateNewPod(r, map[string]string{"test/waiting": "ErrImagePull", "test/message": "registry.example.com/stemcell: not found"})
 			next.ServeHTTP(rw, r)
@@ -46,12 +46,12 @@ var _ = Describe("A node that has to ask the registry at each start of a contain
 	})
 })
 
-var _ = Describe("A node whose own disk is full", func() {
-	It("refuses an attachment, which attach_disk says in its words, and takes it once there is room", func(ctx context.Context) {
+var _ = Describe("A node with a full disk", func() {
+	It("rejects an attachment Pod, which attach_disk reports, and accepts it once the disk has space", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithDisk(ctx)
 		attachment := disk + "-attachment"
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-			annotateNewPod(r, map[string]string{"test/hold": "until the node refuses it"})
+			annotateNewPod(r, map[string]string{"test/hold": "until the node rejects the Pod"})
 			next.ServeHTTP(rw, r)
 		})
 		go func() {
@@ -60,8 +60,8 @@ var _ = Describe("A node whose own disk is full", func() {
 				_, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, attachment, metav1.GetOptions{})
 				return err
 			}).WithContext(ctx).Should(Succeed())
-			refused := []byte(`{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: ephemeral-storage."}}`)
-			_, err := cluster.CoreV1().Pods(env.namespace).Patch(ctx, attachment, types.MergePatchType, refused, metav1.PatchOptions{}, "status")
+			rejected := []byte(`{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: ephemeral-storage."}}`)
+			_, err := cluster.CoreV1().Pods(env.namespace).Patch(ctx, attachment, types.MergePatchType, rejected, metav1.PatchOptions{}, "status")
 			Expect(err).NotTo(HaveOccurred())
 		}()
 		Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("The node was low on resource: ephemeral-storage"))
@@ -71,7 +71,7 @@ var _ = Describe("A node whose own disk is full", func() {
 	})
 })
 
-// annotateNewPod gives the Pod that the request makes these annotations, when it makes one.
+// annotateNewPod adds annotations to the Pod in the request, if the request creates a Pod.
 func annotateNewPod(r *http.Request, annotations map[string]string) {
 	defer GinkgoRecover()
 	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") {

@@ -9,11 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var _ = Describe("A machine", Label("each-version"), func() {
+var _ = Describe("A VM", Label("each-version"), func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	It("is a Pod that owns the Secret with its settings", func(ctx context.Context) {
+	It("is a Pod that owns the Secret with its agent settings", func(ctx context.Context) {
 		vm := env.createVM(ctx, "one")
 		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -24,7 +24,7 @@ var _ = Describe("A machine", Label("each-version"), func() {
 		Expect(secret.Data).To(HaveKey("settings.json"))
 	})
 
-	It("is there until it is deleted, and then leaves nothing", func(ctx context.Context) {
+	It("exists until it is deleted, and then no objects remain", func(ctx context.Context) {
 		vm := env.createVM(ctx, "one")
 		Expect(string(env.mustCall(ctx, "has_vm", vm).Result)).To(Equal("true"))
 		env.mustCall(ctx, "delete_vm", vm)
@@ -33,7 +33,7 @@ var _ = Describe("A machine", Label("each-version"), func() {
 		Expect(env.mustFail(ctx, "delete_vm", vm).Type).To(Equal("Bosh::Clouds::VMNotFound"))
 	})
 
-	It("answers its CID alone in API version 1", func(ctx context.Context) {
+	It("is returned as a CID without networks in API version 1", func(ctx context.Context) {
 		env.APIVersion = 1
 		response := env.mustCall(ctx, "create_vm", "one", stemcellCID, map[string]any{}, dynamicNetwork(), []string{}, map[string]any{})
 		Expect(response.Text()).To(Equal("agent-one"))
@@ -41,7 +41,7 @@ var _ = Describe("A machine", Label("each-version"), func() {
 		Expect(string(env.mustCall(ctx, "attach_disk", "agent-one", disk).Result)).To(Equal("null"))
 	})
 
-	It("has the address of its manual network, and answers the network unchanged", func(ctx context.Context) {
+	It("has the address of its manual network, and create_vm returns the network unchanged", func(ctx context.Context) {
 		network := map[string]any{"default": map[string]any{"type": "manual", "ip": "10.9.8.7", "prefix": "32", "netmask": "255.255.255.0", "gateway": "10.9.8.1",
 			"cloud_properties": map[string]any{"x": 1}, "dns": []any{"10.0.0.2"}, "default": []any{"dns", "gateway"}, "nic_group": "1"}}
 		response := env.mustCall(ctx, "create_vm", "one", stemcellCID, map[string]any{}, network, []string{}, map[string]any{})
@@ -53,7 +53,7 @@ var _ = Describe("A machine", Label("each-version"), func() {
 		Expect(pod.Annotations).To(HaveKeyWithValue("cni.projectcalico.org/ipAddrs", `["10.9.8.7"]`))
 	})
 
-	It("is adopted when the same create_vm comes again, and replaced when another one does", func(ctx context.Context) {
+	It("is adopted by a repeated create_vm, and replaced by a create_vm with other arguments", func(ctx context.Context) {
 		vm := env.createVM(ctx, "one")
 		first, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -71,7 +71,7 @@ var _ = Describe("A machine", Label("each-version"), func() {
 		Expect(secret.OwnerReferences).To(ConsistOf(HaveField("UID", other.UID)))
 	})
 
-	It("shows its metadata as labels where Kubernetes allows them, and all of it as annotations", func(ctx context.Context) {
+	It("has its metadata in labels if they are valid there, and all metadata in annotations", func(ctx context.Context) {
 		vm := env.createVM(ctx, "one")
 		env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"deployment": "cf", "job": "web", "index": "0", "name": "web/0", "director": "d", "disk": "custom", "größe": "x"})
 		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
@@ -84,7 +84,7 @@ var _ = Describe("A machine", Label("each-version"), func() {
 		Expect(env.mustFail(ctx, "set_vm_metadata", "agent-none", map[string]any{}).Type).To(Equal("Bosh::Clouds::VMNotFound"))
 	})
 
-	It("that does not come up is removed, with the scheduler's reason in the error", func(ctx context.Context) {
+	It("that cannot be scheduled is deleted, and the error quotes the scheduler", func(ctx context.Context) {
 		shortTimeout := env
 		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"create_vm": "2s"})
 		failed := shortTimeout.mustFail(ctx, "create_vm", "one", stemcellCID, map[string]any{"node_selector": map[string]any{"no": "such"}}, dynamicNetwork(), []string{}, map[string]any{})
@@ -102,28 +102,28 @@ var _ = Describe("A disk", Label("each-version"), func() {
 	)
 	BeforeEach(func(ctx context.Context) { env, vm, disk = newTestEnvWithDisk(ctx) })
 
-	disks := func(ctx context.Context, vm string) string { return string(env.mustCall(ctx, "get_disks", vm).Result) }
+	getDisks := func(ctx context.Context, vm string) string { return string(env.mustCall(ctx, "get_disks", vm).Result) }
 
-	It("is a claim that is there until it is deleted", func(ctx context.Context) {
+	It("exists until it is deleted", func(ctx context.Context) {
 		Expect(string(env.mustCall(ctx, "has_disk", disk).Result)).To(Equal("true"))
 		env.mustCall(ctx, "delete_disk", disk)
 		Expect(string(env.mustCall(ctx, "has_disk", disk).Result)).To(Equal("false"))
 		Expect(env.mustFail(ctx, "delete_disk", disk).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
 	})
 
-	It("appears in the machine and goes again, and the machine's Pod is never touched", func(ctx context.Context) {
+	It("is attached and detached without a change of the VM Pod", func(ctx context.Context) {
 		previous, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(env.mustCall(ctx, "attach_disk", vm, disk).Result).To(MatchJSON(`{"path":"/dev/bosh/` + disk + `"}`))
-		Expect(disks(ctx, vm)).To(MatchJSON(`["` + disk + `"]`))
+		Expect(getDisks(ctx, vm)).To(MatchJSON(`["` + disk + `"]`))
 		env.mustCall(ctx, "detach_disk", vm, disk)
-		Expect(disks(ctx, vm)).To(MatchJSON(`[]`))
+		Expect(getDisks(ctx, vm)).To(MatchJSON(`[]`))
 		after, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(after.ResourceVersion).To(Equal(previous.ResourceVersion))
 	})
 
-	It("attached twice to the same machine answers the same hint and changes nothing", func(ctx context.Context) {
+	It("that is attached again to the same VM has the same path, and nothing changes", func(ctx context.Context) {
 		first := env.mustCall(ctx, "attach_disk", vm, disk)
 		attachment, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -133,24 +133,24 @@ var _ = Describe("A disk", Label("each-version"), func() {
 		Expect(again.ResourceVersion).To(Equal(attachment.ResourceVersion))
 	})
 
-	It("attached to one machine is refused to another, by the first one's name", func(ctx context.Context) {
+	It("that is attached to a VM cannot be attached to another one, and the error names the first VM", func(ctx context.Context) {
 		other := env.createVM(ctx, "two")
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.mustFail(ctx, "attach_disk", other, disk).Message).To(ContainSubstring(vm))
 		Expect(env.mustFail(ctx, "detach_disk", other, disk).Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
-		Expect(disks(ctx, vm)).To(ContainSubstring(disk))
+		Expect(getDisks(ctx, vm)).To(ContainSubstring(disk))
 	})
 
-	It("that is in use is not detached, and the error names the user", func(ctx context.Context) {
+	It("that is in use cannot be detached, and the error names the process that uses it", func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/busy", new("process 7 (postgres)"))).To(Succeed())
 		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("process 7 (postgres)"))
-		Expect(disks(ctx, vm)).To(ContainSubstring(disk))
+		Expect(getDisks(ctx, vm)).To(ContainSubstring(disk))
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/busy", nil)).To(Succeed())
 		env.mustCall(ctx, "detach_disk", vm, disk)
 	})
 
-	It("that is not attached, or not there, is answered with the right type", func(ctx context.Context) {
+	It("that is not attached or does not exist leads to an error of the right type", func(ctx context.Context) {
 		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
 		Expect(env.mustFail(ctx, "detach_disk", vm, "disk-none").Type).To(Equal("Bosh::Clouds::DiskNotFound"))
 		Expect(env.mustFail(ctx, "detach_disk", "agent-none", disk).Type).To(Equal("Bosh::Clouds::VMNotFound"))
@@ -158,10 +158,10 @@ var _ = Describe("A disk", Label("each-version"), func() {
 		Expect(env.mustFail(ctx, "attach_disk", "agent-none", disk).Type).To(Equal("Bosh::Clouds::VMNotFound"))
 	})
 
-	It("that is being deleted is not there for any method", func(ctx context.Context) {
+	It("that is being deleted does not exist for any method", func(ctx context.Context) {
 		release := env.blockDeletion(ctx, pvcResource, disk)
 		env.Director = env.directorWithTimeouts(map[string]any{"other": "1s"})
-		env.mustFail(ctx, "delete_disk", disk) // has begun
+		env.mustFail(ctx, "delete_disk", disk) // the deletion has started
 		Expect(env.mustCall(ctx, "has_disk", disk).Result).To(MatchJSON("false"))
 		for _, arguments := range [][]any{
 			{"attach_disk", vm, disk}, {"detach_disk", vm, disk}, {"resize_disk", disk, 128},
@@ -174,12 +174,12 @@ var _ = Describe("A disk", Label("each-version"), func() {
 		env.mustRetry(ctx, "DiskNotFound", "delete_disk", disk)
 	})
 
-	It("that is proven free is not attached for any method, though its attachment takes its time to end", func(ctx context.Context) {
+	It("that has passed its exclusivity check is detached for all methods, even while its attachment Pod exists", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		release := env.blockDeletion(ctx, podResource, disk+"-attachment")
 		env.Director = env.directorWithTimeouts(map[string]any{"detach_disk": "5s"})
-		env.mustFail(ctx, "detach_disk", vm, disk) // waits for the end
+		env.mustFail(ctx, "detach_disk", vm, disk) // times out while the attachment Pod exists
 		env.mustCall(ctx, "resize_disk", disk, 128)
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON("[]"))
 		release()
@@ -192,15 +192,15 @@ var _ = Describe("A disk", Label("each-version"), func() {
 		Expect(string(env.mustCall(ctx, "has_disk", disk).Result)).To(Equal("true"))
 	})
 
-	It("stays when its machine is deleted, and is free", func(ctx context.Context) {
+	It("remains after its VM is deleted, and can be attached to another one", func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		env.mustCall(ctx, "delete_vm", vm)
 		other := env.createVM(ctx, "two", disk)
 		env.mustCall(ctx, "attach_disk", other, disk)
-		Expect(disks(ctx, other)).To(ContainSubstring(disk))
+		Expect(getDisks(ctx, other)).To(ContainSubstring(disk))
 	})
 
-	It("makes the claim big enough for an image file, and exact for a block volume", func(ctx context.Context) {
+	It("has a PVC with space for an image file, or of exactly its size for a block volume", func(ctx context.Context) {
 		block := env.mustCall(ctx, "create_disk", 64, map[string]any{"volume_mode": "Block"}, nil).Text()
 		pvc, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).Get(ctx, block, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())

@@ -10,7 +10,7 @@ import (
 )
 
 var _ = Describe("Lists and watches", func() {
-	It("are of objects that a label or a field selects, over the life of a machine and its disk", func(ctx context.Context) {
+	It("select objects by a label or a field, over the life of a VM and its disk", func(ctx context.Context) {
 		var requests requestlog.Recorder
 		env := newTestEnv(ctx)
 		proxy.Reset(requests.Fault())

@@ -16,7 +16,7 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-var _ = Describe("A disk whose attachment the cluster takes away while its VM uses it", func() {
+var _ = Describe("A disk in use with an attachment Pod that was deleted", func() {
 	var (
 		env      testEnv
 		vm, disk string
@@ -30,7 +30,7 @@ var _ = Describe("A disk whose attachment the cluster takes away while its VM us
 		env.deletePodAndWait(ctx, disk+"-attachment")
 	})
 
-	It("stays that VM's", func(ctx context.Context) {
+	It("stays attached to its VM", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		for method, arguments := range map[string][]any{
 			"attach_disk": {other, disk}, "delete_disk": {disk}, "resize_disk": {disk, 128}, "update_disk": {disk, 64, toXFS},
@@ -40,38 +40,38 @@ var _ = Describe("A disk whose attachment the cluster takes away while its VM us
 		Expect(attachmentPod(ctx)).To(BeNil())
 	})
 
-	It("gets an attachment again by get_disks", func(ctx context.Context) {
+	It("gets a new attachment Pod from get_disks", func(ctx context.Context) {
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
 		Expect(attachmentPod(ctx).Labels).To(HaveKeyWithValue(manifest.LabelVM, vm))
 	})
 
-	It("is proven free by detach_disk all the same, and can be attached elsewhere then", func(ctx context.Context) {
+	It("can be detached, after an exclusivity check, and then attached to another VM", func(ctx context.Context) {
 		env.mustCall(ctx, "detach_disk", vm, disk)
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 		Expect(env.getPVC(ctx, disk).Labels).NotTo(HaveKey(manifest.LabelVM))
 		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
 	})
 
-	It("is told of by -collect, which attaches it again", func(ctx context.Context) {
+	It("is listed by -collect, which attaches it again", func(ctx context.Context) {
 		env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
 		Expect(env.runCollect(ctx, director.UUID)).To(ContainElement(And(ContainSubstring(disk), ContainSubstring(vm), ContainSubstring("would be attached again"))))
 		env.runCollect(ctx, director.UUID, "-confirm")
 		Expect(attachmentPod(ctx)).NotTo(BeNil())
-		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
+		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"no orphaned resources"}))
 	})
 
-	It("is free once its VM is gone", func(ctx context.Context) {
+	It("is free after its VM is deleted", func(ctx context.Context) {
 		env.mustCall(ctx, "delete_vm", vm)
 		env.mustCall(ctx, "delete_disk", disk)
 	})
 
-	It("is free once its VM has ended", func(ctx context.Context) {
+	It("is free after its VM was evicted", func(ctx context.Context) {
 		env.markEvicted(ctx, vm)
 		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
 	})
 })
 
-var _ = Describe("An attachment that was told to end", func() {
+var _ = Describe("An attachment Pod that someone else is deleting", func() {
 	var (
 		env      testEnv
 		vm, disk string
@@ -81,7 +81,7 @@ var _ = Describe("An attachment that was told to end", func() {
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
 		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 	})
-	// detach lets the attachment go while a detach_disk waits for it, and returns how often the disk was proven free.
+	// detachCountingChecks lets the attachment Pod exit while a detach_disk waits for it, and returns the number of exclusivity checks.
 	detachCountingChecks := func(ctx context.Context) (checks int) {
 		GinkgoHelper()
 		var once sync.Once
@@ -99,36 +99,36 @@ var _ = Describe("An attachment that was told to end", func() {
 		return checks
 	}
 
-	It("proves the disk free by leaving", func(ctx context.Context) {
+	It("makes an exclusivity check unnecessary when it exits", func(ctx context.Context) {
 		Expect(detachCountingChecks(ctx)).To(BeZero())
 	})
 
-	It("proves nothing when it is killed: the disk is attached again, and proven free", func(ctx context.Context) {
+	It("requires an exclusivity check with a new attachment Pod if it was killed", func(ctx context.Context) {
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/killed", new("yes"))).To(Succeed())
 		Expect(detachCountingChecks(ctx)).To(Equal(1))
 	})
 
-	It("does not keep the VM's own attach_disk waiting while the disk is in use", func(ctx context.Context) {
+	It("does not block an attach_disk to the same VM while the disk is in use", func(ctx context.Context) {
 		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "1m"})
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.getPVC(ctx, disk).Labels).To(HaveKeyWithValue(manifest.LabelVM, vm))
 	})
 
-	It("keeps the disk from being deleted", func(ctx context.Context) {
+	It("prevents the deletion of the disk", func(ctx context.Context) {
 		Expect(env.mustFail(ctx, "delete_disk", disk).Message).To(ContainSubstring("disk " + disk + " is attached to VM " + vm))
 		Expect(env.getPVC(ctx, disk).DeletionTimestamp).To(BeNil())
 	})
 })
 
 var _ = Describe("A disk that is deleted and attached at the same time", func() {
-	It("is not deleted once it is attached", func(ctx context.Context) {
+	It("is not deleted after it was attached", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithDisk(ctx)
-		direct := env.adminDirector()
+		admin := env.adminDirector()
 		var once sync.Once
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			if r.Method == http.MethodDelete {
 				once.Do(func() {
-					response, err := direct.Call(ctx, "attach_disk", vm, disk)
+					response, err := admin.Call(ctx, "attach_disk", vm, disk)
 					Expect(err).NotTo(HaveOccurred())
 					Expect(response.Error).To(BeNil())
 				})
@@ -140,8 +140,8 @@ var _ = Describe("A disk that is deleted and attached at the same time", func() 
 	})
 })
 
-var _ = Describe("A disk for a VM on a full node", func() {
-	It("is told of at once, in the scheduler's words", func(ctx context.Context) {
+var _ = Describe("A disk for a VM on a node without capacity for another Pod", func() {
+	It("makes attach_disk fail at once, and the error quotes the scheduler", func(ctx context.Context) {
 		node := "full"
 		createNode(ctx, node)
 		env := newTestEnv(ctx)
@@ -149,13 +149,13 @@ var _ = Describe("A disk for a VM on a full node", func() {
 		disk := env.createDisk(ctx)
 		limitNodePods(ctx, node, 1)
 		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "5m"})
-		Expect(env.mustFail(ctx, "attach_disk", "agent-one", disk).Message).To(And(ContainSubstring("finds no room on the VM's node"), ContainSubstring("Too many pods")))
+		Expect(env.mustFail(ctx, "attach_disk", "agent-one", disk).Message).To(And(ContainSubstring("the VM's node has no capacity for attachment Pod"), ContainSubstring("Too many pods")))
 		Expect(env.listObjects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
 	})
 })
 
-var _ = Describe("A Pod that is more important than a VM, on its full node", func() {
-	It("takes the VM's place and not its disk's, when attachments have a PriorityClass of their own", func(ctx context.Context) {
+var _ = Describe("A Pod with a higher priority than a VM, on the full node of the VM,", func() {
+	It("preempts the VM Pod, and not its attachment Pod, if attachment Pods have their own PriorityClass", func(ctx context.Context) {
 		class, err := os.ReadFile("../../manifests/priority-class.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(plane.Apply(ctx, string(class))).To(Succeed())
@@ -186,16 +186,16 @@ var _ = Describe("A Pod that is more important than a VM, on its full node", fun
 	})
 })
 
-var _ = Describe("An attachment that was killed", func() {
-	It("is waited for by delete_vm until it runs again, so that it can let go of the node's devices", func(ctx context.Context) {
+var _ = Describe("An attachment Pod that was killed", func() {
+	It("runs again before delete_vm deletes it, so that it can release the devices of the node", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		env.setCrashLoopBackOff(ctx, disk+"-attachment", 137)
 		watches, allow := holdRequests(func(_ int, r *http.Request) bool { return r.URL.Query().Get("watch") != "" })
-		deleted := startCall(ctx, env.Director, "delete_vm", vm)
+		deletion := startCall(ctx, env.Director, "delete_vm", vm)
 		Eventually(watches).WithContext(ctx).Should(BeClosed())
-		Expect(proxy.Requests()).NotTo(ContainElement(HavePrefix("DELETE")), "before it runs")
-		env.setRunning(ctx, disk+"-attachment")
+		Expect(proxy.Requests()).NotTo(ContainElement(HavePrefix("DELETE")), "before the attachment Pod runs")
+		env.setContainerRunning(ctx, disk+"-attachment")
 		allow()
-		Expect((<-deleted).Error).To(BeNil())
+		Expect((<-deletion).Error).To(BeNil())
 	})
 })

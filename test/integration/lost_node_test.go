@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -13,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// testNodeTaint keeps the machines of other tests off a test's own node.
-var testNodeTaint = corev1.Taint{Key: "test/own", Effect: corev1.TaintEffectNoSchedule}
+// testNodeTaint keeps the VMs of other tests off the nodes of createNode.
+var testNodeTaint = corev1.Taint{Key: "test/dedicated", Effect: corev1.TaintEffectNoSchedule}
 
-// createNode makes a node of its own for a test, and waits until it is ready.
+// createNode creates a node for one test, and waits until it is ready.
 func createNode(ctx context.Context, name string) {
 	GinkgoHelper()
 	_, err := cluster.CoreV1().Nodes().Create(ctx, &corev1.Node{
@@ -30,7 +29,7 @@ func createNode(ctx context.Context, name string) {
 	waitNodeReady(ctx, name)
 }
 
-// waitNodeReady waits until a test's own node is ready.
+// waitNodeReady waits until a node of createNode is ready.
 func waitNodeReady(ctx context.Context, name string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -41,20 +40,20 @@ func waitNodeReady(ctx context.Context, name string) {
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// limitNodePods has the test's own node take no more Pods than these, which it has already.
-func limitNodePods(ctx context.Context, node string, most int) {
+// limitNodePods limits the number of Pods on the node.
+func limitNodePods(ctx context.Context, node string, limit int) {
 	GinkgoHelper()
-	slots := fmt.Appendf(nil, `{"status":{"allocatable":{"pods":"%[1]d"},"capacity":{"pods":"%[1]d"}}}`, most)
-	_, err := cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, slots, metav1.PatchOptions{}, "status")
+	patch := fmt.Appendf(nil, `{"status":{"allocatable":{"pods":"%[1]d"},"capacity":{"pods":"%[1]d"}}}`, limit)
+	_, err := cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// nodeProperties are the cloud_properties of a machine on a test's own node.
+// nodeProperties returns the cloud_properties of a VM on a node of createNode.
 func nodeProperties(node string) map[string]any {
 	return map[string]any{"node_selector": map[string]any{"test/name": node}, "tolerations": []any{map[string]any{"key": testNodeTaint.Key, "operator": "Exists"}}}
 }
 
-// markNodeUnreachable makes the node one that was not heard of any more: no Pod of the namespace ends on it.
+// markNodeUnreachable simulates a node that does not answer: its status is unknown, and no Pod of the namespace exits on it.
 func (env testEnv) markNodeUnreachable(ctx context.Context, node string) {
 	GinkgoHelper()
 	pods, err := cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
@@ -69,7 +68,7 @@ func (env testEnv) markNodeUnreachable(ctx context.Context, node string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// markNodeReachable makes a silent node answer again.
+// markNodeReachable reverts markNodeUnreachable.
 func (env testEnv) markNodeReachable(ctx context.Context, node string) {
 	GinkgoHelper()
 	_, err := cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(`{"metadata":{"annotations":{"test/silent":null}}}`), metav1.PatchOptions{})
@@ -86,7 +85,7 @@ func (env testEnv) markNodeReachable(ctx context.Context, node string) {
 
 const unreachableSince = "2026-01-02T03:04:05Z"
 
-// markPodsNotReady does with the Pods of a silent node what the node controller does.
+// markPodsNotReady sets the status of Pods on a node that does not answer, as the node lifecycle controller does.
 func (env testEnv) markPodsNotReady(ctx context.Context, pods ...string) {
 	GinkgoHelper()
 	for _, pod := range pods {
@@ -104,7 +103,7 @@ var _ = Describe("A node that does not answer", func() {
 	BeforeEach(func(ctx context.Context) {
 		env = newTestEnv(ctx)
 		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "2m", "detach_disk": "2m", "delete_vm": "2m"})
-		node = "node-" + strings.TrimPrefix(env.namespace, "world-")
+		node = "node-" + env.id()
 		createNode(ctx, node)
 		env.mustCall(ctx, "create_vm", "one", stemcellCID, nodeProperties(node), dynamicNetwork(), []string{}, map[string]any{})
 		vm, disk = "agent-one", env.createDisk(ctx)
@@ -112,8 +111,8 @@ var _ = Describe("A node that does not answer", func() {
 		env.markNodeUnreachable(ctx, node)
 	})
 
-	showsRemedy := func() OmegaMatcher {
-		return And(ContainSubstring("node "+node+" has not answered since "+unreachableSince),
+	nameNodeAndRemedy := func() OmegaMatcher {
+		return And(ContainSubstring("node "+node+" has been unreachable since "+unreachableSince),
 			ContainSubstring("kubectl taint nodes "+node+" node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"))
 	}
 	attachmentPod := func(ctx context.Context) *corev1.Pod {
@@ -123,21 +122,21 @@ var _ = Describe("A node that does not answer", func() {
 		return pod
 	}
 
-	It("is said to be the reason, and nothing is changed, until the operator says that it is off", func(ctx context.Context) {
+	It("is named in errors, and nothing changes, until the operator marks it as out of service", func(ctx context.Context) {
 		env.markPodsNotReady(ctx, vm, disk+"-attachment")
 		previous := env.listObjects(ctx)
 		version := attachmentPod(ctx).ResourceVersion
 		for _, call := range [][]any{{"attach_disk", vm, env.createDisk(ctx)}, {"attach_disk", vm, disk}, {"detach_disk", vm, disk}, {"reboot_vm", vm}} {
-			Expect(env.mustFail(ctx, call[0].(string), call[1:]...).Message).To(showsRemedy(), "%v", call)
+			Expect(env.mustFail(ctx, call[0].(string), call[1:]...).Message).To(nameNodeAndRemedy(), "%v", call)
 		}
 		Expect(attachmentPod(ctx).ResourceVersion).To(Equal(version))
 		Expect(env.listObjects(ctx)).To(ContainElements(previous))
 
-		Expect(env.mustFail(ctx, "delete_vm", vm).Message).To(showsRemedy())
+		Expect(env.mustFail(ctx, "delete_vm", vm).Message).To(nameNodeAndRemedy())
 		Expect(string(env.mustCall(ctx, "has_vm", vm).Result)).To(Equal("true"))
 		other := env.createVM(ctx, "two")
 		Expect(env.mustFail(ctx, "attach_disk", other, disk).Message).To(ContainSubstring(vm))
-		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Message).To(showsRemedy())
+		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Message).To(nameNodeAndRemedy())
 
 		_, err := plane.Kubectl(ctx, "taint", "nodes", node, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
 		Expect(err).NotTo(HaveOccurred())
@@ -146,25 +145,25 @@ var _ = Describe("A node that does not answer", func() {
 		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Type).To(Equal("Bosh::Clouds::VMNotFound"))
 	})
 
-	It("ends a wait that it cannot help any more", func(ctx context.Context) {
-		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Message).To(showsRemedy())
+	It("ends waits that cannot succeed any more", func(ctx context.Context) {
+		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Message).To(nameNodeAndRemedy())
 		Expect(attachmentPod(ctx).DeletionTimestamp).NotTo(BeNil())
 		other := env.createVM(ctx, "two")
-		Expect(env.mustFail(ctx, "attach_disk", other, disk).Message).To(showsRemedy())
-		Expect(env.mustFail(ctx, "delete_vm", vm).Message).To(showsRemedy())
+		Expect(env.mustFail(ctx, "attach_disk", other, disk).Message).To(nameNodeAndRemedy())
+		Expect(env.mustFail(ctx, "delete_vm", vm).Message).To(nameNodeAndRemedy())
 	})
 
-	It("keeps no disk from being detached when the operator has said that it is off", func(ctx context.Context) {
+	It("does not block detach_disk after the operator has marked it as out of service", func(ctx context.Context) {
 		env.markPodsNotReady(ctx, vm, disk+"-attachment")
 		_, err := plane.Kubectl(ctx, "taint", "nodes", node, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
 		Expect(err).NotTo(HaveOccurred())
 		env.mustCall(ctx, "detach_disk", vm, disk)
-		Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(Or(ContainSubstring("out of service; recreate it"), ContainSubstring("not found")))
+		Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(Or(ContainSubstring("out of service; recreate the VM"), ContainSubstring("not found")))
 	})
 })
 
-var _ = Describe("A volume that cannot be had on the machine's node", func() {
-	It("is explained in the scheduler's words, at once, and nothing is changed", func(ctx context.Context) {
+var _ = Describe("A volume that is not accessible from the node of the VM", func() {
+	It("makes attach_disk fail at once, the error quotes the scheduler, and nothing changes", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		disk, vms := env.createDisk(ctx), []string{}
 		for _, node := range []string{"node-a", "node-b"} {
@@ -175,7 +174,7 @@ var _ = Describe("A volume that cannot be had on the machine's node", func() {
 		env.mustCall(ctx, "detach_disk", vms[0], disk)
 		previous := env.listObjects(ctx)
 		Expect(env.mustFail(ctx, "attach_disk", vms[1], disk).Message).To(And(
-			ContainSubstring("disk "+disk+" cannot be attached to VM "+vms[1]), ContainSubstring("didn't match PersistentVolume's node affinity")))
+			ContainSubstring("cannot attach disk "+disk+" to VM "+vms[1]), ContainSubstring("didn't match PersistentVolume's node affinity")))
 		Expect(env.listObjects(ctx)).To(ConsistOf(previous))
 		env.mustCall(ctx, "attach_disk", vms[0], disk)
 	})

@@ -9,8 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// calicoResource is as much of Calico's API as the server has to know of a kind; the tests on a real node
-// use the real one.
+// calicoResource returns a minimal CRD for a kind of Calico. The tests on a real node use Calico's CRDs.
 func calicoResource(kind string) string {
 	singular := strings.ToLower(kind)
 	return fmt.Sprintf(`
@@ -26,14 +25,14 @@ spec:
 `, kind, singular)
 }
 
-var _ = Describe("A network that BOSH manages", Ordered, func() {
+var _ = Describe("A managed network", Ordered, func() {
 	var env testEnv
 	BeforeAll(func(ctx context.Context) { env = newTestEnv(ctx) })
 
 	subnet := func(network string, properties map[string]any) map[string]any {
 		return map[string]any{"type": "manual", "range": network, "gateway": strings.Replace(network, ".0/24", ".1", 1), "cloud_properties": properties}
 	}
-	pool := map[string]any{"calico": "ip_pool", "ip_pool": map[string]any{"vxlan_mode": "CrossSubnet", "nat_outgoing": true}, "zone": "of an AZ"}
+	pool := map[string]any{"calico": "ip_pool", "ip_pool": map[string]any{"vxlan_mode": "CrossSubnet", "nat_outgoing": true}, "zone": "z1"}
 	reservation := map[string]any{"calico": "ip_reservation"}
 	listCalicoResources := func(ctx context.Context) []string {
 		GinkgoHelper()
@@ -42,30 +41,30 @@ var _ = Describe("A network that BOSH manages", Ordered, func() {
 		return strings.Fields(out)
 	}
 
-	It("is refused where the operator does not say how", func(ctx context.Context) {
+	It("is not supported without a calico property", func(ctx context.Context) {
 		proxy.Reset(nil)
 		Expect(env.mustFail(ctx, "create_network", subnet("10.70.0.0/24", map[string]any{})).Type).To(Equal("Bosh::Clouds::NotSupported"))
 		Expect(env.mustFail(ctx, "delete_network", "vlan-7").Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
 		Expect(proxy.Requests()).To(BeEmpty())
 	})
 
-	DescribeTable("is refused when the subnet", func(ctx context.Context, kind string, network map[string]any, says string) {
+	DescribeTable("is refused if the subnet", func(ctx context.Context, kind string, network map[string]any, message string) {
 		failed := env.mustFail(ctx, "create_network", network)
 		Expect(failed.Type).To(Equal(kind))
-		Expect(failed.Message).To(ContainSubstring(says))
+		Expect(failed.Message).To(ContainSubstring(message))
 	},
-		Entry("has no range", "Bosh::Clouds::NotSupported", map[string]any{"netmask_bits": 24, "cloud_properties": reservation}, "needs a range"),
-		Entry("has a range that is none", "Bosh::Clouds::CpiError", map[string]any{"range": "10.0.0.7/24", "cloud_properties": reservation}, "10.0.0.7/24"),
-		Entry("has its gateway elsewhere", "Bosh::Clouds::CpiError", map[string]any{"range": "10.0.0.0/24", "gateway": "10.0.1.1", "cloud_properties": reservation}, "gateway"),
-		Entry("asks Calico for something else", "Bosh::Clouds::CpiError", map[string]any{"range": "10.0.0.0/24", "cloud_properties": map[string]any{"calico": "pool"}}, `"pool"`),
+		Entry("has no range", "Bosh::Clouds::NotSupported", map[string]any{"netmask_bits": 24, "cloud_properties": reservation}, "the subnet has no range"),
+		Entry("has an invalid range", "Bosh::Clouds::CpiError", map[string]any{"range": "10.0.0.7/24", "cloud_properties": reservation}, "10.0.0.7/24"),
+		Entry("has a gateway outside of its range", "Bosh::Clouds::CpiError", map[string]any{"range": "10.0.0.0/24", "gateway": "10.0.1.1", "cloud_properties": reservation}, "gateway"),
+		Entry("has an unknown value of the property calico", "Bosh::Clouds::CpiError", map[string]any{"range": "10.0.0.0/24", "cloud_properties": map[string]any{"calico": "pool"}}, `"pool"`),
 		Entry("is dynamic", "Bosh::Clouds::NotSupported", map[string]any{"type": "dynamic", "cloud_properties": reservation}, "dynamic"),
 	)
 
-	It("is refused where there is no Calico", func(ctx context.Context) {
+	It("is refused in a cluster without Calico", func(ctx context.Context) {
 		for _, properties := range []map[string]any{pool, reservation} {
 			failed := env.mustFail(ctx, "create_network", subnet("10.70.0.0/24", properties))
 			Expect(failed.Type).To(Equal("Bosh::Clouds::NotSupported"))
-			Expect(failed.Message).To(ContainSubstring("no Calico"))
+			Expect(failed.Message).To(ContainSubstring("does not serve Calico's resources"))
 		}
 	})
 
@@ -84,12 +83,12 @@ var _ = Describe("A network that BOSH manages", Ordered, func() {
 			Expect(err).NotTo(HaveOccurred())
 		})
 
-		It("is an IPPool that no node matches, until delete_network", func(ctx context.Context) {
+		It("is an IPPool that selects no node, until delete_network", func(ctx context.Context) {
 			proxy.Reset(nil)
 			response := env.mustCall(ctx, "create_network", subnet("10.70.0.0/24", pool))
 			Expect(proxy.Requests()).To(HaveLen(2))
 			Expect(response.Result).To(MatchJSON(`["bosh-pool-10-70-0-0-24", {"range": "10.70.0.0/24", "gateway": "10.70.0.1", "reserved": []},
-				{"calico": "ip_pool", "ip_pool": {"vxlan_mode": "CrossSubnet", "nat_outgoing": true}, "zone": "of an AZ"}]`))
+				{"calico": "ip_pool", "ip_pool": {"vxlan_mode": "CrossSubnet", "nat_outgoing": true}, "zone": "z1"}]`))
 			spec, err := plane.Kubectl(ctx, "get", "ippool", "bosh-pool-10-70-0-0-24", "-o", "jsonpath={.spec}")
 			Expect(err).NotTo(HaveOccurred())
 			Expect(spec).To(MatchJSON(`{"cidr": "10.70.0.0/24", "vxlanMode": "CrossSubnet", "natOutgoing": true, "nodeSelector": "!all()", "allowedUses": ["Workload"]}`))
@@ -103,9 +102,9 @@ var _ = Describe("A network that BOSH manages", Ordered, func() {
 		It("is an IPReservation, until delete_network", func(ctx context.Context) {
 			network := map[string]any{"type": "manual", "range": "fd00:70::/64", "cloud_properties": reservation}
 			const cid = "bosh-reservation-fd00-0070-0000-0000-0000-0000-0000-0000-64"
-			answer := `["` + cid + `", {"range": "fd00:70::/64", "gateway": "fd00:70::1", "reserved": []}, {"calico": "ip_reservation"}]`
-			Expect(env.mustCall(ctx, "create_network", network).Result).To(MatchJSON(answer))
-			Expect(env.mustCall(ctx, "create_network", network).Result).To(MatchJSON(answer), "a repeated call")
+			expected := `["` + cid + `", {"range": "fd00:70::/64", "gateway": "fd00:70::1", "reserved": []}, {"calico": "ip_reservation"}]`
+			Expect(env.mustCall(ctx, "create_network", network).Result).To(MatchJSON(expected))
+			Expect(env.mustCall(ctx, "create_network", network).Result).To(MatchJSON(expected), "a repeated call")
 			reserved, err := plane.Kubectl(ctx, "get", "ipreservation", cid, "-o", "jsonpath={.spec.reservedCIDRs}")
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reserved).To(MatchJSON(`["fd00:70::/64"]`))
@@ -114,7 +113,7 @@ var _ = Describe("A network that BOSH manages", Ordered, func() {
 			Expect(env.mustFail(ctx, "delete_network", cid).Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
 		})
 
-		It("does not overlap another pool, nor change or delete what somebody else made", func(ctx context.Context) {
+		It("does not overlap an existing pool, and objects of someone else are not changed or deleted", func(ctx context.Context) {
 			Expect(plane.Apply(ctx, `
 apiVersion: crd.projectcalico.org/v1
 kind: IPPool
@@ -127,7 +126,7 @@ metadata: {name: bosh-pool-10-71-0-0-24}
 spec: {cidr: 10.71.0.0/24}
 `)).To(Succeed())
 			Expect(env.mustFail(ctx, "create_network", subnet("10.70.0.0/24", pool)).Message).To(ContainSubstring("10.70.0.0/16 of Calico's IPPool pods"))
-			Expect(env.mustFail(ctx, "create_network", subnet("10.71.0.0/24", pool)).Message).To(ContainSubstring("not this director's"))
+			Expect(env.mustFail(ctx, "create_network", subnet("10.71.0.0/24", pool)).Message).To(ContainSubstring("does not belong to this director"))
 			Expect(env.mustFail(ctx, "delete_network", "bosh-pool-10-71-0-0-24").Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
 			Expect(listCalicoResources(ctx)).To(HaveLen(2))
 
@@ -135,7 +134,7 @@ spec: {cidr: 10.71.0.0/24}
 			Expect(env.mustFail(ctx, "create_network", subnet("10.72.0.0/24", map[string]any{"calico": "ip_pool"})).Message).To(ContainSubstring("with other properties"))
 		})
 
-		It("ends well when a call that was killed after any request is repeated", func(ctx context.Context) {
+		It("is created and deleted by repeated calls after a call is killed at any request", func(ctx context.Context) {
 			for name, properties := range map[string]map[string]any{"bosh-pool-10-73-0-0-24": pool, "bosh-reservation-10-73-0-0-24": reservation} {
 				forEachRequest(1, func(n int) bool {
 					interrupted := env.interruptCall(ctx, n, "create_network", subnet("10.73.0.0/24", properties))

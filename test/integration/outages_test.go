@@ -19,17 +19,17 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// outage is what all calls that are under way meet together.
+// outage is a fault of the cluster, or of the host of the CPI, that affects all running calls at the same time.
 type outage struct {
 	name     string
 	duration time.Duration
-	// prepare is what is so before calls are made, if anything is.
-	prepare func(ctx context.Context, of []*scenarioRunner)
-	begin   func(of []*scenarioRunner)
+	// prepare sets up what the outage requires, before any call starts. It can be nil.
+	prepare func(ctx context.Context, runners []*scenarioRunner)
+	begin   func(runners []*scenarioRunner)
 	end     func(ctx context.Context)
 }
 
-// outages are what a cluster goes through as a whole.
+// outages returns all outages that can be simulated on this host.
 func outages() []outage {
 	all := slices.Concat(controlPlaneOutages(), apiServerOutages())
 	if clock.Supported {
@@ -38,6 +38,7 @@ func outages() []outage {
 	return all
 }
 
+// controlPlaneOutages returns outages of etcd, the controllers, the nodes and the only API server.
 func controlPlaneOutages() []outage {
 	pauseOutage := func(name string, processes func() []embedded.Process) outage {
 		signalAll := func(signal syscall.Signal) {
@@ -51,20 +52,20 @@ func controlPlaneOutages() []outage {
 		}
 	}
 	return []outage{
-		pauseOutage("etcd stands still for 10 seconds", func() []embedded.Process { return []embedded.Process{plane.Process("etcd")} }),
-		pauseOutage("scheduler, controllers and nodes stand still for 10 seconds", func() []embedded.Process {
+		pauseOutage("etcd is paused for 10 seconds", func() []embedded.Process { return []embedded.Process{plane.Process("etcd")} }),
+		pauseOutage("the scheduler, the controllers and the nodes are paused for 10 seconds", func() []embedded.Process {
 			return []embedded.Process{plane.Process("kube-scheduler"), plane.Process("kube-controller-manager"), kwok}
 		}),
 		{
-			name: "the API server is killed, and starts again after 5 seconds", duration: 5 * time.Second,
+			name: "the API server is killed, and restarted after 5 seconds", duration: 5 * time.Second,
 			begin: func([]*scenarioRunner) { Expect(plane.Process("kube-apiserver").Kill()).To(Succeed()) },
 			end:   func(ctx context.Context) { Expect(plane.Start(ctx)).To(Succeed()) },
 		},
 		{
-			name: "the network to the API server is cut for 20 seconds", duration: 20 * time.Second,
+			name: "the network to the API server is interrupted for 20 seconds", duration: 20 * time.Second,
 			begin: func(runners []*scenarioRunner) {
 				for _, runner := range runners {
-					runner.stage.proxy.BreakConnections()
+					runner.env.proxy.BreakConnections()
 				}
 			},
 			end: func(context.Context) {},
@@ -72,7 +73,7 @@ func controlPlaneOutages() []outage {
 	}
 }
 
-// apiServerOutages befall one of two API servers, to which requests go in turns.
+// apiServerOutages returns outages of one of two API servers. The proxy sends requests to both of them alternately.
 func apiServerOutages() []outage {
 	var second embedded.Process
 	var port int
@@ -81,61 +82,61 @@ func apiServerOutages() []outage {
 		second, err = plane.StartSecondAPIServer(ctx, port)
 		Expect(err).NotTo(HaveOccurred(), second.LastLines)
 	}
-	startPair := func(ctx context.Context, runners []*scenarioRunner) {
+	startSecondServer := func(ctx context.Context, runners []*scenarioRunner) {
 		var err error
 		port, err = embedded.FreePort()
 		Expect(err).NotTo(HaveOccurred())
 		start(ctx)
 		DeferCleanup(func() { Expect(second.Kill()).To(Succeed()) })
 		for _, runner := range runners {
-			runner.stage.proxy.SetBackendPorts(plane.APIPort, port)
-			DeferCleanup(func() { runner.stage.proxy.SetBackendPorts(plane.APIPort) })
+			runner.env.proxy.SetBackendPorts(plane.APIPort, port)
+			DeferCleanup(func() { runner.env.proxy.SetBackendPorts(plane.APIPort) })
 		}
 	}
-	signal := func(signal syscall.Signal) { Expect(syscall.Kill(second.PID(), signal)).To(Succeed()) }
+	signalSecond := func(signal syscall.Signal) { Expect(syscall.Kill(second.PID(), signal)).To(Succeed()) }
 	return []outage{
 		{
-			name: "one of two API servers stands still for 10 seconds, and is behind after that", duration: 10 * time.Second, prepare: startPair,
-			begin: func([]*scenarioRunner) { signal(syscall.SIGSTOP) }, end: func(context.Context) { signal(syscall.SIGCONT) },
+			name: "one of two API servers is paused for 10 seconds, and has stale data then", duration: 10 * time.Second, prepare: startSecondServer,
+			begin: func([]*scenarioRunner) { signalSecond(syscall.SIGSTOP) }, end: func(context.Context) { signalSecond(syscall.SIGCONT) },
 		},
 		{
-			name:     "one of two API servers is killed, and a load balancer goes on to send it requests for 10 seconds",
-			duration: 10 * time.Second, prepare: startPair,
+			name:     "one of two API servers is killed, and a load balancer still sends requests to it for 10 seconds",
+			duration: 10 * time.Second, prepare: startSecondServer,
 			begin: func([]*scenarioRunner) { Expect(second.Kill()).To(Succeed()) }, end: start,
 		},
 	}
 }
 
-// clockOutages befall the machine that the CPI runs on.
+// clockOutages returns clock jumps on the host of the CPI.
 func clockOutages() []outage {
 	var fakeClock *clock.Clock
 	set := func(offset time.Duration) { Expect(fakeClock.Set(offset)).To(Succeed()) }
 	clockJump := func(direction string, offset time.Duration) outage {
 		return outage{
-			name: "the clock of the CPI's machine jumps a day " + direction + ", and is set right after 5 seconds", duration: 5 * time.Second,
+			name: "the clock of the host of the CPI jumps a day " + direction + ", and is corrected after 5 seconds", duration: 5 * time.Second,
 			prepare: func(_ context.Context, runners []*scenarioRunner) {
 				var err error
 				fakeClock, err = clock.New(GinkgoT().TempDir())
 				Expect(err).NotTo(HaveOccurred())
 				for _, runner := range runners {
-					original := runner.stage.Director
-					runner.stage.Director = original.WithWrapper(fakeClock.CommandPrefix()...)
-					DeferCleanup(func() { runner.stage.Director = original })
+					original := runner.env.Director
+					runner.env.Director = original.WithWrapper(fakeClock.CommandPrefix()...)
+					DeferCleanup(func() { runner.env.Director = original })
 				}
 			},
 			begin: func([]*scenarioRunner) { set(offset) },
 			end:   func(context.Context) { set(0) },
 		}
 	}
-	return []outage{clockJump("ahead", 24*time.Hour), clockJump("back", -24*time.Hour)}
+	return []outage{clockJump("forward", 24*time.Hour), clockJump("back", -24*time.Hour)}
 }
 
-// The request's is the default.
+// outageTimeouts are long enough for all outages. The timeout of a request is the default.
 var outageTimeouts = map[string]any{
 	"create_vm": "3m", "attach_disk": "3m", "detach_disk": "3m", "delete_vm": "3m", "update_disk": "3m", "other": "3m", "request": "30s",
 }
 
-var _ = Describe("All calls at once, when in their middle", Label("faults"), Ordered, Serial, func() {
+var _ = Describe("All calls at the same time, during an outage in which", Label("faults"), Ordered, Serial, func() {
 	if faultsPattern == "" {
 		return // it takes minutes
 	}
@@ -150,17 +151,17 @@ var _ = Describe("All calls at once, when in their middle", Label("faults"), Ord
 
 	for _, event := range outages() {
 		It(event.name+", can be repeated and undone, and nothing else changes", func(ctx context.Context) {
-			chance := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 0)) //nolint:gosec // chance, not a secret
+			chance := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 0)) //nolint:gosec // not used for a secret
 			unaffected := runOutage(ctx, event, runners, chance)
-			AddReportEntry(fmt.Sprintf("%d of %d calls went on: %s", unaffected, len(runners), event.name))
+			AddReportEntry(fmt.Sprintf("%d of %d calls succeeded: %s", unaffected, len(runners), event.name))
 		}, NodeTimeout(10*time.Minute))
 	}
 })
 
-// scenarioRunner has a stage and a proxy of its own for one scenario.
+// scenarioRunner runs the call of one scenario, in an environment with its own proxy.
 type scenarioRunner struct {
 	scenario
-	stage    *scenarioEnv
+	env      *scenarioEnv
 	expected string
 	requests []string
 
@@ -169,42 +170,43 @@ type scenarioRunner struct {
 	err       error
 }
 
+// newScenarioRunner prepares the environment of the scenario, and makes its call once without a fault.
 func newScenarioRunner(ctx context.Context, sc scenario) *scenarioRunner {
 	GinkgoHelper()
 	proxy, err := apiproxy.NewStrict(plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(proxy.Close)
-	r := &scenarioRunner{scenario: sc, stage: newScenarioEnvWithProxy(ctx, proxy, sc)}
-	r.stage.Director = r.stage.directorWithTimeouts(outageTimeouts)
-	r.expected, r.requests = r.stage.callWithoutFault(ctx, sc)
+	r := &scenarioRunner{scenario: sc, env: newScenarioEnvWithProxy(ctx, proxy, sc)}
+	r.env.Director = r.env.directorWithTimeouts(outageTimeouts)
+	r.expected, r.requests = r.env.callWithoutFault(ctx, sc)
 	return r
 }
 
-// runOutage has all calls meet the outage, each while it makes a request that chance draws. It returns how many went on as if
-// nothing had been.
+// runOutage makes the calls of all runners, and holds each at a random request until the outage begins. It returns the number of calls that
+// succeeded without a retry.
 func runOutage(ctx context.Context, event outage, runners []*scenarioRunner, chance *rand.Rand) (unaffected int) {
 	GinkgoHelper()
 	if event.prepare != nil {
 		event.prepare(ctx, runners)
 	}
 	for _, r := range runners {
-		r.stage.runBeforeCall(ctx, r.scenario)
-		r.arguments = r.call(r.stage)
+		r.env.runBeforeCall(ctx, r.scenario)
+		r.arguments = r.call(r.env)
 	}
-	var calls, underWay sync.WaitGroup
+	var calls, heldCalls sync.WaitGroup
 	outageStarted := make(chan struct{})
-	underWay.Add(len(runners))
+	heldCalls.Add(len(runners))
 	for _, r := range runners {
-		arrived := sync.OnceFunc(underWay.Done)
+		arrived := sync.OnceFunc(heldCalls.Done)
 		n := 1 + chance.IntN(len(r.requests))
-		r.stage.proxy.Reset(holdUntil(func(i int, _ *http.Request) bool { return i == n }, arrived, outageStarted))
+		r.env.proxy.Reset(holdUntil(func(i int, _ *http.Request) bool { return i == n }, arrived, outageStarted))
 		calls.Go(func() {
-			defer arrived() // a call may make fewer requests than it did before
+			defer arrived() // a call may send fewer requests than without the outage
 			method, _ := r.arguments[0].(string)
-			r.response, r.err = r.stage.Call(ctx, method, r.arguments[1:]...)
+			r.response, r.err = r.env.Call(ctx, method, r.arguments[1:]...)
 		})
 	}
-	underWay.Wait()
+	heldCalls.Wait()
 	event.begin(runners)
 	close(outageStarted)
 	select {
@@ -213,7 +215,7 @@ func runOutage(ctx context.Context, event outage, runners []*scenarioRunner, cha
 	}
 	event.end(ctx)
 	for _, r := range runners {
-		r.stage.proxy.Reset(nil)
+		r.env.proxy.Reset(nil)
 	}
 	defer restartExitedProcesses(ctx)()
 	calls.Wait()
@@ -225,8 +227,8 @@ func runOutage(ctx context.Context, event outage, runners []*scenarioRunner, cha
 	return unaffected
 }
 
-// restartExitedProcesses has the cluster's processes run until the function that it returns is called, as a kubelet does: a scheduler
-// that has missed what became of its Pods ends by itself.
+// restartExitedProcesses restarts processes of the cluster that have exited, as a kubelet would, until stop is called. For example, a
+// scheduler exits if it has missed changes of Pods that it has assigned to nodes.
 func restartExitedProcesses(ctx context.Context) (stop func()) {
 	loopCtx, cancel := context.WithCancel(ctx)
 	var restarts sync.WaitGroup
@@ -252,7 +254,7 @@ func restartExitedProcesses(ctx context.Context) (stop func()) {
 	}
 }
 
-// holdUntil keeps the requests of a kind until they are allowed, and tells of each.
+// holdUntil holds matching requests until allowed is closed, and calls arrived for each of them.
 func holdUntil(matches func(i int, r *http.Request) bool, arrived func(), allowed <-chan struct{}) apiproxy.Fault {
 	return func(i int, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if matches(i, r) {
@@ -263,21 +265,21 @@ func holdUntil(matches func(i int, r *http.Request) bool, arrived func(), allowe
 	}
 }
 
-// verifyRecovery repeats the call, undoes it, and reports whether it had gone on by itself.
+// verifyRecovery repeats the call, undoes it, and reports whether it had succeeded without a retry.
 func (r *scenarioRunner) verifyRecovery(ctx context.Context) bool {
 	GinkgoHelper()
 	Expect(r.err).NotTo(HaveOccurred(), r.name)
-	r.stage.expectNoSecrets(r.response)
+	r.env.expectNoSecrets(r.response)
 	tc := testCase{scenario: r.scenario}
 	if r.response.Error != nil {
-		r.stage.expectFaultedResponse(tc, r.response, r.expected)
+		r.env.expectFaultedResponse(tc, r.response, r.expected)
 		fmt.Fprintf(GinkgoWriter, "%s: %s: %s\n", r.name, r.response.Error.Type, r.response.Error.Message)
 	} else {
 		Expect(normalizedResult(r.response)).To(Equal(r.expected), r.name)
 	}
 	if r.response.Error != nil || !r.notIdempotent {
-		r.stage.expectRepeatSucceeds(ctx, tc, r.arguments, r.expected)
+		r.env.expectRepeatSucceeds(ctx, tc, r.arguments, r.expected)
 	}
-	r.stage.undoAndVerify(ctx, r.scenario)
+	r.env.undoAndVerify(ctx, r.scenario)
 	return r.response.Error == nil
 }

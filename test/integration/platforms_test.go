@@ -8,22 +8,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The nodes are of two architectures: node-a has amd64, node-b arm64.
-var _ = Describe("A machine in a cluster of several architectures", func() {
-	DescribeTable("runs where its stemcell's image runs", func(ctx context.Context, architectures, node string) {
+// node-a has the architecture amd64, and node-b arm64.
+var _ = Describe("A VM in a cluster with several architectures", func() {
+	DescribeTable("runs on a node with an architecture of its stemcell image:", func(ctx context.Context, architectures, node string) {
 		env := newTestEnv(ctx)
 		env.mustCall(ctx, "create_vm", "one", stemcellCID+architectures, map[string]any{}, dynamicNetwork(), []string{}, map[string]any{})
 		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(pod.Spec.NodeName).To(MatchRegexp("^" + node + "$"))
 	},
-		Entry("on amd64", "#amd64", "node-a"),
-		Entry("on arm64", "#arm64", "node-b"),
-		Entry("anywhere, where it has programs for both", "#amd64,arm64", "node-[ab]"),
-		Entry("anywhere, where it is not known", "", "node-[ab]"),
+		Entry("amd64", "#amd64", "node-a"),
+		Entry("arm64", "#arm64", "node-b"),
+		Entry("both", "#amd64,arm64", "node-[ab]"),
+		Entry("unknown", "", "node-[ab]"),
 	)
 
-	It("does not run where there is no such node", func(ctx context.Context) {
+	It("is not created without such a node", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		env.Director = env.directorWithTimeouts(map[string]any{"unschedulable": "0s"})
 		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID+"#s390x", map[string]any{}, dynamicNetwork(), []string{}, map[string]any{})

@@ -19,13 +19,13 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// prefetchEnabled is stemcell.prefetch with nothing beside.
+// prefetchEnabled is stemcell.prefetch with defaults for all other settings.
 var prefetchEnabled = map[string]any{"enabled": true}
 
-// lightStemcell are the cloud_properties of a stemcell whose CID is stemcellCID.
+// lightStemcell has the cloud_properties of the stemcell with the CID stemcellCID.
 var lightStemcell = map[string]any{"image": stemcellCID}
 
-// directorWithPrefetch is the world's director with this stemcell.prefetch, and more of the section.
+// directorWithPrefetch returns the director of the environment with these settings in stemcell.prefetch, and extra settings in stemcell.
 func (env testEnv) directorWithPrefetch(ctx context.Context, settings, extra map[string]any) *director.Director {
 	GinkgoHelper()
 	waitForRights(ctx, env.namespace, authorizationv1.ResourceAttributes{Verb: "create", Group: "apps", Resource: "daemonsets", Namespace: env.namespace})
@@ -34,7 +34,7 @@ func (env testEnv) directorWithPrefetch(ctx context.Context, settings, extra map
 	return env.directorWithConfig("stemcell", section)
 }
 
-// listDaemonSets are the namespace's DaemonSets.
+// listDaemonSets returns the DaemonSets in the namespace.
 func (env testEnv) listDaemonSets(ctx context.Context) []appsv1.DaemonSet {
 	GinkgoHelper()
 	found, err := cluster.AppsV1().DaemonSets(env.namespace).List(ctx, metav1.ListOptions{})
@@ -42,7 +42,7 @@ func (env testEnv) listDaemonSets(ctx context.Context) []appsv1.DaemonSet {
 	return found.Items
 }
 
-// listPrefetchNodes are the nodes on which a DaemonSet's Pod runs.
+// listPrefetchNodes returns the nodes that run a Pod of a prefetch DaemonSet.
 func (env testEnv) listPrefetchNodes(ctx context.Context) []string {
 	GinkgoHelper()
 	found, err := cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=prefetch"})
@@ -56,7 +56,7 @@ func (env testEnv) listPrefetchNodes(ctx context.Context) []string {
 	return nodes
 }
 
-// writeHeavyImage is the path of a heavy stemcell's image, as the director has unpacked it, with its cloud_properties.
+// writeHeavyImage writes the image of a heavy stemcell, as the director unpacks it. It returns the path and the cloud_properties.
 func writeHeavyImage() (string, map[string]any) {
 	GinkgoHelper()
 	path := filepath.Join(GinkgoT().TempDir(), "image")
@@ -64,7 +64,7 @@ func writeHeavyImage() (string, map[string]any) {
 	return path, map[string]any{"name": "bosh-warden-boshlite-ubuntu-jammy-go_agent", "version": "1.10", "infrastructure": "warden"}
 }
 
-// registrySettings are the settings of a registry whose images the nodes know by a name that the namespace's policy allows.
+// registrySettings returns the settings of stemcell for the registry, with a pull_repository that the admission policy allows.
 func registrySettings(registry *stemcells.Registry) map[string]any {
 	return map[string]any{"registry": map[string]any{
 		"repository": registry.Host() + "/bosh/stemcells", "pull_repository": "registry.example.com/bosh/stemcells", "insecure": true,
@@ -72,11 +72,11 @@ func registrySettings(registry *stemcells.Registry) map[string]any {
 	}}
 }
 
-var _ = Describe("A stemcell whose image nodes pull before it is needed", func() {
+var _ = Describe("A prefetched stemcell", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	It("is on all nodes with its first upload, and on none by it once it is deleted", func(ctx context.Context) {
+	It("is pulled by all nodes after create_stemcell, and its DaemonSet is deleted with it", func(ctx context.Context) {
 		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, nil)
 		Expect(env.mustCall(ctx, "create_stemcell", "image", lightStemcell).Text()).To(Equal(stemcellCID))
 		sets := env.listDaemonSets(ctx)
@@ -89,7 +89,7 @@ var _ = Describe("A stemcell whose image nodes pull before it is needed", func()
 		env.mustCall(ctx, "delete_stemcell", stemcellCID)
 	})
 
-	It("is on the nodes of the selector alone, from the mirror", func(ctx context.Context) {
+	It("is pulled only by the nodes that node_selector selects, from the mirror", func(ctx context.Context) {
 		settings := map[string]any{"enabled": true, "node_selector": map[string]any{"topology.kubernetes.io/zone": "b", "test/name": "node-b"}}
 		env.Director = env.directorWithPrefetch(ctx, settings, map[string]any{"registry_mirrors": map[string]any{"registry.example.com": "mirror.example.org"}})
 		Expect(env.mustCall(ctx, "create_stemcell", "image", lightStemcell).Text()).To(Equal(stemcellCID))
@@ -97,7 +97,7 @@ var _ = Describe("A stemcell whose image nodes pull before it is needed", func()
 		Eventually(env.listPrefetchNodes).WithContext(ctx).Should(Equal([]string{"node-b"}))
 	})
 
-	It("has one DaemonSet however often it is uploaded, which is made anew with other settings", func(ctx context.Context) {
+	It("has one DaemonSet after repeated uploads, which is recreated with other settings", func(ctx context.Context) {
 		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, nil)
 		env.mustCall(ctx, "create_stemcell", "image", lightStemcell)
 		first := env.listDaemonSets(ctx)[0]
@@ -112,7 +112,7 @@ var _ = Describe("A stemcell whose image nodes pull before it is needed", func()
 			HaveField("Spec.Template.Spec.Tolerations", ConsistOf(corev1.Toleration{Operator: corev1.TolerationOpExists})))))
 	})
 
-	It("is pulled with the registry's credentials when it is heavy, and stays while a VM uses it", func(ctx context.Context) {
+	It("is pulled with the pull Secret if it is heavy, and cannot be deleted while a VM uses it", func(ctx context.Context) {
 		registry := stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, registrySettings(registry))
@@ -133,7 +133,7 @@ var _ = Describe("A stemcell whose image nodes pull before it is needed", func()
 		Expect(registry.Requests()).To(ContainElement(HavePrefix("DELETE /v2/bosh/stemcells/manifests/sha256:")))
 	})
 
-	It("runs there as the Pod Security Standard `restricted` wants it, with little", func(ctx context.Context) {
+	It("is pulled by Pods that meet the Pod Security Standard restricted, and have small limits", func(ctx context.Context) {
 		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, nil)
 		env.mustCall(ctx, "create_stemcell", "image", lightStemcell)
 		_, err := cluster.CoreV1().Namespaces().Patch(ctx, env.namespace, types.MergePatchType,
@@ -151,48 +151,48 @@ var _ = Describe("A stemcell whose image nodes pull before it is needed", func()
 		Expect(err).To(MatchError(ContainSubstring("violates PodSecurity")))
 	})
 
-	It("is not pushed where the CPI has not the right to have it pulled, which the answer and the check name", func(ctx context.Context) {
+	It("is not pushed if the CPI cannot create DaemonSets, and the error and the preflight check name the right", func(ctx context.Context) {
 		registry := stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, registrySettings(registry))
 		Expect(runCheck(ctx, env.Director).results["rights-prefetch"]).To(matchResult(preflight.OK, "daemonsets", ""))
 		Expect(cluster.RbacV1().RoleBindings(env.namespace).Delete(ctx, "bosh-cpi-prefetch", metav1.DeleteOptions{})).To(Succeed())
-		namesMissingRight := HaveField("Error", HaveField("Message", And(ContainSubstring("docs/rbac-prefetch.yaml"), ContainSubstring("daemonsets.apps"))))
-		Eventually(func() (director.Response, error) { return env.Call(ctx, "delete_stemcell", stemcellCID) }).WithContext(ctx).Should(namesMissingRight)
+		nameMissingRight := HaveField("Error", HaveField("Message", And(ContainSubstring("docs/rbac-prefetch.yaml"), ContainSubstring("daemonsets.apps"))))
+		Eventually(func() (director.Response, error) { return env.Call(ctx, "delete_stemcell", stemcellCID) }).WithContext(ctx).Should(nameMissingRight)
 		image, properties := writeHeavyImage()
 		refused, err := env.Call(ctx, "create_stemcell", image, properties)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(refused).To(namesMissingRight)
+		Expect(refused).To(nameMissingRight)
 		Expect(registry.UploadCounts()).To(BeEmpty())
-		Expect(env.Call(ctx, "create_stemcell", "image", lightStemcell)).To(namesMissingRight)
+		Expect(env.Call(ctx, "create_stemcell", "image", lightStemcell)).To(nameMissingRight)
 		Expect(runCheck(ctx, env.Director).results["rights-prefetch"]).To(matchResult(preflight.Fails, "missing: daemonsets (get, list, create, delete)", "docs/rbac-prefetch.yaml"))
-		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
+		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"no orphaned resources"}))
 	})
 
-	It("is not pulled by what somebody else has made under that name", func(ctx context.Context) {
+	It("does not adopt or delete a DaemonSet of another director", func(ctx context.Context) {
 		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, nil)
 		env.mustCall(ctx, "create_stemcell", "image", lightStemcell)
 		foreign := env.listDaemonSets(ctx)[0]
 		_, err := cluster.AppsV1().DaemonSets(env.namespace).Patch(ctx, foreign.Name, types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"bosh.cloudfoundry.org/director-uuid":"another"}}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(env.mustFail(ctx, "create_stemcell", "image", lightStemcell).Message).To(ContainSubstring("that is not this director's"))
+		Expect(env.mustFail(ctx, "create_stemcell", "image", lightStemcell).Message).To(ContainSubstring("does not belong to this director"))
 		env.mustCall(ctx, "delete_stemcell", stemcellCID)
 		Expect(env.listDaemonSets(ctx)).To(ConsistOf(HaveField("UID", foreign.UID)))
 	})
 
-	It("is a left-over's once the setting is off, which calls then send no request for", func(ctx context.Context) {
+	It("has an orphaned DaemonSet after the setting is disabled, and calls send no requests for it then", func(ctx context.Context) {
 		caller := env.directorWithPrefetch(ctx, prefetchEnabled, nil)
 		_, err := caller.Call(ctx, "create_stemcell", "image", lightStemcell)
 		Expect(err).NotTo(HaveOccurred())
 		name := env.listDaemonSets(ctx)[0].Name
-		Expect(env.listOrphans(ctx, caller.Config)).To(Equal([]string{"nothing is left over"}))
+		Expect(env.listOrphans(ctx, caller.Config)).To(Equal([]string{"no orphaned resources"}))
 
 		proxy.Reset(nil)
 		env.mustCall(ctx, "delete_stemcell", stemcellCID)
 		Expect(proxy.Requests()).To(BeEmpty())
 		Expect(env.runCollect(ctx, director.UUID)).To(ContainElement(And(HavePrefix("DaemonSet "+env.namespace+"/"+name+" ("),
-			ContainSubstring(stemcellCID), HaveSuffix("stemcell.prefetch is not enabled any more: would be deleted"))))
+			ContainSubstring(stemcellCID), HaveSuffix("stemcell.prefetch is disabled: would be deleted"))))
 		env.runCollect(ctx, director.UUID, "-confirm")
 		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	})

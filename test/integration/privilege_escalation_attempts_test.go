@@ -28,11 +28,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// escalation is an attempt to get at more than a role is for. Writing ones are dry runs.
+// escalation is an attempt to do more than a role should allow. Attempts that write are dry runs.
 type escalation struct {
 	name string
 	try  func(context.Context, escalationClient, escalationTarget) error
-	// opensStream says that the answer is an error also for who may: the request asks for a stream that it does not open.
+	// opensStream means that the response is an error even with the right: the request is for a stream, but does not open it.
 	opensStream bool
 }
 
@@ -43,6 +43,7 @@ var (
 	dryDelete = metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
 )
 
+// escalations returns all attempts.
 func escalations() []escalation {
 	return slices.Concat(escalationsByRoles(), escalationsByCredentials(), escalationsByPods(), escalationsByControllers(),
 		escalationsByReading(), escalationsByNodes(),
@@ -57,7 +58,7 @@ var (
 	addAllUsersPatch = []byte(`[{"op": "add", "path": "/subjects/-", "value": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}}]`)
 )
 
-// escalationsByRoles are those by the verbs escalate and bind, and by bindings that are there.
+// escalationsByRoles returns attempts that require the verbs escalate or bind, or change existing bindings.
 func escalationsByRoles() []escalation {
 	meta := metav1.ObjectMeta{Name: "escalation"}
 	bindingIn := func(namespace func(escalationTarget) string) func(context.Context, escalationClient, escalationTarget) error {
@@ -67,7 +68,7 @@ func escalationsByRoles() []escalation {
 		}
 	}
 	return []escalation{
-		{name: "more rights in the namespace's own Role", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "more rights in the CPI's Role", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.RbacV1().Roles(t.namespace).Patch(ctx, "bosh-cpi", types.JSONPatchType, addAllRulesPatch, dryPatch)
 			return err
 		}},
@@ -87,10 +88,10 @@ func escalationsByRoles() []escalation {
 			_, err := c.RbacV1().ClusterRoles().Patch(ctx, "bosh-cpi-"+t.namespace, types.JSONPatchType, addAllRulesPatch, dryPatch)
 			return err
 		}},
-		{name: "cluster-admin bound in the namespace", try: bindingIn(func(t escalationTarget) string { return t.namespace })},
-		{name: "cluster-admin bound in another namespace", try: bindingIn(func(t escalationTarget) string { return t.victimNamespace })},
-		{name: "cluster-admin bound in kube-system", try: bindingIn(func(escalationTarget) string { return metav1.NamespaceSystem })},
-		{name: "another subject in the namespace's own RoleBinding", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "a RoleBinding to cluster-admin in the namespace", try: bindingIn(func(t escalationTarget) string { return t.namespace })},
+		{name: "a RoleBinding to cluster-admin in another namespace", try: bindingIn(func(t escalationTarget) string { return t.victimNamespace })},
+		{name: "a RoleBinding to cluster-admin in kube-system", try: bindingIn(func(escalationTarget) string { return metav1.NamespaceSystem })},
+		{name: "another subject in the CPI's RoleBinding", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.RbacV1().RoleBindings(t.namespace).Patch(ctx, "bosh-cpi", types.JSONPatchType, addAllUsersPatch, dryPatch)
 			return err
 		}},
@@ -106,13 +107,13 @@ func escalationsByRoles() []escalation {
 			_, err := c.RbacV1().ClusterRoleBindings().Patch(ctx, "bosh-cpi-"+t.namespace, types.JSONPatchType, addAllUsersPatch, dryPatch)
 			return err
 		}},
-		{name: "the CPI's ClusterRoleBinding deleted", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "the deletion of the CPI's ClusterRoleBinding", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			return c.RbacV1().ClusterRoleBindings().Delete(ctx, "bosh-cpi-"+t.namespace, dryDelete)
 		}},
 	}
 }
 
-// escalationsByCredentials are those by others' names and tokens.
+// escalationsByCredentials returns attempts to get credentials of others, or to impersonate them.
 func escalationsByCredentials() []escalation {
 	impersonation := func(identity rest.ImpersonationConfig) func(context.Context, escalationClient, escalationTarget) error {
 		return func(ctx context.Context, c escalationClient, t escalationTarget) error {
@@ -133,41 +134,41 @@ func escalationsByCredentials() []escalation {
 			return err
 		}
 	}
-	own, victim := func(t escalationTarget) string { return t.namespace }, func(t escalationTarget) string { return t.victimNamespace }
+	same, victim := func(t escalationTarget) string { return t.namespace }, func(t escalationTarget) string { return t.victimNamespace }
 	system := func(escalationTarget) string { return metav1.NamespaceSystem }
 	return []escalation{
-		{name: "requests in the name of the group system:masters", try: impersonation(rest.ImpersonationConfig{UserName: "anybody", Groups: []string{"system:masters"}})},
-		{name: "requests in the name of a service account of kube-system", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "impersonation of the group system:masters", try: impersonation(rest.ImpersonationConfig{UserName: "attacker", Groups: []string{"system:masters"}})},
+		{name: "impersonation of a service account of kube-system", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.impersonate(rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:namespace-controller"}).
 				CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 			return err
 		}},
-		{name: "a token of an account of kube-system", try: token(system, "default")},
-		{name: "a token of an account of another namespace", try: token(victim, "default")},
-		{name: "a token of another account of the namespace", try: token(own, "other")},
-		{name: "a token of the namespace's default account", try: token(own, "default")},
-		{name: "a Secret with a token of an account of kube-system", try: tokenSecret(system, "default")},
-		{name: "a Secret with a token of an account of another namespace", try: tokenSecret(victim, "default")},
-		{name: "a Secret with a token of another account of the namespace", try: tokenSecret(own, "other")},
-		{name: "a request for a client's certificate", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "a token of a service account of kube-system", try: token(system, "default")},
+		{name: "a token of a service account of another namespace", try: token(victim, "default")},
+		{name: "a token of another service account of the namespace", try: token(same, "other")},
+		{name: "a token of the default service account of the namespace", try: token(same, "default")},
+		{name: "a Secret with a token of a service account of kube-system", try: tokenSecret(system, "default")},
+		{name: "a Secret with a token of a service account of another namespace", try: tokenSecret(victim, "default")},
+		{name: "a Secret with a token of another service account of the namespace", try: tokenSecret(same, "other")},
+		{name: "a CertificateSigningRequest for a client certificate", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			_, err := c.CertificatesV1().CertificateSigningRequests().Create(ctx, newCSR("escalation"), dryCreate)
 			return err
 		}},
-		{name: "the approval of one", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "the approval of a CertificateSigningRequest", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			request := newCSR(t.csr)
 			request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
 				{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Escalation"}}
 			_, err := c.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, t.csr, request, dryUpdate)
 			return err
 		}},
-		{name: "the signing of one", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "the signing of a CertificateSigningRequest", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.CertificatesV1().CertificateSigningRequests().Patch(ctx, t.csr, types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`), dryPatch, "status")
 			return err
 		}},
 	}
 }
 
-// escalationsByPods are those by what runs, or would run.
+// escalationsByPods returns attempts to access or change existing Pods, or to create Pods.
 func escalationsByPods() []escalation {
 	subresource := func(verb, namespace, rest string) func(context.Context, escalationClient, escalationTarget) error {
 		return func(ctx context.Context, c escalationClient, t escalationTarget) error {
@@ -178,19 +179,19 @@ func escalationsByPods() []escalation {
 		}
 	}
 	return []escalation{
-		{name: "exec in another namespace's Pod", opensStream: true, try: subresource(http.MethodPost, "victim", "pods/victim/exec")},
-		{name: "exec in another namespace's Pod, by WebSocket", opensStream: true, try: subresource(http.MethodGet, "victim", "pods/victim/exec")},
-		{name: "attach to another namespace's Pod", opensStream: true, try: subresource(http.MethodPost, "victim", "pods/victim/attach")},
-		{name: "ports of another namespace's Pod", opensStream: true, try: subresource(http.MethodPost, "victim", "pods/victim/portforward")},
-		{name: "another namespace's Pod by the API server's proxy", opensStream: true, try: subresource(http.MethodGet, "victim", "pods/victim/proxy")},
-		{name: "another namespace's Service by the API server's proxy", opensStream: true, try: subresource(http.MethodGet, "default", "services/https:kubernetes:/proxy/healthz")},
-		{name: "logs of another namespace's Pod", opensStream: true, try: subresource(http.MethodGet, "victim", "pods/victim/log")},
-		{name: "a container in another namespace's Pod", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "exec in a Pod of another namespace", opensStream: true, try: subresource(http.MethodPost, "victim", "pods/victim/exec")},
+		{name: "exec in a Pod of another namespace, with WebSocket", opensStream: true, try: subresource(http.MethodGet, "victim", "pods/victim/exec")},
+		{name: "attach to a Pod of another namespace", opensStream: true, try: subresource(http.MethodPost, "victim", "pods/victim/attach")},
+		{name: "port-forward to a Pod of another namespace", opensStream: true, try: subresource(http.MethodPost, "victim", "pods/victim/portforward")},
+		{name: "a Pod of another namespace through the proxy of the API server", opensStream: true, try: subresource(http.MethodGet, "victim", "pods/victim/proxy")},
+		{name: "a Service of another namespace through the proxy of the API server", opensStream: true, try: subresource(http.MethodGet, "default", "services/https:kubernetes:/proxy/healthz")},
+		{name: "logs of a Pod of another namespace", opensStream: true, try: subresource(http.MethodGet, "victim", "pods/victim/log")},
+		{name: "an ephemeral container in a Pod of another namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.CoreV1().Pods(t.victimNamespace).Patch(ctx, "victim", types.StrategicMergePatchType,
 				[]byte(`{"spec": {"ephemeralContainers": [{"name": "escalation", "image": "i"}]}}`), dryPatch, "ephemeralcontainers")
 			return err
 		}},
-		{name: "a Pod with another account of the namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "a Pod with another service account of the namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.CoreV1().Pods(t.namespace).Create(ctx, podWithServiceAccount("escalation", "other"), dryCreate)
 			return err
 		}},
@@ -202,30 +203,30 @@ func escalationsByPods() []escalation {
 			_, err := c.CoreV1().Pods(metav1.NamespaceSystem).Create(ctx, podWithServiceAccount("escalation", "default"), dryCreate)
 			return err
 		}},
-		{name: "another image in another namespace's Pod", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "another image in a Pod of another namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.CoreV1().Pods(t.victimNamespace).Patch(ctx, "victim", types.StrategicMergePatchType,
 				[]byte(`{"spec": {"containers": [{"name": "c", "image": "registry.example.com/other:1"}]}}`), dryPatch)
 			return err
 		}},
-		{name: "another namespace's Pod deleted", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "the deletion of a Pod of another namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			return c.CoreV1().Pods(t.victimNamespace).Delete(ctx, "victim", dryDelete)
 		}},
-		{name: "another namespace's Pod evicted", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "the eviction of a Pod of another namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			return c.CoreV1().Pods(t.victimNamespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "victim", Namespace: t.victimNamespace}, DeleteOptions: &dryDelete})
 		}},
-		{name: "a Pod bound to a node past the scheduler", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "the binding of a Pod to a node, without the scheduler", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			return c.CoreV1().Pods(t.namespace).Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: t.vm}, Target: corev1.ObjectReference{Kind: "Node", Name: "node-b"}}, dryCreate)
 		}, opensStream: true},
 	}
 }
 
-// escalationsByControllers are those by what makes Pods in its own name, with another account of the namespace.
+// escalationsByControllers returns attempts to create workloads with another service account of the namespace: controllers create the Pods.
 func escalationsByControllers() []escalation {
 	labels, meta := map[string]string{"a": "b"}, metav1.ObjectMeta{Name: "escalation"}
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podWithServiceAccount("", "other").Spec}
-	selector, once := &metav1.LabelSelector{MatchLabels: labels}, template
-	once.Spec.RestartPolicy = corev1.RestartPolicyNever
-	job := batchv1.JobSpec{Template: once}
+	selector, jobTemplate := &metav1.LabelSelector{MatchLabels: labels}, template
+	jobTemplate.Spec.RestartPolicy = corev1.RestartPolicyNever
+	job := batchv1.JobSpec{Template: jobTemplate}
 	var all []escalation
 	for _, object := range []runtime.Object{
 		&appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}},
@@ -240,7 +241,7 @@ func escalationsByControllers() []escalation {
 		Expect(err).NotTo(HaveOccurred())
 		object.GetObjectKind().SetGroupVersionKind(kinds[0])
 		gvr, _ := apimeta.UnsafeGuessKindToResource(kinds[0])
-		all = append(all, escalation{name: "a " + kinds[0].Kind + " with another account of the namespace",
+		all = append(all, escalation{name: "a " + kinds[0].Kind + " with another service account of the namespace",
 			try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 				content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 				Expect(err).NotTo(HaveOccurred())
@@ -253,7 +254,7 @@ func escalationsByControllers() []escalation {
 	return all
 }
 
-// escalationsByReading are those by what others keep secret.
+// escalationsByReading returns attempts to read Secrets, and other configuration of other namespaces or of the API server.
 func escalationsByReading() []escalation {
 	secrets := func(namespace func(escalationTarget) string) func(context.Context, escalationClient, escalationTarget) error {
 		return func(ctx context.Context, c escalationClient, t escalationTarget) error {
@@ -262,15 +263,15 @@ func escalationsByReading() []escalation {
 		}
 	}
 	return []escalation{
-		{name: "all Secrets", try: secrets(func(escalationTarget) string { return "" })},
+		{name: "the Secrets of all namespaces", try: secrets(func(escalationTarget) string { return "" })},
 		{name: "the Secrets of kube-system", try: secrets(func(escalationTarget) string { return metav1.NamespaceSystem })},
 		{name: "the Secrets of another namespace", try: secrets(func(t escalationTarget) string { return t.victimNamespace })},
-		{name: "the Secrets of the namespace, whatever their names", try: secrets(func(t escalationTarget) string { return t.namespace })},
-		{name: "a Secret of another namespace, by its name", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "all Secrets of the namespace", try: secrets(func(t escalationTarget) string { return t.namespace })},
+		{name: "a Secret of another namespace, by name", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.CoreV1().Secrets(t.victimNamespace).Get(ctx, "victim", metav1.GetOptions{})
 			return err
 		}},
-		{name: "another namespace's Secrets, as they change", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "a watch of the Secrets of another namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			watching, err := c.CoreV1().Secrets(t.victimNamespace).Watch(ctx, metav1.ListOptions{})
 			if err == nil {
 				watching.Stop()
@@ -281,26 +282,26 @@ func escalationsByReading() []escalation {
 			_, err := c.CoreV1().ConfigMaps(t.victimNamespace).List(ctx, metav1.ListOptions{})
 			return err
 		}},
-		{name: "the API server's configuration", opensStream: true, try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "the configuration of the API server", opensStream: true, try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			return c.sendRequest(ctx, http.MethodGet, "/configz")
 		}},
 	}
 }
 
-// escalationsByNodes are those by what runs all Pods.
+// escalationsByNodes returns attempts to use kubelets, or to change nodes and their volumes.
 func escalationsByNodes() []escalation {
 	return []escalation{
-		{name: "the kubelet's Pods by the API server's proxy", opensStream: true, try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "the Pods of a kubelet through the proxy of the API server", opensStream: true, try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			return c.sendRequest(ctx, http.MethodGet, "/api/v1/nodes/node-a/proxy/pods")
 		}},
-		{name: "a program by the kubelet", opensStream: true, try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "a program in a container through the proxy of the API server", opensStream: true, try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			return c.sendRequest(ctx, http.MethodPost, "/api/v1/nodes/node-a/proxy/run/"+t.victimNamespace+"/victim/c")
 		}},
-		{name: "a node's labels and taints", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "labels and taints of a node", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			_, err := c.CoreV1().Nodes().Patch(ctx, "node-a", types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}, "spec": {"taints": null}}`), dryPatch)
 			return err
 		}},
-		{name: "a node's status", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "the status of a node", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			_, err := c.CoreV1().Nodes().Patch(ctx, "node-a", types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`), dryPatch, "status")
 			return err
 		}},
@@ -308,7 +309,7 @@ func escalationsByNodes() []escalation {
 			_, err := c.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "escalation"}}, dryCreate)
 			return err
 		}},
-		{name: "a PersistentVolume of a node's folder", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "a PersistentVolume for a folder of a node", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			_, err := c.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "escalation"}, Spec: corev1.PersistentVolumeSpec{
 				Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 				PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}}}, dryCreate)
@@ -317,7 +318,7 @@ func escalationsByNodes() []escalation {
 	}
 }
 
-// escalationsByAdmission are those by who is asked about all that is created, and what limits the CPI.
+// escalationsByAdmission returns attempts to create admission webhooks, or to change the admission policy.
 func escalationsByAdmission() []escalation {
 	meta := metav1.ObjectMeta{Name: "escalation.example.com"}
 	url, noSideEffects := "https://192.0.2.1/", admissionv1.SideEffectClassNone
@@ -325,34 +326,34 @@ func escalationsByAdmission() []escalation {
 	rules := []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{admissionv1.Create},
 		Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"secrets"}}}}
 	return []escalation{
-		{name: "a webhook that changes what others create", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "a mutating admission webhook", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: meta,
 				Webhooks: []admissionv1.MutatingWebhook{{Name: meta.Name, ClientConfig: config, Rules: rules, SideEffects: &noSideEffects, AdmissionReviewVersions: []string{"v1"}}}}, dryCreate)
 			return err
 		}},
-		{name: "a webhook that sees what others create", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "a validating admission webhook", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: meta,
 				Webhooks: []admissionv1.ValidatingWebhook{{Name: meta.Name, ClientConfig: config, Rules: rules, SideEffects: &noSideEffects, AdmissionReviewVersions: []string{"v1"}}}}, dryCreate)
 			return err
 		}},
-		{name: "the admission policy's binding deleted", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "the deletion of the binding of the admission policy", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			return c.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(ctx, "bosh-cpi-limits", dryDelete)
 		}},
-		{name: "the admission policy changed", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "a change of the admission policy", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			_, err := c.AdmissionregistrationV1().ValidatingAdmissionPolicies().Patch(ctx, "bosh-cpi-limits", types.MergePatchType, []byte(`{"spec": {"failurePolicy": "Ignore"}}`), dryPatch)
 			return err
 		}},
-		{name: "the admission policy's limits changed", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "a change of the limits of the admission policy", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.CoreV1().ConfigMaps(t.namespace).Patch(ctx, "bosh-cpi-limits", types.MergePatchType, []byte(`{"data": {"images": "/"}}`), dryPatch)
 			return err
 		}},
-		{name: "the programs that the admission policy lets helpers run", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "the deletion of the scripts that the admission policy allows in helper Pods", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			return c.CoreV1().ConfigMaps(t.namespace).Delete(ctx, "bosh-cpi-scripts", dryDelete)
 		}},
 	}
 }
 
-// escalationsByNamespaces are those by what a namespace allows.
+// escalationsByNamespaces returns attempts to change namespaces.
 func escalationsByNamespaces() []escalation {
 	label := []byte(`{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}`)
 	relabel := func(namespace func(escalationTarget) string) func(context.Context, escalationClient, escalationTarget) error {
@@ -369,25 +370,25 @@ func escalationsByNamespaces() []escalation {
 			_, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "escalation"}}, dryCreate)
 			return err
 		}},
-		{name: "another namespace deleted", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "the deletion of another namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			return c.CoreV1().Namespaces().Delete(ctx, t.victimNamespace, dryDelete)
 		}},
-		{name: "the quota of the namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "a ResourceQuota in the namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.CoreV1().ResourceQuotas(t.namespace).Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "escalation"}}, dryCreate)
 			return err
 		}},
 	}
 }
 
-// escalationsByClusterObjects are those by what belongs to all, and by what other namespaces go by.
+// escalationsByClusterObjects returns attempts to create cluster-scoped objects, and objects in other namespaces.
 func escalationsByClusterObjects() []escalation {
 	meta := metav1.ObjectMeta{Name: "escalation"}
 	return []escalation{
-		{name: "an account in another namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "a service account in another namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.CoreV1().ServiceAccounts(t.victimNamespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, dryCreate)
 			return err
 		}},
-		{name: "a Service of another namespace led elsewhere", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "another endpoint for a Service of another namespace", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			_, err := c.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Create(ctx, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "escalation",
 				Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}}, AddressType: discoveryv1.AddressTypeIPv4,
 				Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}}}, dryCreate)
@@ -397,16 +398,16 @@ func escalationsByClusterObjects() []escalation {
 			_, err := c.CoreV1().Services(t.victimNamespace).Create(ctx, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, dryCreate)
 			return err
 		}},
-		{name: "a claim in another namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "a PVC in another namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.CoreV1().PersistentVolumeClaims(t.victimNamespace).Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: meta, Spec: corev1.PersistentVolumeClaimSpec{
 				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 				Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}, dryCreate)
 			return err
 		}},
-		{name: "a kind of objects", opensStream: true, try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "a CustomResourceDefinition", opensStream: true, try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			return c.sendRequest(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
 		}},
-		{name: "another API server for a group", opensStream: true, try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "an APIService", opensStream: true, try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			return c.sendRequest(ctx, http.MethodPost, "/apis/apiregistration.k8s.io/v1/apiservices")
 		}},
 		{name: "a PriorityClass", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
@@ -417,7 +418,7 @@ func escalationsByClusterObjects() []escalation {
 			_, err := c.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{ObjectMeta: meta, Provisioner: "example.com/none"}, dryCreate)
 			return err
 		}},
-		{name: "the lease of a controller", opensStream: true, try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "the deletion of the Lease of a controller", opensStream: true, try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			return c.sendRequest(ctx, http.MethodDelete, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/escalation")
 		}},
 	}

@@ -33,12 +33,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// escalationTarget is what somebody with a role of this project's would like to reach, around the namespace that the role is for.
+// escalationTarget has the objects that a subject with a role of this project should not be able to access or change.
 type escalationTarget struct {
-	namespace       string // the namespace, with a service account called other
+	namespace       string // the namespace of the role, with a service account called other
 	victimNamespace string // another namespace, with a Secret and a Pod called victim
-	csr             string // a certificate signing request that nobody has approved
-	vm              string // a machine in the own namespace
+	csr             string // a CertificateSigningRequest that was not approved
+	vm              string // a VM in namespace
 }
 
 func newEscalationTarget(ctx context.Context, env testEnv) escalationTarget {
@@ -47,7 +47,7 @@ func newEscalationTarget(ctx context.Context, env testEnv) escalationTarget {
 	core := cluster.CoreV1()
 	_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.victimNamespace}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	createAdmissionConfigMaps(ctx, t.victimNamespace) // so that a Pod is admitted there
+	createAdmissionConfigMaps(ctx, t.victimNamespace) // otherwise the admission policy rejects Pods
 	_, err = core.ServiceAccounts(t.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	for _, namespace := range []string{t.victimNamespace, metav1.NamespaceSystem} {
@@ -59,7 +59,7 @@ func newEscalationTarget(ctx context.Context, env testEnv) escalationTarget {
 	_, err = core.Secrets(t.victimNamespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "victim"}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	victim := podWithServiceAccount("victim", "default")
-	victim.Annotations = map[string]string{"test/hold": "an address, to which the API server would go on"}
+	victim.Annotations = map[string]string{"test/hold": "without an address, the API server does not forward requests to the Pod"}
 	_, err = core.Pods(t.victimNamespace).Create(ctx, victim, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	_, err = cluster.CertificatesV1().CertificateSigningRequests().Create(ctx, newCSR(t.csr), metav1.CreateOptions{})
@@ -70,14 +70,14 @@ func newEscalationTarget(ctx context.Context, env testEnv) escalationTarget {
 	return t
 }
 
-// rbacSubject is somebody who has what files of this project give.
+// rbacSubject is a user or service account with the rights in these files.
 type rbacSubject struct {
 	files  []string
 	user   string
 	config *rest.Config
 }
 
-// newServiceAccountSubject returns the service account with a token.
+// newServiceAccountSubject returns the service account as a subject that authenticates with a token.
 func newServiceAccountSubject(ctx context.Context, namespace, account string, files ...string) rbacSubject {
 	GinkgoHelper()
 	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -88,7 +88,7 @@ func newServiceAccountSubject(ctx context.Context, namespace, account string, fi
 	return rbacSubject{files: files, user: "system:serviceaccount:" + namespace + ":" + account, config: config}
 }
 
-// newUserSubject returns somebody who is to have rights in the namespace, and has an account elsewhere.
+// newUserSubject returns a subject for rights in the environment's namespace. Its service account is in another namespace.
 func newUserSubject(ctx context.Context, env testEnv, name string, files ...string) rbacSubject {
 	GinkgoHelper()
 	accountNamespace := env.namespace + "-people"
@@ -101,7 +101,7 @@ func newUserSubject(ctx context.Context, env testEnv, name string, files ...stri
 	return newServiceAccountSubject(ctx, accountNamespace, name, files...)
 }
 
-// writeKubeconfig writes one for the holder.
+// writeKubeconfig writes a kubeconfig for the subject, and returns its path.
 func (s rbacSubject) writeKubeconfig() string {
 	GinkgoHelper()
 	config, err := clientcmd.LoadFromFile(plane.Kubeconfig("admin"))
@@ -112,22 +112,22 @@ func (s rbacSubject) writeKubeconfig() string {
 	return path
 }
 
-// waitForRight waits until the holder has one of the rights that were given.
+// waitForRight waits until the subject has the right.
 func (s rbacSubject) waitForRight(ctx context.Context, right authorizationv1.ResourceAttributes) rbacSubject {
 	GinkgoHelper()
 	Eventually(func() (bool, error) { return userMay(ctx, s.user, right) }).WithContext(ctx).Should(BeTrue(), "%v", right)
 	return s
 }
 
-// rbacSubjects are all who have a role that this project ships.
+// rbacSubjects returns a subject for each role that this project ships.
 func rbacSubjects(ctx context.Context, env testEnv) []rbacSubject {
 	GinkgoHelper()
-	// The CPI, which has the rights of all worlds, and those of checks besides.
+	// The CPI, with the optional rights for preflight checks.
 	applyRBAC(ctx, env.namespace, readRBACFiles(checkRBACFile))
 	cpi := newServiceAccountSubject(ctx, env.namespace, "bosh-cpi", "docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml", "docs/rbac-check.yaml").
 		waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"})
 
-	// Whoever runs the commands for machines.
+	// A user of the commands of kubectl bosh for VMs.
 	operator := newUserSubject(ctx, env, "operator", "docs/rbac-kubectl-bosh.yaml")
 	applyRBAC(ctx, env.namespace, readRBACFiles("../../docs/rbac-kubectl-bosh.yaml")+"\n---\n"+fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -137,8 +137,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 `, operator.user))
 	operator.waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: env.namespace})
 
-	// Whoever runs kubectl bosh up with what --print-rights prints.
-	upUser := newUserSubject(ctx, env, "bringer", "docs/rbac-kubectl-bosh-up.yaml")
+	// A user of kubectl bosh up with the output of --print-rights.
+	upUser := newUserSubject(ctx, env, "up-user", "docs/rbac-kubectl-bosh-up.yaml")
 	plugin := filepath.Join(GinkgoT().TempDir(), "kubectl-bosh")
 	build := exec.CommandContext(ctx, "go", "build", "-o", plugin, "bosh-kubernetes-cpi/cmd/kubectl-bosh")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -151,9 +151,9 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 	upUser.waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"})
 
 	// The CNI shim on the nodes, and its installer.
-	manifest := readRepoFile("docs/cni-shim/daemonset.yaml")
-	rights, _, found := strings.Cut(manifest, "---\napiVersion: apps/v1\n")
-	Expect(found).To(BeTrue(), "the accounts and rights come before the DaemonSet")
+	daemonSet := readRepoFile("docs/cni-shim/daemonset.yaml")
+	rights, _, found := strings.Cut(daemonSet, "---\napiVersion: apps/v1\n")
+	Expect(found).To(BeTrue(), "the service accounts and the rights are before the DaemonSet")
 	Expect(plane.Apply(ctx, rights)).To(Succeed())
 	shim := newServiceAccountSubject(ctx, "bosh-cni-shim", "bosh-cni-shim", "docs/cni-shim/daemonset.yaml").
 		waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: env.namespace})
@@ -162,31 +162,31 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 	return []rbacSubject{cpi, operator, upUser, shim, installer}
 }
 
-// podWithServiceAccount is a Pod with this service account.
+// podWithServiceAccount returns a Pod with this service account.
 func podWithServiceAccount(name, account string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{ServiceAccountName: account,
 		Containers: []corev1.Container{{Name: "c", Image: "registry.example.com/image:1"}}}}
 }
 
-// isRefused reports whether a request failed because whoever made it may not: by a missing right, or by a rule of the admission policy.
+// isRefused reports whether a request failed because of a missing right, or of a rule of the admission policy.
 func isRefused(err error) bool {
 	return apierrors.IsForbidden(err) || err != nil && strings.Contains(err.Error(), "denied request: rule ")
 }
 
-// wasAllowed reports whether the outcome is that of somebody who has the right: what the request is for, an error about the stream
-// that it does not open, or that the admission policy knows no limits for the namespace.
+// wasAllowed reports whether the outcome is that of a subject with the right: success, an error about the stream that the request does not
+// open, or an error because the admission policy has no limits for the namespace.
 func (e escalation) wasAllowed(err error) bool {
 	return err == nil || e.opensStream && !isRefused(err) || strings.Contains(err.Error(), "no params found for policy binding")
 }
 
 var _ = Describe("Every role that this project ships", func() {
-	It("gives nobody a way to another namespace's content, or to rights over the cluster", func(ctx context.Context) {
+	It("gives no access to other namespaces, and no way to get more rights", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		t := newEscalationTarget(ctx, env)
 		all := escalations()
 		Expect(len(all)).To(BeNumerically(">=", 60))
 
-		// What an administrator could not do either would prove nothing.
+		// An attempt is valid only if an administrator succeeds with it.
 		administrator, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
 		Expect(err).NotTo(HaveOccurred())
 		administrator.QPS = -1
@@ -196,7 +196,7 @@ var _ = Describe("Every role that this project ships", func() {
 				invalid = append(invalid, attempt.name+": "+err.Error())
 			}
 		}
-		Expect(invalid).To(BeEmpty(), "attempts that fail for other reasons than missing rights")
+		Expect(invalid).To(BeEmpty(), "these attempts fail for other reasons than missing rights")
 
 		var table strings.Builder
 		rows := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
@@ -214,11 +214,11 @@ var _ = Describe("Every role that this project ships", func() {
 			fmt.Fprintf(rows, "%s\t%s\t%d of %d refused\n", subject.user, strings.Join(subject.files, ", "), count, len(all))
 		}
 		Expect(rows.Flush()).To(Succeed())
-		AddReportEntry("attempts to get more rights", "\n"+table.String(), ReportEntryVisibilityAlways)
+		AddReportEntry("privilege escalation attempts", "\n"+table.String(), ReportEntryVisibilityAlways)
 		Expect(succeeded).To(BeEmpty())
 	}, NodeTimeout(5*time.Minute))
 
-	It("is among those that are tried", func() {
+	It("is a part of this test", func() {
 		var shipped []string
 		for _, folder := range []string{"docs", "manifests", "jobs"} {
 			Expect(filepath.WalkDir("../../"+folder, func(path string, entry os.DirEntry, err error) error {
@@ -236,28 +236,28 @@ var _ = Describe("Every role that this project ships", func() {
 			"docs/rbac-kubectl-bosh.yaml", "docs/rbac-kubectl-bosh-up.yaml", "docs/cni-shim/daemonset.yaml"))
 	})
 
-	It("changes nothing cluster-wide, but for the pools of managed networks", func() {
-		var changing []string
+	It("grants only read access to cluster-scoped objects, except for the IPPools and IPReservations of managed networks", func() {
+		var writable []string
 		for _, path := range []string{"docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-check.yaml", "docs/rbac-kubectl-bosh-up.yaml", "docs/cni-shim/daemonset.yaml"} {
 			for text := range strings.SplitSeq(readRepoFile(path), "\n---\n") {
 				var role rbacv1.ClusterRole
 				Expect(yaml.Unmarshal([]byte(text), &role)).To(Succeed())
 				for _, rule := range role.Rules {
-					reads := func(verb string) bool { return slices.Contains([]string{"get", "list", "watch"}, verb) }
-					if role.Kind == "ClusterRole" && !slices.ContainsFunc(rule.Verbs, func(verb string) bool { return !reads(verb) }) {
+					isWrite := func(verb string) bool { return !slices.Contains([]string{"get", "list", "watch"}, verb) }
+					if role.Kind == "ClusterRole" && !slices.ContainsFunc(rule.Verbs, isWrite) {
 						continue
 					}
 					if role.Kind == "ClusterRole" {
-						changing = append(changing, path+": "+strings.Join(rule.Resources, ", "))
+						writable = append(writable, path+": "+strings.Join(rule.Resources, ", "))
 					}
 				}
 			}
 		}
-		Expect(changing).To(ConsistOf("docs/rbac-networks.yaml: ippools", "docs/rbac-networks.yaml: ipreservations"))
+		Expect(writable).To(ConsistOf("docs/rbac-networks.yaml: ippools", "docs/rbac-networks.yaml: ipreservations"))
 	})
 })
 
-// encodeCertificateRequest asks for a client's certificate; of system:masters the API server would take no request at all.
+// encodeCertificateRequest returns a request for a client certificate. The API server would reject any request for system:masters.
 func encodeCertificateRequest() []byte {
 	GinkgoHelper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -268,12 +268,13 @@ func encodeCertificateRequest() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: raw})
 }
 
+// newCSR returns a CertificateSigningRequest for a client certificate.
 func newCSR(name string) *certificatesv1.CertificateSigningRequest {
 	return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certificatesv1.CertificateSigningRequestSpec{
 		Request: encodeCertificateRequest(), SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}
 }
 
-// escalationClient is somebody who tries to get more rights.
+// escalationClient is a client with the credentials of a subject.
 type escalationClient struct {
 	kubernetes.Interface
 	config *rest.Config
@@ -286,7 +287,7 @@ func newEscalationClient(config *rest.Config) escalationClient {
 	return escalationClient{client, config}
 }
 
-// impersonate is the same somebody, in another one's name.
+// impersonate returns a client that impersonates another user.
 func (c escalationClient) impersonate(identity rest.ImpersonationConfig) kubernetes.Interface {
 	GinkgoHelper()
 	config := rest.CopyConfig(c.config)
@@ -294,7 +295,7 @@ func (c escalationClient) impersonate(identity rest.ImpersonationConfig) kuberne
 	return newEscalationClient(config)
 }
 
-// sendRequest sends a request that no client makes: with this path, and without a body.
+// sendRequest sends a request without a body to this path.
 func (c escalationClient) sendRequest(ctx context.Context, verb, path string) error {
 	return c.CoreV1().RESTClient().Verb(verb).AbsPath(path).Do(ctx).Error()
 }

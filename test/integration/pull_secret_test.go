@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var _ = Describe("The Secret with which nodes pull", func() {
-	It("is the same one with new credentials, so that no pull goes without", func(ctx context.Context) {
+var _ = Describe("The pull Secret", func() {
+	It("is updated in place with new credentials, so that it exists at any time", func(ctx context.Context) {
 		env := newTestEnv(ctx)
-		create := func(agent, password string) *corev1.Secret {
+		createVMWithPassword := func(agent, password string) *corev1.Secret {
 			GinkgoHelper()
 			env.Director = env.directorWithConfig("stemcell", map[string]any{"registry": map[string]any{"repository": "registry.example.com/stemcell",
 				"pull_secret": map[string]any{"name": "stemcells", "username": "nodes", "password": password}}})
@@ -21,8 +21,8 @@ var _ = Describe("The Secret with which nodes pull", func() {
 			Expect(err).NotTo(HaveOccurred())
 			return secret
 		}
-		first := create("one", "old")
-		renewed := create("two", "new")
+		first := createVMWithPassword("one", "old")
+		renewed := createVMWithPassword("two", "new")
 		Expect(renewed.UID).To(Equal(first.UID))
 		Expect(string(renewed.Data[corev1.DockerConfigJsonKey])).To(SatisfyAll(ContainSubstring("new"), Not(ContainSubstring("old"))))
 	})

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// createQuota gives the namespace a quota, and waits until it holds.
+// createQuota creates a ResourceQuota in the namespace, and waits until it takes effect.
 func (env testEnv) createQuota(ctx context.Context, hard corev1.ResourceList) {
 	GinkgoHelper()
 	quotas := cluster.CoreV1().ResourceQuotas(env.namespace)
@@ -24,7 +24,7 @@ func (env testEnv) createQuota(ctx context.Context, hard corev1.ResourceList) {
 	}).WithContext(ctx).Should(Succeed())
 }
 
-var _ = Describe("A namespace with a quota", func() {
+var _ = Describe("A namespace with a ResourceQuota", func() {
 	resourceList := func(amounts ...string) corev1.ResourceList {
 		hard := corev1.ResourceList{}
 		for i := 0; i < len(amounts); i += 2 {
@@ -33,31 +33,31 @@ var _ = Describe("A namespace with a quota", func() {
 		return hard
 	}
 
-	It("on requests and limits takes machines and what helps them", func(ctx context.Context) {
+	It("for requests and limits admits VMs and helper Pods", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		env.createQuota(ctx, resourceList("requests.cpu", "2", "requests.memory", "2Gi", "limits.cpu", "8", "limits.memory", "8Gi"))
 		vm, disk := env.createVM(ctx, "one"), env.createDisk(ctx)
 		env.mustCall(ctx, "attach_disk", vm, disk)
-		env.mustCall(ctx, "snapshot_disk", disk, map[string]any{}) // runs a Pod that flushes
+		env.mustCall(ctx, "snapshot_disk", disk, map[string]any{}) // creates a flush Pod
 		env.mustCall(ctx, "detach_disk", vm, disk)
 		env.mustCall(ctx, "update_disk", disk, 64, map[string]any{"storage_class": "growing"})
 	})
 
-	DescribeTable("that has no room for it says so at once, and nothing is left",
-		func(ctx context.Context, hard corev1.ResourceList, words string) {
+	DescribeTable("that is used up makes attach_disk fail at once, and no objects remain:",
+		func(ctx context.Context, hard corev1.ResourceList, message string) {
 			env, vm, disk := newTestEnvWithDisk(ctx)
 			previous := env.listObjects(ctx)
 			env.createQuota(ctx, hard)
 			proxy.Reset(nil)
-			Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring(words))
-			Expect(countCreateRequests("pods")).To(BeNumerically("<=", 2), "and once more, for an API server that has only started")
+			Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring(message))
+			Expect(countCreateRequests("pods")).To(BeNumerically("<=", 2), "one retry, because the API server might have just started")
 			Expect(env.listObjects(ctx)).To(ConsistOf(previous))
 		},
-		Entry("an attachment among too many Pods", resourceList("pods", "1"), "exceeded quota: small"),
-		Entry("an attachment's limits", resourceList("limits.memory", "512Mi"), "exceeded quota: small"),
+		Entry("for Pods", resourceList("pods", "1"), "exceeded quota: small"),
+		Entry("for memory limits", resourceList("limits.memory", "512Mi"), "exceeded quota: small"),
 	)
 
-	It("that has no room for a disk's claim says so at once", func(ctx context.Context) {
+	It("that is used up for PVCs makes create_disk fail at once", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		env.createQuota(ctx, resourceList("persistentvolumeclaims", "0"))
 		proxy.Reset(nil)

@@ -19,30 +19,34 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// updateRecorded is the variable of the environment with the name of a release: a recording of this one is made under it.
+// updateRecorded is the environment variable with the name of this release: if it is set, the test writes a recording under that name.
 const updateRecorded = "UPDATE_RECORDED"
 
-// recordedNamespace stands in files for the namespace in which they were recorded.
+// recordedNamespace replaces the name of the namespace in recordings.
 const recordedNamespace = "the-namespace"
 
-var _ = Describe("A recording of what this release leaves in a cluster", func() {
-	It("is made", func(ctx context.Context) {
+var _ = Describe("A recording of the objects that this release creates", func() {
+	It("is written on request", func(ctx context.Context) {
 		release := os.Getenv(updateRecorded)
 		if release == "" {
-			Skip(updateRecorded + " names no release to record")
+			Skip(updateRecorded + " is not set")
 		}
-		env := newTestEnv(ctx)
-		recording := env.createRecordedObjects(ctx)
-		folder := filepath.Join(recordings, release)
-		Expect(os.MkdirAll(folder, 0o755)).To(Succeed())
-		names, err := yaml.Marshal(recording)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(os.WriteFile(filepath.Join(folder, "names.yaml"), names, 0o644)).To(Succeed())
-		Expect(os.WriteFile(filepath.Join(folder, "objects.yaml"), env.recordObjects(ctx), 0o644)).To(Succeed())
+		newTestEnv(ctx).writeRecording(ctx, filepath.Join(recordings, release))
 	})
 })
 
-// createRecordedObjects makes of everything that the CPI makes.
+// writeRecording creates objects in the namespace, and records them in the folder.
+func (env testEnv) writeRecording(ctx context.Context, folder string) {
+	GinkgoHelper()
+	recording := env.createRecordedObjects(ctx)
+	Expect(os.MkdirAll(folder, 0o755)).To(Succeed())
+	names, err := yaml.Marshal(recording)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(os.WriteFile(filepath.Join(folder, "names.yaml"), names, 0o644)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(folder, "objects.yaml"), env.recordObjects(ctx), 0o644)).To(Succeed())
+}
+
+// createRecordedObjects creates at least one object of each kind that the CPI creates.
 func (env testEnv) createRecordedObjects(ctx context.Context) releaseRecording {
 	GinkgoHelper()
 	env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, nil)
@@ -58,7 +62,7 @@ func (env testEnv) createRecordedObjects(ctx context.Context) releaseRecording {
 	env.mustCall(ctx, "set_disk_metadata", recording.Disks["attached"], map[string]any{"deployment": "cf"})
 	recording.Snapshot = env.mustCall(ctx, "snapshot_disk", used, map[string]any{"deployment": "cf"}).Text()
 
-	recreateEnv := env.withDiskStrategy(diskStrategies[" with disk_strategy: recreate"])
+	recreateEnv := env.withDiskStrategy(diskStrategies[recreateStrategy])
 	recreateEnv.createVM(ctx, strings.TrimPrefix(recordedRecreateVM, "agent-"))
 	env.mustCall(ctx, "set_vm_metadata", recordedRecreateVM, map[string]any{"job": "sandboxed"})
 	recording.Disks["recreated"] = recreateEnv.createDisk(ctx)
@@ -69,17 +73,18 @@ func (env testEnv) createRecordedObjects(ctx context.Context) releaseRecording {
 	recording.Disks["bound"] = env.mustCall(ctx, "create_disk", 64, map[string]any{"attach": "bind"}, recordedBindVM).Text()
 	env.mustCall(ctx, "attach_disk", recordedBindVM, recording.Disks["bound"])
 
-	const untilSettings = 3
-	Expect(env.interruptCall(ctx, untilSettings, "create_vm", strings.TrimPrefix(recordedInterrupted, "agent-"), stemcellCID,
+	const settingsRequest = 3 // creates the agent settings
+	Expect(env.interruptCall(ctx, settingsRequest, "create_vm", strings.TrimPrefix(recordedInterrupted, "agent-"), stemcellCID,
 		map[string]any{}, dynamicNetwork(), []string{}, map[string]any{})).To(BeTrue())
 	return recording
 }
 
-// excludedKinds are kinds that carry the CPI's label without being made by it: what it tells in passing, and what Services' controllers
-// make of those.
+// excludedKinds are kinds of objects with the CPI's label that are not recorded: Events, and Endpoints, which a controller creates for
+// Services.
 var excludedKinds = []string{"Event", "Endpoints"}
 
-// listManagedObjects is all in the namespace, of whatever kind, that the CPI has made itself.
+// listManagedObjects returns the objects in the namespace that the CPI itself has created, of all kinds. It excludes objects of
+// controllers.
 func (env testEnv) listManagedObjects(ctx context.Context) []unstructured.Unstructured {
 	GinkgoHelper()
 	served, err := cluster.Discovery().ServerPreferredNamespacedResources()
@@ -105,7 +110,7 @@ func (env testEnv) listManagedObjects(ctx context.Context) []unstructured.Unstru
 	return found
 }
 
-// recordObjects is what the CPI has made, as files have it: without what the API server and its controllers add.
+// recordObjects returns the objects that the CPI has created as YAML, without fields that the API server and controllers add.
 func (env testEnv) recordObjects(ctx context.Context) []byte {
 	GinkgoHelper()
 	var all bytes.Buffer
@@ -123,8 +128,8 @@ func (env testEnv) recordObjects(ctx context.Context) []byte {
 		}
 		switch object.GetKind() {
 		case "PersistentVolumeClaim":
-			unstructured.RemoveNestedField(object.Object, "spec", "volumeName") // a volume is the storage's
-		case "Service": // what the cluster has chosen, another Service may have there
+			unstructured.RemoveNestedField(object.Object, "spec", "volumeName") // volumes are not recorded
+		case "Service": // in another cluster, these addresses and ports may be in use
 			for _, field := range []string{"clusterIP", "clusterIPs"} {
 				unstructured.RemoveNestedField(object.Object, "spec", field)
 			}
@@ -143,7 +148,8 @@ func (env testEnv) recordObjects(ctx context.Context) []byte {
 	return bytes.ReplaceAll(all.Bytes(), []byte(env.namespace), []byte(recordedNamespace))
 }
 
-// restoreObjects makes the objects of the file: owners first, since the API server gives each a UID of its own.
+// restoreObjects creates the objects in the file, owners first: the API server assigns new UIDs, which replace the old ones in owner
+// references.
 func (env testEnv) restoreObjects(ctx context.Context, path string) {
 	GinkgoHelper()
 	raw, err := os.ReadFile(path)
@@ -163,19 +169,19 @@ func (env testEnv) restoreObjects(ctx context.Context, path string) {
 				postponed = append(postponed, document)
 				continue
 			}
-			for was, is := range restoredUIDs {
-				document = strings.ReplaceAll(document, string(was), string(is))
+			for recorded, restored := range restoredUIDs {
+				document = strings.ReplaceAll(document, string(recorded), string(restored))
 			}
 			restoredUIDs[object.GetUID()] = env.createObject(ctx, document)
 		}
-		Expect(len(postponed)).To(BeNumerically("<", len(pending)), "owners that are not recorded: %v", postponed)
+		Expect(len(postponed)).To(BeNumerically("<", len(pending)), "owners that were not recorded: %v", postponed)
 		pending = postponed
 	}
 	env.restoreDiskOwners(ctx, restoredUIDs)
 	env.waitRestored(ctx)
 }
 
-// restoreDiskOwners records the Pods that have the disks by the UIDs that they have now.
+// restoreDiskOwners replaces the UIDs of Pods in the owner records of disks with the new UIDs.
 func (env testEnv) restoreDiskOwners(ctx context.Context, uids map[types.UID]types.UID) {
 	GinkgoHelper()
 	disks, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})
@@ -189,7 +195,7 @@ func (env testEnv) restoreDiskOwners(ctx context.Context, uids map[types.UID]typ
 	}
 }
 
-// createObject makes the object of the document, and returns its UID.
+// createObject creates the object in the document, and returns its UID.
 func (env testEnv) createObject(ctx context.Context, document string) types.UID {
 	GinkgoHelper()
 	var object unstructured.Unstructured
@@ -202,7 +208,7 @@ func (env testEnv) createObject(ctx context.Context, document string) types.UID 
 	return created.GetUID()
 }
 
-// waitRestored waits until the machines and attachments run, and the claims that they have are bound again.
+// waitRestored waits until the VM Pods and attachment Pods run, and their PVCs are bound.
 func (env testEnv) waitRestored(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {

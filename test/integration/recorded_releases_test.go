@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -16,80 +15,97 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// recordings has a folder for each release of which a recording was made, see record_release_test.go.
+// recordings is the path of a folder with a subfolder for each recorded release, if there are any; see record_release_test.go.
 const recordings = "testdata/recorded"
 
-// releaseRecording is what one release has left in a namespace.
+// releaseRecording has the CIDs of the objects that a release has created in a namespace.
 type releaseRecording struct {
-	// Disks are the CIDs of the disks by what they are: attached, bound, recreated, used, unused.
+	// Disks are the CIDs of the disks, by the names attached, bound, recreated, used and unused.
 	Disks    map[string]string `json:"disks"`
 	Snapshot string            `json:"snapshot"`
 }
 
 // The VMs of every recording.
 const (
-	recordedVM          = "agent-recorded"  // with a Service, in an instance group, with the disk attached
-	recordedRecreateVM  = "agent-recreated" // with disk_strategy: recreate and the disk recreated
-	recordedBindVM      = "agent-bound"     // at a static address, with the disk bound
-	recordedInterrupted = "agent-cut"       // of a create_vm that was killed
+	recordedVM          = "agent-recorded"  // with a Service and an instance group; it has the disk attached
+	recordedRecreateVM  = "agent-recreated" // with disk_strategy: recreate; it has the disk recreated
+	recordedBindVM      = "agent-bound"     // with a static address; it has the disk bound
+	recordedInterrupted = "agent-cut"       // of an interrupted create_vm
 )
 
+// thisRelease is recorded by the test itself.
+const thisRelease = "of this release"
+
+// recordedReleases returns the names of the recorded releases, and thisRelease.
 func recordedReleases() []string {
-	folders, err := filepath.Glob(recordings + "/*/objects.yaml")
+	files, err := filepath.Glob(recordings + "/*/objects.yaml")
 	if err != nil {
 		panic(err)
 	}
-	var releases []string
-	for _, file := range folders {
+	releases := []string{thisRelease}
+	for _, file := range files {
 		releases = append(releases, filepath.Base(filepath.Dir(file)))
 	}
 	return releases
 }
 
-var _ = Describe("What a release has left in a cluster,", Label("each-version"), func() {
+var _ = Describe("Objects of a release", Label("each-version"), func() {
 	for _, release := range recordedReleases() {
-		Context("as it was recorded of "+release+",", Ordered, func() {
+		Context("in the recording "+release, Ordered, func() {
 			var (
 				env          testEnv
+				folder       = filepath.Join(recordings, release)
 				recording    releaseRecording
 				previousUIDs map[string]types.UID
 			)
 			BeforeAll(func(ctx context.Context) {
+				if release == thisRelease {
+					folder = GinkgoT().TempDir()
+					newTestEnv(ctx).writeRecording(ctx, folder)
+				}
 				env = newTestEnv(ctx)
-				raw, err := os.ReadFile(filepath.Join(recordings, release, "names.yaml"))
+				raw, err := os.ReadFile(filepath.Join(folder, "names.yaml"))
 				Expect(err).NotTo(HaveOccurred())
 				Expect(yaml.UnmarshalStrict(raw, &recording)).To(Succeed())
-				env.restoreObjects(ctx, filepath.Join(recordings, release, "objects.yaml"))
-				env.allowFormerPrograms(ctx)
+				env.restoreObjects(ctx, filepath.Join(folder, "objects.yaml"))
+				env.allowFormerScripts(ctx)
 				env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, nil)
 				previousUIDs = env.objectUIDs(ctx)
 			})
-			// same expects all that is still there to be what was there.
+			// expectSameObjects expects that no existing object was recreated.
 			expectSameObjects := func(ctx context.Context) {
 				GinkgoHelper()
 				for name, uid := range env.objectUIDs(ctx) {
-					if was, known := previousUIDs[name]; known {
-						Expect(uid).To(Equal(was), name+" was made anew")
+					if previous, known := previousUIDs[name]; known {
+						Expect(uid).To(Equal(previous), name+" was recreated")
 					}
 				}
 			}
-			disks := func(ctx context.Context, vm string) string { return string(env.mustCall(ctx, "get_disks", vm).Result) }
-			diskList := func(disk string) string { return `["` + recording.Disks[disk] + `"]` }
+			getDisks := func(ctx context.Context, vm string) string { return string(env.mustCall(ctx, "get_disks", vm).Result) }
+			listWith := func(disk string) string { return `["` + recording.Disks[disk] + `"]` }
 
-			It("is found by this one", func(ctx context.Context) {
+			It("include all kinds of objects that the CPI creates", func() {
+				raw, err := os.ReadFile(filepath.Join(folder, "objects.yaml"))
+				Expect(err).NotTo(HaveOccurred())
+				for _, kind := range []string{"Pod", "PodTemplate", "Secret", "PersistentVolumeClaim", "Service", "PodDisruptionBudget", "VolumeSnapshot", "DaemonSet"} {
+					Expect(string(raw)).To(ContainSubstring("\nkind: " + kind + "\n"))
+				}
+			})
+
+			It("are found by this release", func(ctx context.Context) {
 				for _, vm := range []string{recordedVM, recordedRecreateVM, recordedBindVM} {
 					Expect(string(env.mustCall(ctx, "has_vm", vm).Result)).To(Equal("true"))
 				}
 				for _, disk := range recording.Disks {
 					Expect(string(env.mustCall(ctx, "has_disk", disk).Result)).To(Equal("true"))
 				}
-				Expect(disks(ctx, recordedVM)).To(MatchJSON(diskList("attached")))
-				Expect(disks(ctx, recordedRecreateVM)).To(MatchJSON(diskList("recreated")))
-				Expect(disks(ctx, recordedBindVM)).To(MatchJSON(diskList("bound")))
+				Expect(getDisks(ctx, recordedVM)).To(MatchJSON(listWith("attached")))
+				Expect(getDisks(ctx, recordedRecreateVM)).To(MatchJSON(listWith("recreated")))
+				Expect(getDisks(ctx, recordedBindVM)).To(MatchJSON(listWith("bound")))
 				Expect(env.objectUIDs(ctx)).To(Equal(previousUIDs))
 			})
 
-			It("has nothing left over but what a killed call left, which is removed", func(ctx context.Context) {
+			It("are not orphaned, except for those of the interrupted call, which -collect deletes", func(ctx context.Context) {
 				orphan := ContainSubstring("Pod " + env.namespace + "/" + recordedInterrupted + " (")
 				Eventually(env.runCollect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(
 					And(orphan, Not(ContainSubstring(": stays"))), ContainSubstring("-confirm")))
@@ -98,22 +114,21 @@ var _ = Describe("What a release has left in a cluster,", Label("each-version"),
 				expectSameObjects(ctx)
 			})
 
-			It("takes every call of a running deployment, and nothing is made anew", func(ctx context.Context) {
+			It("support all calls of a running deployment, and none is recreated", func(ctx context.Context) {
 				env.mustCall(ctx, "set_vm_metadata", recordedVM, map[string]any{"deployment": "cf", "job": "web", "index": "0", "name": "web/0", "new": "yes"})
 				env.mustCall(ctx, "set_disk_metadata", recording.Disks["attached"], map[string]any{"deployment": "cf"})
-				env.mustCall(ctx, "attach_disk", recordedVM, recording.Disks["attached"]) // which it has
+				env.mustCall(ctx, "attach_disk", recordedVM, recording.Disks["attached"]) // is attached already
 				env.mustCall(ctx, "attach_disk", recordedBindVM, recording.Disks["bound"])
 				expectSameObjects(ctx)
-				Eventually(env.objectUIDs).WithContext(ctx).Should(HaveLen(len(previousUIDs)-len([]string{"Pod", "Secret"})), "those of %s are gone, and nothing is added", recordedInterrupted)
+				Eventually(env.objectUIDs).WithContext(ctx).Should(HaveLen(len(previousUIDs)-len([]string{"Pod", "Secret"})), "the objects of %s were deleted, and none was added", recordedInterrupted)
 
-				yes := "yes"
-				Expect(env.annotatePod(ctx, recordedVM, "test/reboots", &yes)).To(Succeed())
+				Expect(env.annotatePod(ctx, recordedVM, "test/reboots", new("yes"))).To(Succeed())
 				env.mustCall(ctx, "reboot_vm", recordedVM)
-				Expect(disks(ctx, recordedVM)).To(MatchJSON(diskList("attached")))
+				Expect(getDisks(ctx, recordedVM)).To(MatchJSON(listWith("attached")))
 				expectSameObjects(ctx)
 			})
 
-			It("has its disks grow, be snapshot, and go from one VM to another", func(ctx context.Context) {
+			It("support resize_disk, snapshot_disk, and moving a disk to another VM", func(ctx context.Context) {
 				used := recording.Disks["used"]
 				env.mustCall(ctx, "resize_disk", used, 128)
 				env.mustCall(ctx, "delete_snapshot", env.mustCall(ctx, "snapshot_disk", used, map[string]any{}).Text())
@@ -123,20 +138,20 @@ var _ = Describe("What a release has left in a cluster,", Label("each-version"),
 				env.mustCall(ctx, "detach_disk", recordedBindVM, recording.Disks["bound"])
 				env.mustCall(ctx, "detach_disk", recordedVM, used)
 				expectSameObjects(ctx)
-				other := env.createVM(ctx, "of-this-release", recording.Disks["attached"])
+				other := env.createVM(ctx, "new", recording.Disks["attached"])
 				env.mustCall(ctx, "attach_disk", other, recording.Disks["attached"])
 				env.mustCall(ctx, "delete_vm", other)
 				expectSameObjects(ctx)
 			})
 
-			It("gives a VM that is made anew for each disk its disks", func(ctx context.Context) {
+			It("support detach_disk and attach_disk of a recreated VM", func(ctx context.Context) {
 				env.mustCall(ctx, "detach_disk", recordedRecreateVM, recording.Disks["recreated"])
-				Expect(disks(ctx, recordedRecreateVM)).To(MatchJSON(`[]`))
+				Expect(getDisks(ctx, recordedRecreateVM)).To(MatchJSON(`[]`))
 				env.mustCall(ctx, "attach_disk", recordedRecreateVM, recording.Disks["recreated"])
-				Expect(disks(ctx, recordedRecreateVM)).To(MatchJSON(diskList("recreated")))
+				Expect(getDisks(ctx, recordedRecreateVM)).To(MatchJSON(listWith("recreated")))
 			})
 
-			It("is deleted without a trace", func(ctx context.Context) {
+			It("are deleted completely", func(ctx context.Context) {
 				for _, vm := range []string{recordedVM, recordedRecreateVM, recordedBindVM} {
 					env.mustCall(ctx, "delete_vm", vm)
 				}
@@ -155,20 +170,9 @@ var _ = Describe("What a release has left in a cluster,", Label("each-version"),
 			})
 		})
 	}
-
-	It("is recorded, of this one too, with all kinds of objects that it makes", func() {
-		Expect(recordedReleases()).NotTo(BeEmpty())
-		for _, release := range recordedReleases() {
-			raw, err := os.ReadFile(filepath.Join(recordings, release, "objects.yaml"))
-			Expect(err).NotTo(HaveOccurred())
-			for _, kind := range []string{"Pod", "PodTemplate", "Secret", "PersistentVolumeClaim", "Service", "PodDisruptionBudget", "VolumeSnapshot", "DaemonSet"} {
-				Expect(strings.Count(string(raw), "\nkind: "+kind+"\n")).NotTo(BeZero(), "%s of %s", kind, release)
-			}
-		}
-	})
 })
 
-// objectUIDs are those of all that carries the CPI's label in the namespace, by kind and name.
+// objectUIDs returns the UIDs of the objects that the CPI has created in the namespace, by kind/name.
 func (env testEnv) objectUIDs(ctx context.Context) map[string]types.UID {
 	GinkgoHelper()
 	found := map[string]types.UID{}
@@ -178,7 +182,7 @@ func (env testEnv) objectUIDs(ctx context.Context) map[string]types.UID {
 	return found
 }
 
-// ownerUIDs are the UIDs of the object's owners.
+// ownerUIDs returns the UIDs of the object's owners.
 func ownerUIDs(object metav1.Object) []types.UID {
 	var uids []types.UID
 	for _, owner := range object.GetOwnerReferences() {
@@ -187,21 +191,21 @@ func ownerUIDs(object metav1.Object) []types.UID {
 	return uids
 }
 
-// allowFormerPrograms does what manifests/admission-scripts.yaml asks for while two releases are in use: the policy goes on allowing the
-// programs that the former's helpers run.
-func (env testEnv) allowFormerPrograms(ctx context.Context) {
+// allowFormerScripts adds the scripts in helper Pods of the recorded release to the admission policy, as manifests/admission-scripts.yaml
+// requires while two releases are in use.
+func (env testEnv) allowFormerScripts(ctx context.Context) {
 	GinkgoHelper()
-	programs, err := cluster.CoreV1().ConfigMaps(env.namespace).Get(ctx, "bosh-cpi-scripts", metav1.GetOptions{})
+	scripts, err := cluster.CoreV1().ConfigMaps(env.namespace).Get(ctx, "bosh-cpi-scripts", metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	helpers, err := cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + manifest.RoleAttachment})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(helpers.Items).NotTo(BeEmpty())
 	for _, helper := range helpers.Items {
-		own := manifest.OwnContainer(&helper)
-		for _, command := range [][]string{own.Command, own.Lifecycle.PostStart.Exec.Command} { // /bin/bash -c PROGRAM NAME
-			programs.Data[command[3]+".former"] = command[2]
+		container := manifest.OwnContainer(&helper)
+		for _, command := range [][]string{container.Command, container.Lifecycle.PostStart.Exec.Command} { // /bin/bash -c SCRIPT NAME
+			scripts.Data[command[3]+".former"] = command[2]
 		}
 	}
-	_, err = cluster.CoreV1().ConfigMaps(env.namespace).Update(ctx, programs, metav1.UpdateOptions{})
+	_, err = cluster.CoreV1().ConfigMaps(env.namespace).Update(ctx, scripts, metav1.UpdateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 }

@@ -24,13 +24,13 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		vm, disk string
 		baseline []string
 	)
-	pod := func(ctx context.Context) *corev1.Pod {
+	getPod := func(ctx context.Context) *corev1.Pod {
 		GinkgoHelper()
 		found, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		return found
 	}
-	// gate keeps the Pods that are made from now on from getting a node.
+	// setSchedulingGates sets the scheduling gates of Pods that are created from now on.
 	setSchedulingGates := func(ctx context.Context, gates string) {
 		GinkgoHelper()
 		patch := []byte(`{"template":{"spec":{"schedulingGates":` + gates + `}}}`)
@@ -38,16 +38,16 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(err).NotTo(HaveOccurred())
 	}
 	BeforeEach(func(ctx context.Context) {
-		env = newTestEnv(ctx).withDiskStrategy(diskStrategies[" with disk_strategy: recreate"])
+		env = newTestEnv(ctx).withDiskStrategy(diskStrategies[recreateStrategy])
 		vm, disk = env.createVM(ctx, "one"), env.createDisk(ctx)
 		baseline = env.listObjects(ctx)
 	})
 
-	It("gets a disk with a new Pod, on its node, with its labels, its claim and its address", func(ctx context.Context) {
+	It("gets a disk with a new Pod that has the same node, labels, PVC and address", func(ctx context.Context) {
 		env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
-		previous := pod(ctx)
+		previous := getPod(ctx)
 		env.mustCall(ctx, "attach_disk", vm, disk)
-		after := pod(ctx)
+		after := getPod(ctx)
 
 		Expect(after.UID).NotTo(Equal(previous.UID))
 		Expect(manifest.DiskCIDs(previous.Spec)).To(BeEmpty())
@@ -56,36 +56,36 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(after.Labels).To(Equal(previous.Labels))
 		Expect(after.Labels).To(HaveKeyWithValue(manifest.Prefix+"job", "web"))
 		Expect(after.Annotations).To(HaveKeyWithValue(manifest.AnnotationRequestedAddresses, previous.Status.PodIP))
-		Expect(after.Spec.Volumes).To(ContainElement(HaveField("VolumeSource.PersistentVolumeClaim.ClaimName", vm+"-machine")))
+		Expect(after.Spec.Volumes).To(ContainElement(HaveField("VolumeSource.PersistentVolumeClaim.ClaimName", vm+"-ephemeral-disk")))
 		attachment, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(attachment.OwnerReferences).To(Equal(after.OwnerReferences))
 
 		env.mustCall(ctx, "attach_disk", vm, disk)
-		Expect(pod(ctx).UID).To(Equal(after.UID), "an attached disk was attached again")
+		Expect(getPod(ctx).UID).To(Equal(after.UID), "an attached disk requires no new Pod")
 		env.mustCall(ctx, "detach_disk", vm, disk)
-		Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(BeEmpty())
+		Expect(manifest.DiskCIDs(getPod(ctx).Spec)).To(BeEmpty())
 		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
 	})
 
-	It("is whole again after its Pod was taken away, whichever call comes next", func(ctx context.Context) {
+	It("has its Pod and its disk again after any call that follows the deletion of its Pod", func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		for method, arguments := range map[string][]any{
 			"has_vm": {vm}, "get_disks": {vm}, "set_vm_metadata": {vm, map[string]any{"job": "web"}}, "reboot_vm": {vm}, "attach_disk": {vm, disk},
 		} {
 			env.deletePodAndWait(ctx, vm)
 			env.mustCall(ctx, method, arguments...)
-			Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(ConsistOf(disk), method)
+			Expect(manifest.DiskCIDs(getPod(ctx).Spec)).To(ConsistOf(disk), method)
 		}
 	})
 
-	It("gets a disk once the Pod that another call has just made has found its node", func(ctx context.Context) {
+	It("gets a disk after the Pod that another call has created is scheduled", func(ctx context.Context) {
 		pods := cluster.CoreV1().Pods(env.namespace)
 		setSchedulingGates(ctx, `[{"name":"test/wait"}]`)
 		env.deletePodAndWait(ctx, vm)
 		env.mustCall(ctx, "has_vm", vm)
 		setSchedulingGates(ctx, `null`)
-		Expect(pod(ctx).Spec.NodeName).To(BeEmpty())
+		Expect(getPod(ctx).Spec.NodeName).To(BeEmpty())
 
 		attached := make(chan struct{})
 		go func() {
@@ -97,7 +97,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		_, err := pods.Patch(ctx, vm, types.MergePatchType, []byte(`{"spec":{"schedulingGates":null}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(attached).WithContext(ctx).Should(BeClosed())
-		Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(ConsistOf(disk))
+		Expect(manifest.DiskCIDs(getPod(ctx).Spec)).To(ConsistOf(disk))
 	})
 
 	for method, arguments := range map[string]func() []any{
@@ -105,7 +105,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		"get_disks":   func() []any { return []any{vm} },
 		"detach_disk": func() []any { return []any{vm, disk} },
 	} {
-		It("has its disk attached after a drain has taken both away, when "+method+" comes first", func(ctx context.Context) {
+		It("is restored by "+method+" after a drain has deleted its Pod and the attachment Pod", func(ctx context.Context) {
 			env.mustCall(ctx, "attach_disk", vm, disk)
 			env.deletePodAndWait(ctx, vm)
 			env.deletePodAndWait(ctx, disk+"-attachment")
@@ -114,12 +114,12 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 			if method == "detach_disk" {
 				remaining = nil
 			}
-			Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(Equal(remaining))
+			Expect(manifest.DiskCIDs(getPod(ctx).Spec)).To(Equal(remaining))
 			Expect(env.listObjects(ctx)).To(HaveLen(len(baseline) + len(remaining)))
 		})
 	}
 
-	It("keeps its disk for itself after the disk's attachment was taken away", func(ctx context.Context) {
+	It("keeps its disk after the attachment Pod was deleted", func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		env.deletePodAndWait(ctx, disk+"-attachment")
 		other := env.createVM(ctx, "two", disk)
@@ -133,19 +133,19 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		env.mustCall(ctx, "attach_disk", other, disk)
 	})
 
-	It("is made again without the disk when it does not come up with it", func(ctx context.Context) {
+	It("is recreated without the disk if it does not start with it", func(ctx context.Context) {
 		setSchedulingGates(ctx, `[{"name":"test/wait"}]`)
 		shortTimeout := env.directorWithTimeouts(map[string]any{"attach_disk": "4s"})
 		response, err := shortTimeout.Call(ctx, "attach_disk", vm, disk)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(response.Error.Message).To(ContainSubstring("did not come up again"))
-		Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(BeEmpty())
+		Expect(response.Error.Message).To(ContainSubstring("did not start after its Pod was recreated"))
+		Expect(manifest.DiskCIDs(getPod(ctx).Spec)).To(BeEmpty())
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 		Expect(env.listObjects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
 	})
 
-	It("comes back when another Pod has taken its place on a full node, and the call says why", func(ctx context.Context) {
-		node := "seat-" + env.namespace
+	It("starts again after another Pod has used its capacity on a full node, and the error quotes the scheduler", func(ctx context.Context) {
+		node := "full-" + env.namespace
 		createNode(ctx, node)
 		properties := maps.Clone(env.vmProperties)
 		maps.Copy(properties, nodeProperties(node))
@@ -154,7 +154,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		limitNodePods(ctx, node, 2)
 		other := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"other","namespace":"` + env.namespace + `"},"spec":{
 			"nodeName":"` + node + `","tolerations":[{"operator":"Exists"}],"containers":[{"name":"c","image":"none"}]}}`
-		previousUID := pod(ctx).UID
+		previousUID := getPod(ctx).UID
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			if _, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{}); err != nil &&
 				r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
@@ -165,13 +165,13 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		shortTimeout := env.directorWithTimeouts(map[string]any{"attach_disk": "15s", "unschedulable": "3s"})
 		response, err := shortTimeout.Call(ctx, "attach_disk", vm, disk)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(response.Error.Message).To(And(ContainSubstring("VM agent-two did not come up again"), ContainSubstring("Too many pods")))
-		Expect(pod(ctx).UID).NotTo(Equal(previousUID))
-		Expect(pod(ctx).Status.Phase).To(Equal(corev1.PodRunning))
-		Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(BeEmpty())
+		Expect(response.Error.Message).To(And(ContainSubstring("VM agent-two did not start after its Pod was recreated"), ContainSubstring("Too many pods")))
+		Expect(getPod(ctx).UID).NotTo(Equal(previousUID))
+		Expect(getPod(ctx).Status.Phase).To(Equal(corev1.PodRunning))
+		Expect(manifest.DiskCIDs(getPod(ctx).Spec)).To(BeEmpty())
 	})
 
-	It("is not touched by detach_disk while its node does not answer", func(ctx context.Context) {
+	It("is not changed by detach_disk while its node does not answer", func(ctx context.Context) {
 		node := "recreate-" + env.namespace
 		createNode(ctx, node)
 		properties := maps.Clone(env.vmProperties)
@@ -181,16 +181,16 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		env.markNodeUnreachable(ctx, node)
 		env.markPodsNotReady(ctx, vm, disk+"-attachment")
-		previous := pod(ctx)
-		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("node " + node + " has not answered"))
-		Expect(pod(ctx).UID).To(Equal(previous.UID))
-		Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(ConsistOf(disk))
+		previous := getPod(ctx)
+		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("node " + node + " has been unreachable"))
+		Expect(getPod(ctx).UID).To(Equal(previous.UID))
+		Expect(manifest.DiskCIDs(getPod(ctx).Spec)).To(ConsistOf(disk))
 		template, err := cluster.CoreV1().PodTemplates(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(manifest.DiskCIDs(template.Template.Spec)).To(ConsistOf(disk))
 	})
 
-	It("keeps its Service and its budgets while it has no Pod", func(ctx context.Context) {
+	It("keeps its Service and its PodDisruptionBudgets while it has no Pod", func(ctx context.Context) {
 		properties := servicesProperties(namedService(nil))
 		maps.Copy(properties, env.vmProperties)
 		properties["disruption_budget"] = map[string]any{"max_unavailable": 1}
@@ -199,39 +199,39 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 			env.mustCall(ctx, "set_vm_metadata", cid, map[string]any{"job": "web"})
 		}
 		env.deletePodAndWait(ctx, "agent-two")
-		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"nothing is left over"}))
+		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"no orphaned resources"}))
 	})
 
 	It("is rebooted with a new Pod that has its disks", func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
-		previous := pod(ctx)
+		previous := getPod(ctx)
 		env.mustCall(ctx, "reboot_vm", vm)
-		Expect(pod(ctx).UID).NotTo(Equal(previous.UID))
-		Expect(manifest.DiskCIDs(pod(ctx).Spec)).To(ConsistOf(disk))
+		Expect(getPod(ctx).UID).NotTo(Equal(previous.UID))
+		Expect(manifest.DiskCIDs(getPod(ctx).Spec)).To(ConsistOf(disk))
 	})
 
-	It("says so when the network plugin gives its new Pod another address", func(ctx context.Context) {
+	It("makes the call fail if the network plugin assigns another address to the new Pod", func(ctx context.Context) {
 		patch := []byte(`{"metadata":{"annotations":{"` + manifest.AnnotationFirstPodAddresses + `":"10.0.0.1"}}}`)
 		env.deletePodAndWait(ctx, vm)
 		_, err := cluster.CoreV1().PodTemplates(env.namespace).Patch(ctx, vm, types.MergePatchType, patch, metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(env.mustFail(ctx, "reboot_vm", vm).Message).To(ContainSubstring("had the address 10.0.0.1, and its new Pod has"))
+		Expect(env.mustFail(ctx, "reboot_vm", vm).Message).To(ContainSubstring("had address 10.0.0.1, but its new Pod has"))
 	})
 
-	It("refuses a disk that needs a loop device of the node, and one for a single Pod", func(ctx context.Context) {
-		previous := pod(ctx)
-		for why, properties := range map[string]map[string]any{
+	It("does not support a disk with an image file, or with the access mode ReadWriteOncePod", func(ctx context.Context) {
+		previous := getPod(ctx)
+		for reason, properties := range map[string]map[string]any{
 			"image file": {}, "ReadWriteOncePod": {"volume_mode": "Block", "access_modes": []string{"ReadWriteOncePod"}},
 		} {
-			refused := env.mustCall(ctx, "create_disk", 64, properties, nil).Text()
-			failure := env.mustFail(ctx, "attach_disk", vm, refused)
-			Expect(failure.Type).To(Equal("Bosh::Clouds::NotSupported"))
-			Expect(failure.Message).To(ContainSubstring(why))
+			unsupported := env.mustCall(ctx, "create_disk", 64, properties, nil).Text()
+			failed := env.mustFail(ctx, "attach_disk", vm, unsupported)
+			Expect(failed.Type).To(Equal("Bosh::Clouds::NotSupported"))
+			Expect(failed.Message).To(ContainSubstring(reason))
 		}
-		Expect(pod(ctx).UID).To(Equal(previous.UID))
+		Expect(getPod(ctx).UID).To(Equal(previous.UID))
 	})
 
-	It("goes with all that it was made from, but its disks", func(ctx context.Context) {
+	It("is deleted with all its objects, except for its disks", func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		env.mustCall(ctx, "delete_vm", vm)
 		Eventually(env.listObjects).WithContext(ctx).Should(ConsistOf("PersistentVolumeClaim/" + disk))
@@ -239,7 +239,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(env.mustFail(ctx, "delete_vm", vm).Type).To(Equal("Bosh::Clouds::VMNotFound"))
 	})
 
-	It("leaves nothing when it cannot be created", func(ctx context.Context) {
+	It("leaves no objects if it cannot be created", func(ctx context.Context) {
 		properties := map[string]any{"ephemeral_disk": 64, "disk_strategy": "recreate", "runtime_class": "absent"}
 		Expect(env.mustFail(ctx, "create_vm", "two", stemcellCID, properties, dynamicNetwork(), []string{}, map[string]any{}).Message).To(ContainSubstring("absent"))
 		Eventually(func(g Gomega) {
@@ -247,7 +247,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		}).WithContext(ctx).Should(Succeed())
 	})
 
-	It("is collected, with all that belongs to it, when create_vm was cut short", func(ctx context.Context) {
+	It("is deleted by -collect, with all its objects, after an interrupted create_vm", func(ctx context.Context) {
 		env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		baseline = env.listObjects(ctx)
@@ -258,21 +258,21 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Eventually(env.listObjects).WithContext(ctx).Should(ConsistOf(baseline))
 	})
 
-	It("is recreated with longer and longer pauses, when its node rejects each of its Pods at once", func(ctx context.Context) {
+	It("is recreated with increasing pauses if its node rejects each Pod at once", func(ctx context.Context) {
 		rejectPods := func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") {
 				next.ServeHTTP(rw, r)
 				return
 			}
-			annotateNewPod(r, map[string]string{"test/hold": "the node has rejected it"})
-			answer := httptest.NewRecorder()
-			next.ServeHTTP(answer, r)
-			if answer.Code == http.StatusCreated {
+			annotateNewPod(r, map[string]string{"test/hold": "because the node has rejected the Pod"})
+			response := httptest.NewRecorder()
+			next.ServeHTTP(response, r)
+			if response.Code == http.StatusCreated {
 				env.markEvicted(ctx, vm)
 			}
-			maps.Copy(rw.Header(), answer.Header())
-			rw.WriteHeader(answer.Code)
-			_, _ = rw.Write(answer.Body.Bytes())
+			maps.Copy(rw.Header(), response.Header())
+			rw.WriteHeader(response.Code)
+			_, _ = rw.Write(response.Body.Bytes())
 		}
 		env.markEvicted(ctx, vm)
 		env.Director = env.directorWithTimeouts(map[string]any{"other": "3s"})
@@ -281,15 +281,14 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(countCreateRequests("pods")).To(And(BeNumerically(">", 1), BeNumerically("<", 20)))
 	})
 
-	It("keeps the PodTemplate that a repeated create_vm has adopted, when the first one fails late", func(ctx context.Context) {
+	It("keeps the PodTemplate that a repeated create_vm has adopted, when the first one fails", func(ctx context.Context) {
 		arguments := []any{"two", stemcellCID, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{}}
 		createStarted, allow := holdRequests(func(_ int, r *http.Request) bool {
 			return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods")
 		})
 		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"create_vm": "3s"}), "create_vm", arguments...)
-		Eventually(createStarted).WithContext(ctx).Should(BeClosed(), "the first call has made the PodTemplate")
-		direct := env
-		direct.mustCallAsAdmin(ctx, "create_vm", arguments...)
+		Eventually(createStarted).WithContext(ctx).Should(BeClosed(), "the first call has created the PodTemplate")
+		env.mustCallAsAdmin(ctx, "create_vm", arguments...)
 		Expect((<-late).Error).NotTo(BeNil())
 		allow()
 		template, err := cluster.CoreV1().PodTemplates(env.namespace).Get(ctx, "agent-two", metav1.GetOptions{})

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var _ = Describe("A disk whose detach_disk is refused again and again", func() {
-	It("can be detached all the same once it is free: proofs do not pile up in its attachment", func(ctx context.Context) {
+var _ = Describe("A disk that many detach_disk calls have found in use", func() {
+	It("can be detached once it is free, and its attachment Pod gets a limited number of exclusivity checks", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		pods := cluster.CoreV1().Pods(env.namespace)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/busy", new("process 7 (postgres) has it mounted"))).To(Succeed())
@@ -20,7 +20,7 @@ var _ = Describe("A disk whose detach_disk is refused again and again", func() {
 		shortTimeout := env
 		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"detach_disk": "2s"})
 		for range 2 {
-			Expect(shortTimeout.mustFail(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("was not released"))
+			Expect(shortTimeout.mustFail(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("timed out detaching disk " + disk))
 		}
 		attachment, err := pods.Get(ctx, disk+"-attachment", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())

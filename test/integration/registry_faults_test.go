@@ -17,10 +17,10 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// Of the cells of registries a run of CI tries one of so many.
+// A run without FAULTS tries one in registryTestCaseParts test cases of registries. The seed selects them.
 const registryTestCaseParts = 40
 
-// registryEnv is a registry, empty at first, of which each request can be disturbed, and a director that is configured to use it.
+// registryEnv is an environment with its own registry, which is empty at first. Faults can be injected into requests to it.
 type registryEnv struct {
 	testEnv
 	registry *stemcells.Registry
@@ -28,6 +28,7 @@ type registryEnv struct {
 	host     string
 }
 
+// newRegistryEnv starts a registry, and configures the director to use it.
 func newRegistryEnv(env testEnv) *registryEnv {
 	GinkgoHelper()
 	r := &registryEnv{testEnv: env, registry: stemcells.NewRegistry(false)}
@@ -40,13 +41,13 @@ func newRegistryEnv(env testEnv) *registryEnv {
 	return r
 }
 
-// createStemcellArguments uploads the heavy stemcell.
+// createStemcellArguments returns the method and arguments that upload a heavy stemcell.
 func (r *registryEnv) createStemcellArguments() []any {
 	image, properties := writeHeavyImage()
 	return []any{"create_stemcell", image, properties}
 }
 
-// hasImage reports whether the registry has the image of a stemcell, whole.
+// hasImage reports whether the registry has the image of the stemcell. It expects that a manifest is complete.
 func (r *registryEnv) hasImage(cid string) bool {
 	GinkgoHelper()
 	reference, _, _ := strings.Cut(strings.TrimPrefix(cid, "heavy://"), "#")
@@ -58,26 +59,26 @@ func (r *registryEnv) hasImage(cid string) bool {
 	}
 	Expect(manifest.Code).To(Equal(http.StatusOK))
 	for _, blob := range digestPattern.FindAllString(manifest.Body.String(), -1) {
-		found := httptest.NewRecorder()
-		r.registry.ServeHTTP(found, httptest.NewRequest(http.MethodHead, "/v2/"+repository+"/blobs/"+blob, http.NoBody))
-		Expect(found.Code).To(Equal(http.StatusOK), "%s of %s", blob, cid)
+		response := httptest.NewRecorder()
+		r.registry.ServeHTTP(response, httptest.NewRequest(http.MethodHead, "/v2/"+repository+"/blobs/"+blob, http.NoBody))
+		Expect(response.Code).To(Equal(http.StatusOK), "%s of %s", blob, cid)
 	}
 	return true
 }
 
 var digestPattern = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
-// registryCall is a call that speaks to a registry.
+// registryCall is a call that sends requests to a registry.
 type registryCall struct {
 	name       string
 	beforeCall func(ctx context.Context, r *registryEnv)
 	call       func(r *registryEnv) []any
-	// check says what has to be so after the call was repeated.
-	check func(ctx context.Context, r *registryEnv, answer string)
+	// check checks the registry after the call was repeated. result is the result of the call.
+	check func(ctx context.Context, r *registryEnv, result string)
 }
 
 func registryCalls() []registryCall {
-	var cid string // of the present cell's
+	var cid string // stemcell of the current test case
 	upload := func(ctx context.Context, r *registryEnv) {
 		arguments := r.createStemcellArguments()
 		cid = r.mustCall(ctx, "create_stemcell", arguments[1:]...).Text()
@@ -85,10 +86,10 @@ func registryCalls() []registryCall {
 	return []registryCall{
 		{
 			name: "create_stemcell of a heavy stemcell", call: (*registryEnv).createStemcellArguments,
-			check: func(ctx context.Context, r *registryEnv, answer string) {
-				Expect(r.hasImage(answer)).To(BeTrue())
-				r.mustCall(ctx, "delete_stemcell", answer)
-				Expect(r.hasImage(answer)).To(BeFalse())
+			check: func(ctx context.Context, r *registryEnv, result string) {
+				Expect(r.hasImage(result)).To(BeTrue())
+				r.mustCall(ctx, "delete_stemcell", result)
+				Expect(r.hasImage(result)).To(BeFalse())
 			},
 		},
 		{
@@ -102,27 +103,27 @@ func registryCalls() []registryCall {
 				reference, _, _ := strings.Cut(strings.TrimPrefix(cid, "heavy://"), "#")
 				return []any{"create_stemcell", os.DevNull, map[string]any{"image_reference": reference}}
 			},
-			check: func(_ context.Context, r *registryEnv, answer string) {
-				Expect(answer).To(HaveSuffix("#amd64"))
-				Expect(r.hasImage(answer)).To(BeTrue())
+			check: func(_ context.Context, r *registryEnv, result string) {
+				Expect(result).To(HaveSuffix("#amd64"))
+				Expect(r.hasImage(result)).To(BeTrue())
 			},
 		},
 	}
 }
 
-var _ = Describe("Whatever happens at any request to a registry of", Label("faults"), func() {
+var _ = Describe("A fault at any request to a registry of", Label("faults"), func() {
 	for _, call := range registryCalls() {
-		It(call.name+", the call can be repeated and undone", func(ctx context.Context) { runRegistryCall(ctx, newTestEnv(ctx), call) })
+		It(call.name+" lets the call be repeated and undone", func(ctx context.Context) { runRegistryCall(ctx, newTestEnv(ctx), call) })
 	}
 })
 
-// runRegistryCall tries the cells of a call that speaks to a registry, each with a registry of its own.
+// runRegistryCall runs the selected test cases of the call, each with its own registry.
 func runRegistryCall(ctx context.Context, env testEnv, call registryCall) {
 	expected, requests := call.callWithoutFault(ctx, newRegistryEnv(env))
-	result := scenarioResult{Scenario: call.name + ", at the registry", Requests: len(requests)}
+	result := scenarioResult{Scenario: call.name + " at the registry", Requests: len(requests)}
 	for i, request := range requests {
 		for _, spec := range registryFaults() {
-			tc := testCase{scenario: scenario{name: call.name + ", at the registry"}, n: i + 1, request: request, faultSpec: spec}
+			tc := testCase{scenario: scenario{name: call.name + " at the registry"}, n: i + 1, request: request, faultSpec: spec}
 			drawn := faultsPattern == "" && drawnBySeed(tc.String(), registryTestCaseParts)
 			if spec.appliesTo != nil && !spec.appliesTo(request) || !drawn && !tc.selected() {
 				continue
@@ -133,6 +134,7 @@ func runRegistryCall(ctx context.Context, env testEnv, call registryCall) {
 	result.addToReport()
 }
 
+// prepareArguments prepares the environment for the call, and returns its method and arguments.
 func (call registryCall) prepareArguments(ctx context.Context, r *registryEnv) []any {
 	if call.beforeCall != nil {
 		call.beforeCall(ctx, r)
@@ -140,7 +142,7 @@ func (call registryCall) prepareArguments(ctx context.Context, r *registryEnv) [
 	return call.call(r)
 }
 
-// callWithoutFault makes the call as it should be, and returns its answer and its requests.
+// callWithoutFault makes the call without a fault, and returns its result and its requests to the registry.
 func (call registryCall) callWithoutFault(ctx context.Context, r *registryEnv) (string, []string) {
 	arguments := call.prepareArguments(ctx, r)
 	r.requests.Reset(nil)
@@ -151,12 +153,12 @@ func (call registryCall) callWithoutFault(ctx context.Context, r *registryEnv) (
 	return r.normalizeHost(response), requests
 }
 
-// normalizeHost is an answer without the registry's address.
+// normalizeHost returns the result of the response without the address of the registry.
 func (r *registryEnv) normalizeHost(response director.Response) string {
 	return strings.ReplaceAll(normalizedResult(response), r.host, "REGISTRY")
 }
 
-// runTestCase makes the call with the cell's disturbance, and repeats it.
+// runTestCase makes the call with the fault, and repeats it.
 func (call registryCall) runTestCase(ctx context.Context, r *registryEnv, tc testCase, expected string) {
 	arguments := call.prepareArguments(ctx, r)
 	caller := r.Director
@@ -170,25 +172,25 @@ func (call registryCall) runTestCase(ctx context.Context, r *registryEnv, tc tes
 	r.requests.Reset(nil)
 	if tc.tolerated {
 		Expect(callErr).NotTo(HaveOccurred())
-		Expect(first.Error).To(BeNil(), "the disturbed call: %s", first.Stderr)
-		Expect(r.normalizeHost(first)).To(Equal(expected), "the disturbed call's answer")
+		Expect(first.Error).To(BeNil(), "the call with the fault: %s", first.Stderr)
+		Expect(r.normalizeHost(first)).To(Equal(expected), "the result of the call with the fault")
 	}
 	if callErr == nil && first.Error != nil {
 		Expect(first.Error.Type).To(HavePrefix("Bosh::Clouds::"))
 		Expect(first.Error.Message).To(ContainSubstring(r.host))
 	}
-	again := r.mustCall(ctx, method, arguments[1:]...)
-	Expect(r.normalizeHost(again)).To(Equal(expected), "the repeated call's answer")
-	call.check(ctx, r, again.Text())
+	repeated := r.mustCall(ctx, method, arguments[1:]...)
+	Expect(r.normalizeHost(repeated)).To(Equal(expected), "the result of the repeated call")
+	call.check(ctx, r, repeated.Text())
 }
 
-// registryFaults are what can happen at a request to a registry.
+// registryFaults returns the faults for requests to a registry.
 func registryFaults() []faultSpec {
 	all := append(processFaults(), connectionFaults()...)
 	for _, refusal := range []struct {
-		status   int
-		code     string
-		bearable bool
+		status    int
+		code      string
+		tolerated bool
 	}{
 		{http.StatusUnauthorized, "UNAUTHORIZED", false},
 		{http.StatusForbidden, "DENIED", false},
@@ -199,10 +201,10 @@ func registryFaults() []faultSpec {
 		{http.StatusServiceUnavailable, "UNAVAILABLE", true},
 		{http.StatusGatewayTimeout, "UNAVAILABLE", true},
 	} {
-		all = append(all, newFaultSpec("a registry's "+http.StatusText(refusal.status), refusal.bearable, func(n int) apiproxy.Fault {
+		all = append(all, newFaultSpec(statusName(refusal.status)+" of the registry", refusal.tolerated, func(n int) apiproxy.Fault {
 			return apiproxy.ReplaceResponse(n, func(w http.ResponseWriter, request *http.Request) {
 				_, _ = io.Copy(io.Discard, request.Body)
-				stemcells.WriteError(w, refusal.status, refusal.code, "made up for a test")
+				stemcells.WriteError(w, refusal.status, refusal.code, "injected by a test")
 			})
 		}))
 	}

@@ -20,18 +20,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// documentedRights are those that every spec has, rightsOfChecks those that some checks have besides.
+// rbacFiles grant the rights that all specs have. checkRBACFile grants additional rights for some preflight checks.
 var (
 	rbacFiles     = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml", "../../docs/rbac-prefetch.yaml"}
 	checkRBACFile = "../../docs/rbac-check.yaml"
 )
 
-// createServiceAccount gives the namespace the documented service account, with exactly the documented
-// rights, and returns a token for it: every test runs with it, so that a missing right fails tests.
+// createServiceAccount creates the documented service account in the namespace, with exactly the documented rights, and returns a token.
+// Tests use this token, and fail if a right is missing.
 func createServiceAccount(ctx context.Context, namespace string) string {
 	GinkgoHelper()
 	applyRBAC(ctx, namespace, readRBACFiles(rbacFiles...))
-	// The API server learns of rights a moment after they were given.
+	// RBAC objects take effect with a delay.
 	waitForRights(ctx, namespace, authorizationv1.ResourceAttributes{Verb: "delete", Resource: "pods", Namespace: namespace},
 		authorizationv1.ResourceAttributes{Verb: "create", Group: "crd.projectcalico.org", Resource: "ippools"})
 	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -39,7 +39,7 @@ func createServiceAccount(ctx context.Context, namespace string) string {
 	return token.Status.Token
 }
 
-// waitForRights waits until the API server knows that the namespace's service account has these rights.
+// waitForRights waits until the service account of the namespace has these rights.
 func waitForRights(ctx context.Context, namespace string, rights ...authorizationv1.ResourceAttributes) {
 	GinkgoHelper()
 	for _, right := range rights {
@@ -47,21 +47,22 @@ func waitForRights(ctx context.Context, namespace string, rights ...authorizatio
 	}
 }
 
-// serviceAccountMay reports whether the namespace's service account has this right.
+// serviceAccountMay reports whether the service account of the namespace has this right.
 func serviceAccountMay(ctx context.Context, namespace string, right authorizationv1.ResourceAttributes) (bool, error) {
 	return userMay(ctx, "system:serviceaccount:"+namespace+":bosh-cpi", right)
 }
 
+// userMay reports whether the user has this right.
 func userMay(ctx context.Context, user string, right authorizationv1.ResourceAttributes) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &right}}
-	answer, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	return err == nil && answer.Status.Allowed, err
+	result, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	return err == nil && result.Status.Allowed, err
 }
 
-// namespacePattern are the places of docs/rbac*.yaml that hold the namespace, as the command at the head of docs/rbac.yaml finds them.
+// namespacePattern matches the namespace in docs/rbac*.yaml, like the command at the top of docs/rbac.yaml.
 var namespacePattern = regexp.MustCompile(`(?m)([- ])bosh$`)
 
-// applyRBAC applies documents with rights to the namespace.
+// applyRBAC creates the RBAC objects in these YAML documents, for the namespace.
 func applyRBAC(ctx context.Context, namespace, raw string) {
 	GinkgoHelper()
 	content := namespacePattern.ReplaceAllString(raw, "${1}"+namespace)
@@ -81,7 +82,7 @@ func applyRBAC(ctx context.Context, namespace, raw string) {
 }
 
 var _ = Describe("The rights of a second director in the cluster", func() {
-	// command is the one by which the head of docs/rbac.yaml has an administrator apply such a file.
+	// command returns the command at the top of docs/rbac.yaml for this file and this namespace, without the verb of kubectl.
 	command := func(file, namespace string) string {
 		GinkgoHelper()
 		found := regexp.MustCompile(`(?m)^#   (sed -E .* docs/rbac\.yaml) \| kubectl apply --namespace cf -f -$`).FindStringSubmatch(readRepoFile("docs/rbac.yaml"))
@@ -96,7 +97,9 @@ var _ = Describe("The rights of a second director in the cluster", func() {
 		Expect(err).NotTo(HaveOccurred(), string(out))
 	}
 
-	DescribeTable("that are given by hand leave the first one's alone, and go without them", func(ctx context.Context, file string, right authorizationv1.ResourceAttributes) {
+	DescribeTable("that an administrator applies and deletes do not change the rights of the first one:", func(
+		ctx context.Context, file string, right authorizationv1.ResourceAttributes,
+	) {
 		var namespaces []string
 		for _, name := range []string{"first", "second"} {
 			testEnvCount++
@@ -122,14 +125,14 @@ var _ = Describe("The rights of a second director in the cluster", func() {
 
 const rightsReportEntry = "rights used"
 
-// reportRights puts into the report what rights this process's specs used.
+// reportRights adds the rights that the specs of this process have used to the report.
 func reportRights() {
 	AddReportEntry(rightsReportEntry, strings.Join(proxy.Rights(), "\n"), ReportEntryVisibilityNever)
 }
 
 var _ = ReportAfterSuite("every documented right is used", func(report Report) {
 	if !report.SuiteSucceeded || report.SuiteConfig.FocusStrings != nil || report.SuiteConfig.LabelFilter != "" {
-		return // some calls were not made
+		return // not all specs have run
 	}
 	var used []string
 	for _, spec := range report.SpecReports {
@@ -140,12 +143,13 @@ var _ = ReportAfterSuite("every documented right is used", func(report Report) {
 		}
 	}
 	for _, right := range listDocumentedRights() {
-		// A wait lists first, and watches only when that does not settle it.
+		// A wait lists first, and watches only if the condition is not met yet.
 		listed := strings.Replace(right, "watch ", "list ", 1)
-		Expect(slices.Contains(used, right) || slices.Contains(used, listed)).To(BeTrue(), "%v and %s document the right to %s, which nothing needs", rbacFiles, checkRBACFile, right)
+		Expect(slices.Contains(used, right) || slices.Contains(used, listed)).To(BeTrue(), "%v and %s have the right to %s, which no test uses", rbacFiles, checkRBACFile, right)
 	}
 })
 
+// readRBACFiles returns the content of the files as one YAML stream.
 func readRBACFiles(paths ...string) string {
 	GinkgoHelper()
 	var all []string
@@ -157,7 +161,7 @@ func readRBACFiles(paths ...string) string {
 	return strings.Join(all, "\n---\n")
 }
 
-// listDocumentedRights returns the Roles' rights as "verb resource".
+// listDocumentedRights returns the rights in rbacFiles and checkRBACFile, as "verb resource".
 func listDocumentedRights() []string {
 	GinkgoHelper()
 	var rights []string

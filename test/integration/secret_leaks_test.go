@@ -20,20 +20,21 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// Each secret that the CPI is given has its own mark, so that a find says which it was.
+// Each secret that the CPI gets contains a canary, a unique text that identifies the secret in an output.
 const canaryPrefix = "c4nary-"
 
 var canaryPattern = regexp.MustCompile(canaryPrefix + `[a-z-]+?-end`)
 
-// canaryFor is the mark of a secret of this name.
+// canaryFor returns the canary for the secret with this name.
 func canaryFor(name string) string { return canaryPrefix + name + "-end" }
 
-// canaryEnv are a world whose every secret is marked.
+// canaryEnv is an environment with a canary in each secret.
 type canaryEnv struct {
 	testEnv
-	outputs []string // all that calls have said: answers, and the log at its most talkative
+	outputs []string // responses of calls, and their logs at debug level
 }
 
+// newCanaryEnv creates an environment with a canary in each secret of the configuration.
 func newCanaryEnv(ctx context.Context) *canaryEnv {
 	GinkgoHelper()
 	c := &canaryEnv{testEnv: newTestEnv(ctx)}
@@ -64,7 +65,7 @@ func newCanaryEnv(ctx context.Context) *canaryEnv {
 	return c
 }
 
-// recordCall makes the call, whatever becomes of it, and keeps what it says.
+// recordCall makes the call, and records its response and its log. The call may fail.
 func (c *canaryEnv) recordCall(ctx context.Context, method string, cpiConfig map[string]any, arguments ...any) {
 	GinkgoHelper()
 	callContext := map[string]any{"director_uuid": director.UUID, "request_id": "cpi-1"}
@@ -73,12 +74,12 @@ func (c *canaryEnv) recordCall(ctx context.Context, method string, cpiConfig map
 	Expect(err).NotTo(HaveOccurred())
 	response, err := c.CallRaw(ctx, request)
 	Expect(err).NotTo(HaveOccurred())
-	answer, err := json.Marshal(response)
+	raw, err := json.Marshal(response)
 	Expect(err).NotTo(HaveOccurred())
-	c.outputs = append(c.outputs, method+": "+string(answer)+response.Stderr)
+	c.outputs = append(c.outputs, method+": "+string(raw)+response.Stderr)
 }
 
-// callAllMethods makes a call of each method, as a director does over a deployment's life.
+// callAllMethods calls each method, in the order of a deployment.
 func (c *canaryEnv) callAllMethods(ctx context.Context) {
 	GinkgoHelper()
 	image := "heavy://registry.example.com/stemcells@sha256:" + strings.Repeat("0", 64)
@@ -114,13 +115,13 @@ func (c *canaryEnv) callAllMethods(ctx context.Context) {
 		method, _ := call[0].(string)
 		c.recordCall(ctx, method, nil, call[1:]...)
 	}
-	c.recordCall(ctx, "has_vm", map[string]any{"agent": map[string]any{"mbus": "no URL " + canaryFor("cpi-config-mbus")}}, "agent-one")
-	c.recordCall(ctx, "has_vm", map[string]any{"kubernetes": map[string]any{"kubeconfig": "no kubeconfig " + canaryFor("cpi-config-kubeconfig")}}, "agent-one")
+	c.recordCall(ctx, "has_vm", map[string]any{"agent": map[string]any{"mbus": "invalid URL " + canaryFor("cpi-config-mbus")}}, "agent-one")
+	c.recordCall(ctx, "has_vm", map[string]any{"kubernetes": map[string]any{"kubeconfig": "invalid kubeconfig " + canaryFor("cpi-config-kubeconfig")}}, "agent-one")
 	c.recordCall(ctx, "has_vm", map[string]any{"stemcell": map[string]any{"registry": map[string]any{"password": canaryFor("cpi-config-registry")}}}, "agent-one")
 	c.recordCall(ctx, "has_vm", map[string]any{"agent": map[string]any{"mbus": "nats://a:1", "blobstore": map[string]any{"options": map[string]any{"password": canaryFor("cpi-config-blobstore")}}}}, "agent-one")
 }
 
-// findCanaries are the marks in what was said, and in all objects that are no Secrets, Events among them.
+// findCanaries returns the canaries in the recorded outputs, and in all objects except Secrets, including Events.
 func (c *canaryEnv) findCanaries(ctx context.Context) []string {
 	GinkgoHelper()
 	texts := slices.Clone(c.outputs)
@@ -128,11 +129,11 @@ func (c *canaryEnv) findCanaries(ctx context.Context) []string {
 		"pods":     func() (any, error) { return cluster.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{}) },
 		"events":   func() (any, error) { return cluster.CoreV1().Events(c.namespace).List(ctx, metav1.ListOptions{}) },
 		"services": func() (any, error) { return cluster.CoreV1().Services(c.namespace).List(ctx, metav1.ListOptions{}) },
-		"claims": func() (any, error) {
+		"pvcs": func() (any, error) {
 			return cluster.CoreV1().PersistentVolumeClaims(c.namespace).List(ctx, metav1.ListOptions{})
 		},
-		"maps": func() (any, error) { return cluster.CoreV1().ConfigMaps(c.namespace).List(ctx, metav1.ListOptions{}) },
-		"templates": func() (any, error) {
+		"configmaps": func() (any, error) { return cluster.CoreV1().ConfigMaps(c.namespace).List(ctx, metav1.ListOptions{}) },
+		"podtemplates": func() (any, error) {
 			return cluster.CoreV1().PodTemplates(c.namespace).List(ctx, metav1.ListOptions{})
 		},
 	}
@@ -146,34 +147,34 @@ func (c *canaryEnv) findCanaries(ctx context.Context) []string {
 	found := []string{}
 	for _, text := range texts {
 		source, _, _ := strings.Cut(text, ":")
-		for _, mark := range canaryPattern.FindAllString(text+decodeBase64(text), -1) {
-			found = append(found, source+" tells "+mark)
+		for _, canary := range canaryPattern.FindAllString(text+decodeBase64(text), -1) {
+			found = append(found, source+" contains "+canary)
 		}
 	}
 	slices.Sort(found)
 	return slices.Compact(found)
 }
 
-// base64Pattern is long enough to hold a mark.
+// base64Pattern matches texts that can be a canary in base64.
 var base64Pattern = regexp.MustCompile(`[A-Za-z0-9+/]{12,}={0,2}`)
 
-// decodeBase64 is what stands in the text in base64.
+// decodeBase64 returns the decoded parts of the text that are base64.
 func decodeBase64(text string) string {
 	var all strings.Builder
-	for _, each := range base64Pattern.FindAllString(text, -1) {
-		if raw, err := base64.StdEncoding.DecodeString(each); err == nil {
+	for _, encoded := range base64Pattern.FindAllString(text, -1) {
+		if raw, err := base64.StdEncoding.DecodeString(encoded); err == nil {
 			all.Write(raw)
 		}
 	}
 	return all.String()
 }
 
-var _ = Describe("No secret that the CPI is given", func() {
-	It("is in its answers, its log at debug, or any object that is no Secret, over the life of a machine", func(ctx context.Context) {
+var _ = Describe("Secrets that the CPI gets", func() {
+	It("are not in its responses, its log at debug level, or any object except Secrets, over the life of a VM", func(ctx context.Context) {
 		c := newCanaryEnv(ctx)
 		proxy.Reset(nil)
 		c.callAllMethods(ctx)
-		// They have arrived where they belong, so that there was something to find.
+		// The calls have used the secrets.
 		settings, err := cluster.CoreV1().Secrets(c.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(settings.Data["settings.json"])).To(And(
@@ -183,14 +184,14 @@ var _ = Describe("No secret that the CPI is given", func() {
 	})
 
 	for name, fault := range map[string]apiproxy.Fault{
-		"is refused with 401":     apiproxy.ProxyError(http.StatusUnauthorized),
-		"is refused with 403":     apiproxy.ProxyError(http.StatusForbidden),
-		"is answered with 500":    apiproxy.ProxyError(http.StatusInternalServerError),
-		"is answered by no API":   apiproxy.ProxyError(http.StatusNotFound),
-		"loses each connection":   func(int, http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) },
-		"gets no JSON for answer": func(_ int, w http.ResponseWriter, _ *http.Request, _ http.Handler) { fmt.Fprint(w, "{") },
+		"gets a 401":               apiproxy.ProxyError(http.StatusUnauthorized),
+		"gets a 403":               apiproxy.ProxyError(http.StatusForbidden),
+		"gets a 500":               apiproxy.ProxyError(http.StatusInternalServerError),
+		"gets a 404 from a proxy":  apiproxy.ProxyError(http.StatusNotFound),
+		"loses all connections":    func(int, http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) },
+		"gets an invalid response": func(_ int, w http.ResponseWriter, _ *http.Request, _ http.Handler) { fmt.Fprint(w, "{") },
 	} {
-		It("is in an error when the CPI "+name, func(ctx context.Context) {
+		It("are not in errors if the CPI "+name, func(ctx context.Context) {
 			c := newCanaryEnv(ctx)
 			proxy.Reset(fault)
 			c.callAllMethods(ctx)
@@ -199,14 +200,14 @@ var _ = Describe("No secret that the CPI is given", func() {
 		})
 	}
 
-	It("would go unnoticed", func(ctx context.Context) {
+	It("would be found by this test in Events, Pods and responses", func(ctx context.Context) {
 		c := newCanaryEnv(ctx)
 		c.recordCall(ctx, "create_vm", nil, "one", stemcellCID, map[string]any{"annotations": map[string]any{
 			"plain": canaryFor("annotation"), "encoded": base64.StdEncoding.EncodeToString([]byte(canaryFor("encoded-annotation"))),
 		}}, dynamicNetwork(), []string{}, map[string]any{})
 		c.recordCall(ctx, "has_vm", nil, canaryFor("vm"))
 		c.recordCall(ctx, "attach_disk", nil, "agent-one", canaryFor("disk"))
-		Expect(c.findCanaries(ctx)).To(ContainElements("events tells "+canaryFor("disk"),
-			"pods tells "+canaryFor("annotation"), "pods tells "+canaryFor("encoded-annotation"), "has_vm tells "+canaryFor("vm")))
+		Expect(c.findCanaries(ctx)).To(ContainElements("events contains "+canaryFor("disk"),
+			"pods contains "+canaryFor("annotation"), "pods contains "+canaryFor("encoded-annotation"), "has_vm contains "+canaryFor("vm")))
 	})
 })

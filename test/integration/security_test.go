@@ -13,7 +13,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// readRepoFile returns a file of the repository.
+// readRepoFile returns the content of a file in the repository.
 func readRepoFile(path string) string {
 	GinkgoHelper()
 	raw, err := os.ReadFile("../../" + path)
@@ -21,8 +21,8 @@ func readRepoFile(path string) string {
 	return string(raw)
 }
 
-// suiteAdmissionLimits are what the suite's specs use of what manifests/admission-limits.yaml bounds. The recorded director has stemcells
-// of registry.local, and some that are called sc-.
+// suiteAdmissionLimits are the values for manifests/admission-limits.yaml that the specs require. The recorded director uses stemcells of
+// registry.local, and stemcells with names that start with sc-.
 var suiteAdmissionLimits = map[string]string{
 	"images":           "registry.example.com/\nregistry.local/\nsc-\nmirror.example.org/\n",
 	"sidecars":         "proxy:1\nmirror.example.org/proxy:1\n",
@@ -32,10 +32,11 @@ var suiteAdmissionLimits = map[string]string{
 	"external_ips":     "true",
 }
 
-// admissionPolicyLabels is the label of namespaces in which the admission policy holds.
+// admissionPolicyLabels has the label that enables the admission policy in a namespace.
 var admissionPolicyLabels = map[string]string{"bosh.cloudfoundry.org/admission-policy": "on"}
 
-// createAdmissionConfigMaps gives a namespace with that label what the policy needs there: without it, nothing of the CPI's is admitted.
+// createAdmissionConfigMaps creates the ConfigMaps of the admission policy in a namespace. Without them, the policy rejects all objects of
+// the CPI.
 func createAdmissionConfigMaps(ctx context.Context, namespace string) {
 	GinkgoHelper()
 	for path, change := range map[string]map[string]string{"manifests/admission-scripts.yaml": nil, "manifests/admission-limits.yaml": suiteAdmissionLimits} {
@@ -50,8 +51,8 @@ func createAdmissionConfigMaps(ctx context.Context, namespace string) {
 	}
 }
 
-var _ = Describe("A machine without privileges", func() {
-	It("has the profiles of its cloud_properties in the cluster", func(ctx context.Context) {
+var _ = Describe("An unprivileged VM", func() {
+	It("has the capabilities and profiles in its cloud_properties", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		env.vmProperties = map[string]any{"security": map[string]any{
 			"privileged": false, "capabilities": map[string]any{"add": []string{"SYS_ADMIN"}},
@@ -68,10 +69,10 @@ var _ = Describe("A machine without privileges", func() {
 	})
 })
 
-var _ = Describe("A machine that is to tell its own sizes", func() {
-	It("has its node's lxcfs to read, which the admission policy allows", func(ctx context.Context) {
+var _ = Describe("A VM with pods.lxcfs_path", func() {
+	It("has a read-only mount of the lxcfs of its node, and the admission policy allows it", func(ctx context.Context) {
 		env := newTestEnv(ctx)
-		env.Director = env.directorWithConfig("pods", map[string]any{"lxcfs": "/var/lib/lxcfs"})
+		env.Director = env.directorWithConfig("pods", map[string]any{"lxcfs_path": "/var/lib/lxcfs"})
 		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, env.createVM(ctx, "one"), metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(pod.Spec.Containers[0].VolumeMounts).To(ContainElement(corev1.VolumeMount{
@@ -80,7 +81,7 @@ var _ = Describe("A machine that is to tell its own sizes", func() {
 })
 
 var _ = Describe("The network policies", func() {
-	It("are ones that the API server takes, and are about machines as the CPI labels them", func(ctx context.Context) {
+	It("are valid, and select VM Pods by the labels of the CPI", func(ctx context.Context) {
 		env, vm := newTestEnvWithVM(ctx)
 		_, err := embedded.RunInput(ctx, readRepoFile("manifests/network-policy.yaml"), "kubectl", "--kubeconfig", plane.Kubeconfig("admin"),
 			"apply", "--namespace", env.namespace, "-f", "-")

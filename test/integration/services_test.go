@@ -11,23 +11,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// createVMWithProperties makes a machine of the world with these cloud_properties and env, on a dynamic network.
+// createVMWithProperties creates a VM with these cloud_properties and this env, on a dynamic network, and returns its CID.
 func (env testEnv) createVMWithProperties(ctx context.Context, agent string, properties, agentEnv map[string]any) string {
 	GinkgoHelper()
 	env.mustCall(ctx, "create_vm", agent, stemcellCID, properties, dynamicNetwork(), []string{}, agentEnv)
 	return "agent-" + agent
 }
 
-// getService returns the Service, or nil when there is none.
+// getService returns the Service, or nil if it does not exist.
 func (env testEnv) getService(ctx context.Context, name string) *corev1.Service {
 	GinkgoHelper()
 	return nilIfNotFound(cluster.CoreV1().Services(env.namespace).Get(ctx, name, metav1.GetOptions{}))
 }
 
+// servicesProperties returns cloud_properties with these services.
 func servicesProperties(services ...map[string]any) map[string]any {
 	return map[string]any{"services": services}
 }
 
+// namedService returns the service web, which VMs can share, with extra properties.
 func namedService(extra map[string]any) map[string]any {
 	service := map[string]any{"name": "web", "type": "NodePort", "ports": []any{map[string]any{"port": 80, "target_port": 8080}}}
 	maps.Copy(service, extra)
@@ -38,7 +40,7 @@ var _ = Describe("A Service", Label("each-version"), func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	It("without a name is its machine's own, reaches it, and goes with it", func(ctx context.Context) {
+	It("without a name belongs to its VM, reaches only that VM, and is deleted with it", func(ctx context.Context) {
 		vm := env.createVMWithProperties(ctx, "one", servicesProperties(map[string]any{"ports": []any{8443}}, map[string]any{"headless": true}), nil)
 		Expect(env.getService(ctx, vm).Spec.Type).To(Equal(corev1.ServiceTypeClusterIP))
 		Expect(env.getService(ctx, vm+"-2").Spec.ClusterIP).To(Equal("None"))
@@ -48,14 +50,14 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Eventually(env.getService).WithContext(ctx).WithArguments(vm + "-2").Should(BeNil())
 	})
 
-	It("with a name is shared, keeps its addresses from machine to machine, and goes with the last", func(ctx context.Context) {
+	It("with a name is shared by VMs, keeps its addresses when they change, and is deleted with the last one", func(ctx context.Context) {
 		env.createVMWithProperties(ctx, "one", servicesProperties(namedService(nil)), nil)
 		first := env.getService(ctx, "web")
 		env.createVMWithProperties(ctx, "two", servicesProperties(namedService(map[string]any{"ports": []any{443, map[string]any{"port": 80, "target_port": 8081}}})), nil)
 		Eventually(env.endpointVMs).WithContext(ctx).WithArguments("web").Should(ConsistOf("agent-one", "agent-two"))
 		env.mustCall(ctx, "delete_vm", "agent-one")
 		Eventually(env.endpointVMs).WithContext(ctx).WithArguments("web").Should(ConsistOf("agent-two"))
-		// The garbage collector has seen that one of two owners is gone.
+		// The garbage collector of Kubernetes removes the deleted owner.
 		Eventually(func() []metav1.OwnerReference { return env.getService(ctx, "web").OwnerReferences }).Should(ConsistOf(HaveField("Name", "agent-two")))
 
 		second := env.getService(ctx, "web")
@@ -68,7 +70,7 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Eventually(env.getService).WithContext(ctx).WithArguments("web").Should(BeNil())
 	})
 
-	It("sends traffic as its last machine says, and as Kubernetes does by default where that says nothing", func(ctx context.Context) {
+	It("has the traffic policies of the VM that was created last, with the defaults of Kubernetes", func(ctx context.Context) {
 		env.createVMWithProperties(ctx, "one", servicesProperties(namedService(map[string]any{
 			"type": "NodePort", "external_traffic_policy": "Local", "session_affinity": "ClientIP", "publish_not_ready_addresses": true,
 		})), nil)
@@ -88,7 +90,7 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Expect(env.getService(ctx, "web").Spec.SessionAffinity).To(Equal(corev1.ServiceAffinityClientIP))
 	})
 
-	It("that is kept outlives its last machine, and the next one finds it", func(ctx context.Context) {
+	It("with keep remains after its last VM, and the next VM uses it", func(ctx context.Context) {
 		properties := servicesProperties(namedService(map[string]any{"keep": true}))
 		env.createVMWithProperties(ctx, "one", properties, nil)
 		first := env.getService(ctx, "web")
@@ -99,20 +101,20 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Expect(env.getService(ctx, "web").OwnerReferences).To(ConsistOf(HaveField("Name", "agent-three")))
 	})
 
-	It("of someone else is left as it is, and the machine is not made", func(ctx context.Context) {
+	It("of someone else is not changed, and the VM is not created", func(ctx context.Context) {
 		_, err := cluster.CoreV1().Services(env.namespace).Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
 		}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		previous := env.getService(ctx, "web")
 		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID, servicesProperties(namedService(nil)), dynamicNetwork(), []string{}, map[string]any{})
-		Expect(failed.Message).To(ContainSubstring("not this director's"))
+		Expect(failed.Message).To(ContainSubstring("does not belong to this director"))
 		Expect(failed.OkToRetry).To(BeFalse())
 		Expect(env.getService(ctx, "web").ResourceVersion).To(Equal(previous.ResourceVersion))
 		Eventually(env.listObjects).WithContext(ctx).Should(ConsistOf("Service/web"))
 	})
 
-	It("that the API server refuses is named in the error, and nothing is left", func(ctx context.Context) {
+	It("that the API server rejects is named in the error, and no objects remain", func(ctx context.Context) {
 		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID, servicesProperties(namedService(map[string]any{"cluster_ip": "192.0.2.1"})), dynamicNetwork(), []string{}, map[string]any{})
 		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(failed.Message).To(And(ContainSubstring("service web"), ContainSubstring("192.0.2.1")))
@@ -120,7 +122,7 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	})
 
-	It("that is on its way out is waited for and made anew", func(ctx context.Context) {
+	It("that is being deleted is recreated after its deletion", func(ctx context.Context) {
 		env.createVMWithProperties(ctx, "one", servicesProperties(namedService(nil)), nil)
 		first := env.getService(ctx, "web")
 		release := env.blockDeletion(ctx, serviceResource, "web")
@@ -138,7 +140,7 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Expect(env.getService(ctx, "web").UID).NotTo(Equal(first.UID))
 	})
 
-	It("of a vip network with externalIPs becomes a load balancer's, in place, with the next machine", func(ctx context.Context) {
+	It("of a vip network is changed in place from externalIPs to a load balancer by the next VM", func(ctx context.Context) {
 		createVMWithVIP := func(agent string, properties map[string]any) *corev1.Service {
 			GinkgoHelper()
 			properties["ports"] = []any{443}
@@ -156,7 +158,7 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Expect(after.Annotations).To(HaveKeyWithValue("metallb.io/loadBalancerIPs", "192.0.2.9"))
 	})
 
-	It("of a vip network follows from one machine to the next", func(ctx context.Context) {
+	It("of a vip network moves from one VM to the next", func(ctx context.Context) {
 		networks := dynamicNetwork()
 		networks["public"] = map[string]any{"type": "vip", "ip": "192.0.2.7", "cloud_properties": map[string]any{"ports": []any{443}}}
 		env.mustCall(ctx, "create_vm", "one", stemcellCID, map[string]any{}, networks, []string{}, map[string]any{})
@@ -174,7 +176,7 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Expect(env.getService(ctx, "vip-192-0-2-8").Spec).To(And(HaveField("Type", corev1.ServiceTypeLoadBalancer), HaveField("LoadBalancerIP", "192.0.2.8")))
 	})
 
-	It("is right after create_vm or delete_vm was killed after any request and repeated", func(ctx context.Context) {
+	It("is correct after a create_vm or delete_vm is killed after any request and repeated", func(ctx context.Context) {
 		properties := servicesProperties(namedService(nil), map[string]any{"ports": []any{8443}})
 		env.createVMWithProperties(ctx, "first", properties, nil)
 		uid := env.getService(ctx, "web").UID
@@ -194,7 +196,7 @@ var _ = Describe("A Service", Label("each-version"), func() {
 	})
 })
 
-// endpointVMs returns which machines the Service reaches.
+// endpointVMs returns the VMs in the EndpointSlices of the Service.
 func (env testEnv) endpointVMs(ctx context.Context, service string) []string {
 	GinkgoHelper()
 	endpointSlices, err := cluster.DiscoveryV1().EndpointSlices(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service})

@@ -9,26 +9,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-var _ = Describe("A machine in whose Pod a proxy was injected", func() {
-	It("is the one whose container reboot_vm restarts", func(ctx context.Context) {
+var _ = Describe("A VM with an injected sidecar container", func() {
+	It("is rebooted by a restart of the VM container only", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVM(ctx, "one")
 		pods := cluster.CoreV1().Pods(env.namespace)
-		// The kubelet reports of containers sorted by their names.
+		// The kubelet reports containers sorted by name.
 		_, err := pods.Patch(ctx, vm, types.MergePatchType, []byte(`{"status": {"containerStatuses": [
 			{"name": "a-proxy", "image": "x", "imageID": "", "ready": true, "restartCount": 0, "containerID": "containerd://proxy", "state": {"running": {}}},
-			{"name": "machine", "image": "x", "imageID": "", "ready": true, "restartCount": 0, "containerID": "containerd://machine", "state": {"running": {}}}]}}`),
+			{"name": "vm", "image": "x", "imageID": "", "ready": true, "restartCount": 0, "containerID": "containerd://vm", "state": {"running": {}}}]}}`),
 			metav1.PatchOptions{}, "status")
 		Expect(err).NotTo(HaveOccurred())
 		watch, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + vm + "-reboot"})
 		Expect(err).NotTo(HaveOccurred())
 		defer watch.Stop()
 		shortTimeout := env.directorWithTimeouts(map[string]any{"other": "3s"})
-		_, err = shortTimeout.Call(ctx, "reboot_vm", vm) // nothing restarts a simulated machine
+		_, err = shortTimeout.Call(ctx, "reboot_vm", vm) // no kubelet restarts a simulated VM
 		Expect(err).NotTo(HaveOccurred())
 		var event any
 		Eventually(watch.ResultChan()).WithContext(ctx).Should(Receive(&event))
 		Expect(event).To(HaveField("Object.Spec.Containers", ContainElement(HaveField("Env", ContainElement(And(
-			HaveField("Name", "CONTAINER"), HaveField("Value", "machine")))))))
+			HaveField("Name", "CONTAINER"), HaveField("Value", "vm")))))))
 	})
 })

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-var _ = Describe("A disk's volume", func() {
+var _ = Describe("The volume of a disk", func() {
 	var (
 		env testEnv
 		vm  string
 	)
 	BeforeEach(func(ctx context.Context) { env, vm = newTestEnvWithVM(ctx) })
 
-	It("grows with resize_disk, and not again when the call is repeated", func(ctx context.Context) {
+	It("is expanded by resize_disk, and not changed by a repeated call", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing", "volume_mode": "Block"})
 		env.mustCall(ctx, "resize_disk", disk, 128)
 		Expect(env.getPVC(ctx, disk).Status.Capacity.Storage().String()).To(Equal("128Mi"))
@@ -27,7 +27,7 @@ var _ = Describe("A disk's volume", func() {
 		Expect(env.getPVC(ctx, disk).ResourceVersion).To(Equal(grown))
 	})
 
-	It("that cannot grow, or would have to shrink, is left as it is", func(ctx context.Context) {
+	It("is not changed if it cannot be expanded, or if the requested size is smaller", func(ctx context.Context) {
 		fixedDisk, growingDisk := env.createUsedDisk(ctx, vm, map[string]any{}), env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 		for disk, size := range map[string]int{fixedDisk: 128, growingDisk: 32} {
 			previous := env.getPVC(ctx, disk).ResourceVersion
@@ -37,18 +37,18 @@ var _ = Describe("A disk's volume", func() {
 		Expect(env.mustFail(ctx, "resize_disk", "disk-none", 128).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
 	})
 
-	Describe("whose expansion fails", func() {
-		for why, annotations := range map[string]map[string]any{
+	Describe("with an expansion that fails", func() {
+		for cause, annotations := range map[string]map[string]any{
 			"because it is infeasible": {"test/most": "170Mi"},
-			"for lack of time":         {"test/slow": "yes"},
+			"because it times out":     {"test/slow": "yes"},
 		} {
 			for method, arguments := range map[string][]any{"resize_disk": {}, "update_disk": {map[string]any{"storage_class": "growing"}}} {
-				It(why+" leaves the disk with the size it has, after "+method, func(ctx context.Context) {
+				It(cause+" does not change the size of the disk in "+method, func(ctx context.Context) {
 					disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing", "annotations": annotations})
 					shortTimeout := env
 					shortTimeout.Director = env.directorWithTimeouts(map[string]any{"other": "2s", "update_disk": "2s"})
 					for range 2 {
-						Expect(shortTimeout.mustFail(ctx, method, append([]any{disk, 128}, arguments...)...).Message).To(ContainSubstring("expanded to 200Mi"))
+						Expect(shortTimeout.mustFail(ctx, method, append([]any{disk, 128}, arguments...)...).Message).To(ContainSubstring("the volume of disk " + disk + " to 200Mi"))
 						Expect(env.getPVC(ctx, disk).Annotations).To(HaveKeyWithValue(sizeAnnotation, "64"))
 					}
 					env.mustCall(ctx, method, append([]any{disk, 64}, arguments...)...)
@@ -60,16 +60,16 @@ var _ = Describe("A disk's volume", func() {
 			}
 		}
 
-		It("grows to a smaller size", func(ctx context.Context) {
+		It("can be expanded to a smaller size", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing", "annotations": map[string]any{"test/most": "170Mi"}})
-			Expect(env.mustFail(ctx, "resize_disk", disk, 128).Message).To(And(ContainSubstring("cannot be expanded to 200Mi"), ContainSubstring("no more than 170Mi")))
+			Expect(env.mustFail(ctx, "resize_disk", disk, 128).Message).To(And(ContainSubstring("cannot expand the volume of disk "+disk+" to 200Mi"), ContainSubstring("no more than 170Mi")))
 			env.mustCall(ctx, "resize_disk", disk, 96)
 			Expect(env.getPVC(ctx, disk).Spec.Resources.Requests.Storage().String()).To(Equal("166Mi"))
 			Expect(env.getPVC(ctx, disk).Annotations).To(HaveKeyWithValue(sizeAnnotation, "96"))
 		})
 	})
 
-	It("is not asked to shrink when it grew more than is wanted", func(ctx context.Context) {
+	It("is not changed if it is larger than the requested size", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 		_, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).Patch(ctx, disk, types.MergePatchType,
 			[]byte(`{"spec":{"resources":{"requests":{"storage":"200Mi"}}}}`), metav1.PatchOptions{})
@@ -80,28 +80,28 @@ var _ = Describe("A disk's volume", func() {
 		Expect(env.getPVC(ctx, disk).Annotations).To(HaveKeyWithValue(sizeAnnotation, "96"))
 	})
 
-	It("has grown when only the node's part is left, but does not grow again before that is done", func(ctx context.Context) {
+	It("counts as expanded if only the expansion on the node is pending, but cannot be expanded again before that", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing", "annotations": map[string]any{"test/at-node": "yes"}})
 		env.mustCall(ctx, "resize_disk", disk, 128)
 		Expect(env.getPVC(ctx, disk).Annotations).To(HaveKeyWithValue(sizeAnnotation, "128"))
 		env.Director = env.directorWithTimeouts(map[string]any{"other": "2s"})
-		Expect(env.mustFail(ctx, "resize_disk", disk, 256).Message).To(ContainSubstring("was not expanded to 336Mi"))
+		Expect(env.mustFail(ctx, "resize_disk", disk, 256).Message).To(ContainSubstring("timed out expanding the volume of disk " + disk + " to 336Mi"))
 		Expect(env.getPVC(ctx, disk).Annotations).To(HaveKeyWithValue(sizeAnnotation, "128"))
 	})
 
-	It("does not grow while the disk is attached", func(ctx context.Context) {
+	It("cannot be expanded while the disk is attached", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.mustFail(ctx, "resize_disk", disk, 128).Message).To(ContainSubstring(vm))
 	})
 
-	It("can be snapshot while the disk is attached, and become a new disk", func(ctx context.Context) {
+	It("supports a snapshot while the disk is attached, and a new disk from that snapshot", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		snapshot := env.mustCall(ctx, "snapshot_disk", disk, map[string]any{"deployment": "cf", "index": 0}).Text()
 		pods, err := cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=flush"})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(pods.Items).NotTo(ContainElement(HaveField("DeletionTimestamp", BeNil())), "what has flushed the disk is gone, or about to be")
+		Expect(pods.Items).NotTo(ContainElement(HaveField("DeletionTimestamp", BeNil())), "the flush Pod is deleted, or being deleted")
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
 		restored := env.mustCall(ctx, "create_disk", 64, map[string]any{"snapshot": snapshot}, nil).Text()
 		Expect(env.getPVC(ctx, restored).Spec.DataSource).To(And(HaveField("Kind", "VolumeSnapshot"), HaveField("Name", snapshot)))
@@ -110,12 +110,12 @@ var _ = Describe("A disk's volume", func() {
 		env.mustCall(ctx, "delete_snapshot", snapshot)
 	})
 
-	It("that does not exist cannot be snapshot", func(ctx context.Context) {
+	It("does not support a snapshot if it does not exist", func(ctx context.Context) {
 		Expect(env.mustFail(ctx, "snapshot_disk", "disk-none", map[string]any{}).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
-		Expect(env.mustFail(ctx, "snapshot_disk", env.createDisk(ctx), map[string]any{}).Message).To(ContainSubstring("no volume yet"))
+		Expect(env.mustFail(ctx, "snapshot_disk", env.createDisk(ctx), map[string]any{}).Message).To(ContainSubstring("has no volume until it is first attached"))
 	})
 
-	It("draws the machine that is to get it to where it can be reached", func(ctx context.Context) {
+	It("determines the node of a VM that is created for the disk", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})
 		node := env.getPVC(ctx, disk).Annotations["volume.kubernetes.io/selected-node"]
 		for _, agent := range []string{"near-1", "near-2", "near-3"} {

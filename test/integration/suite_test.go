@@ -1,5 +1,5 @@
-// Package integration tests the CPI's program against a real API server, etcd, controller manager and
-// scheduler. Nodes are simulated by kwok, and volumes by a provisioner that makes them of nothing.
+// Package integration tests the CPI's program with a real API server, etcd, controller manager and scheduler. kwok simulates the nodes,
+// and a provisioner simulates volumes, without storage behind them.
 package integration
 
 import (
@@ -37,23 +37,23 @@ import (
 func TestIntegration(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(2 * time.Minute)
-	EnforceDefaultTimeoutsWhenUsingContexts() // without a limit one spec could hold up all others
+	EnforceDefaultTimeoutsWhenUsingContexts() // a spec without a limit could block all others
 	SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
 	RunSpecs(t, "integration")
 }
 
-// Each process has clients and a proxy of its own; the rest is the same for all.
+// Each Ginkgo process has its own clients and its own proxy. All processes share the rest.
 var (
 	sharedDir     string
-	plane         *embedded.ControlPlane // what runs is of the first process, and known to others by its folder
-	kwok          embedded.Process       // of the first process
+	plane         *embedded.ControlPlane // the first process runs it; other processes know its folder
+	kwok          embedded.Process       // set in the first process only
 	cluster       kubernetes.Interface
 	dynamicClient dynamic.Interface
 	proxy         *apiproxy.Proxy
 	cpiPath       string
 )
 
-// The first process starts what all of them share, in a folder that it tells the others.
+// The first process starts what all processes share, and passes the path of the shared folder to the others.
 var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	shared := GinkgoT().TempDir()
 	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(shared, "cpi"), "bosh-kubernetes-cpi/cmd/cpi")
@@ -106,7 +106,7 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	DeferCleanup(reportRights)
 }, NodeTimeout(5*time.Minute))
 
-// initClients makes this process work with the control plane of the shared folder.
+// initClients creates the clients of this process for the control plane in the shared folder.
 func initClients(shared string) {
 	GinkgoHelper()
 	sharedDir, cpiPath = shared, filepath.Join(shared, "cpi")
@@ -132,7 +132,7 @@ kind: Node
 metadata: {name: node-b, labels: {kubernetes.io/hostname: node-b, kubernetes.io/os: linux, kubernetes.io/arch: arm64, topology.kubernetes.io/zone: b, test/name: node-b}}
 `
 
-// testEnv is a namespace of its own with a director that works in it through the proxy.
+// testEnv is a namespace, with a director that uses it through the proxy.
 type testEnv struct {
 	*director.Director
 	namespace string
@@ -140,13 +140,16 @@ type testEnv struct {
 	diskStrategy
 }
 
-// diskStrategy is what a world's machines and disks have of cloud_properties.
+// diskStrategy has the cloud_properties of the VMs and disks of an environment.
 type diskStrategy struct{ vmProperties, diskProperties map[string]any }
 
-// diskStrategies are the ways in which disks come to machines.
+// recreateStrategy is the key of the strategy that recreates VM Pods.
+const recreateStrategy = " with disk_strategy: recreate"
+
+// diskStrategies are the ways to attach disks to VMs. Each key can follow the word VM, or the name of a method, in a test description.
 var diskStrategies = map[string]diskStrategy{
 	"": {vmProperties: map[string]any{"cpu": "100m", "memory": 64}, diskProperties: map[string]any{}},
-	" with disk_strategy: recreate": {
+	recreateStrategy: {
 		vmProperties:   map[string]any{"cpu": "100m", "memory": 64, "ephemeral_disk": 64, "disk_strategy": "recreate"},
 		diskProperties: map[string]any{"volume_mode": "Block"},
 	},
@@ -154,16 +157,21 @@ var diskStrategies = map[string]diskStrategy{
 
 var testEnvCount int
 
+// newTestEnv creates an environment with the proxy of this process.
 func newTestEnv(ctx context.Context) testEnv { return newTestEnvWithProxy(ctx, proxy) }
 
-// newTestEnvWithProxy is a world with a proxy of its own, so that calls in several worlds can be disturbed together.
+// namespacePrefix begins the names of the environments' namespaces.
+const namespacePrefix = "integration-"
+
+// newTestEnvWithProxy creates an environment with this proxy: with several proxies, a test can inject faults into the calls of several
+// environments at the same time.
 func newTestEnvWithProxy(ctx context.Context, proxy *apiproxy.Proxy) testEnv {
 	GinkgoHelper()
 	testEnvCount++
-	namespace := fmt.Sprintf("world-%d-%d", GinkgoParallelProcess(), testEnvCount)
+	namespace := fmt.Sprintf("%s%d-%d", namespacePrefix, GinkgoParallelProcess(), testEnvCount)
 	_, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: admissionPolicyLabels}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	// The controller manager makes it; without it no Pod is admitted.
+	// The controller manager creates this service account. Without it, the API server admits no Pods.
 	Eventually(func() error {
 		_, err := cluster.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -179,21 +187,24 @@ func newTestEnvWithProxy(ctx context.Context, proxy *apiproxy.Proxy) testEnv {
 	return testEnv{Director: &director.Director{CPI: cpiPath, Config: config}, namespace: namespace, proxy: proxy, diskStrategy: diskStrategies[""]}
 }
 
-// newTestEnvWithVM is a world with a machine.
+// id returns the part of the namespace's name that is unique in the suite.
+func (env testEnv) id() string { return strings.TrimPrefix(env.namespace, namespacePrefix) }
+
+// newTestEnvWithVM creates an environment with a VM.
 func newTestEnvWithVM(ctx context.Context) (env testEnv, vm string) {
 	GinkgoHelper()
 	env = newTestEnv(ctx)
 	return env, env.createVM(ctx, "one")
 }
 
-// newTestEnvWithDisk is a world with a machine and a disk for it.
+// newTestEnvWithDisk creates an environment with a VM and a detached disk.
 func newTestEnvWithDisk(ctx context.Context) (env testEnv, vm, disk string) {
 	GinkgoHelper()
 	env, vm = newTestEnvWithVM(ctx)
 	return env, vm, env.createDisk(ctx)
 }
 
-// newTestEnvWithAttachedDisk is a world with a machine that has a disk.
+// newTestEnvWithAttachedDisk creates an environment with a VM and an attached disk.
 func newTestEnvWithAttachedDisk(ctx context.Context) (env testEnv, vm, disk string) {
 	GinkgoHelper()
 	env, vm, disk = newTestEnvWithDisk(ctx)
@@ -201,7 +212,7 @@ func newTestEnvWithAttachedDisk(ctx context.Context) (env testEnv, vm, disk stri
 	return env, vm, disk
 }
 
-// directorWithConfig is the world's director with another section of that name in its configuration.
+// directorWithConfig returns the director of the environment with other content in this section of its configuration.
 func (env testEnv) directorWithConfig(section string, content map[string]any) *director.Director {
 	GinkgoHelper()
 	raw, err := os.ReadFile(env.Config)
@@ -216,18 +227,19 @@ func (env testEnv) directorWithConfig(section string, content map[string]any) *d
 	return &director.Director{CPI: env.CPI, Config: path}
 }
 
-// withDiskStrategy is the world with machines and disks of this kind.
-func (env testEnv) withDiskStrategy(k diskStrategy) testEnv {
-	env.diskStrategy = k
+// withDiskStrategy returns the environment with this strategy for its VMs and disks.
+func (env testEnv) withDiskStrategy(strategy diskStrategy) testEnv {
+	env.diskStrategy = strategy
 	return env
 }
 
+// directorWithTimeouts returns the director of the environment with these timeouts.
 func (env testEnv) directorWithTimeouts(timeouts map[string]any) *director.Director {
 	GinkgoHelper()
 	return env.directorWithConfig("timeouts", timeouts)
 }
 
-// mustCall makes a call that has to succeed.
+// mustCall makes a call, and expects success.
 func (env testEnv) mustCall(ctx context.Context, method string, arguments ...any) director.Response {
 	GinkgoHelper()
 	response, err := env.Call(ctx, method, arguments...)
@@ -236,7 +248,7 @@ func (env testEnv) mustCall(ctx context.Context, method string, arguments ...any
 	return response
 }
 
-// adminDirector is the world's director whose calls are the administrator's, and do not go through the proxy.
+// adminDirector returns the director of the environment with the administrator's credentials, and without the proxy.
 func (env testEnv) adminDirector() *director.Director {
 	GinkgoHelper()
 	admin := &director.Director{CPI: env.CPI, Config: env.Config + ".direct"}
@@ -244,14 +256,14 @@ func (env testEnv) adminDirector() *director.Director {
 	return admin
 }
 
-// mustCallAsAdmin makes a call that has to succeed, as the administrator.
+// mustCallAsAdmin makes a call with the adminDirector, and expects success.
 func (env testEnv) mustCallAsAdmin(ctx context.Context, method string, arguments ...any) director.Response {
 	GinkgoHelper()
 	env.Director = env.adminDirector()
 	return env.mustCall(ctx, method, arguments...)
 }
 
-// mustFail makes a call that has to fail.
+// mustFail makes a call, and expects that it fails. It returns the error.
 func (env testEnv) mustFail(ctx context.Context, method string, arguments ...any) director.Error {
 	GinkgoHelper()
 	response, err := env.Call(ctx, method, arguments...)
@@ -262,36 +274,37 @@ func (env testEnv) mustFail(ctx context.Context, method string, arguments ...any
 
 const stemcellCID = "registry.example.com/stemcell@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
 
+// dynamicNetwork returns the networks of a VM on a dynamic network.
 func dynamicNetwork() map[string]any {
 	return map[string]any{"default": map[string]any{"type": "dynamic", "cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
 }
 
+// manualNetwork returns the networks of a VM with this address on a manual network.
 func manualNetwork(address string) map[string]any {
 	return map[string]any{"default": map[string]any{"type": "manual", "ip": address, "prefix": "32", "netmask": "255.255.255.0", "gateway": "10.9.8.1",
 		"cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
 }
 
-// countCreateRequests counts the requests for an object of this kind since the proxy's last Reset.
-func countCreateRequests(kind string) (n int) {
+// countCreateRequests counts the requests to create an object of this resource since the last Reset of the proxy.
+func countCreateRequests(resource string) (n int) {
 	for _, request := range proxy.Requests() {
-		if strings.HasPrefix(request, "POST ") && strings.HasSuffix(request, "/"+kind) {
+		if strings.HasPrefix(request, "POST ") && strings.HasSuffix(request, "/"+resource) {
 			n++
 		}
 	}
 	return n
 }
 
-// createVM makes a machine on a dynamic network and returns its CID.
+// createVM creates a VM on a dynamic network, and returns its CID.
 //
-// Like the director, it names the disks that the machine is to get: their volumes can be reached from
-// one node alone.
+// Like the director, it names the disks of the VM, because each of their volumes is accessible from only one node.
 func (env testEnv) createVM(ctx context.Context, agent string, disks ...string) string {
 	GinkgoHelper()
 	env.mustCall(ctx, "create_vm", agent, stemcellCID, env.vmProperties, dynamicNetwork(), append([]string{}, disks...), map[string]any{})
 	return "agent-" + agent
 }
 
-// annotatePod sets an annotation of the Pod, or removes it.
+// annotatePod sets an annotation of the Pod, or removes it if value is nil.
 func (env testEnv) annotatePod(ctx context.Context, pod, key string, value *string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
 	if err != nil {
@@ -301,7 +314,7 @@ func (env testEnv) annotatePod(ctx context.Context, pod, key string, value *stri
 	return err
 }
 
-// The kinds of objects that specs keep.
+// Resources of objects that specs keep with blockDeletion.
 var (
 	podResource     = corev1.SchemeGroupVersion.WithResource("pods")
 	pvcResource     = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
@@ -309,47 +322,47 @@ var (
 	pdbResource     = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 )
 
-// blockDeletion has an object stay when it is deleted, until the function that it returns is called.
+// blockDeletion adds a finalizer, so that the object is not deleted until release is called.
 func (env testEnv) blockDeletion(ctx context.Context, resource schema.GroupVersionResource, name string) (release func()) {
 	GinkgoHelper()
-	finalizers := func(list string) {
+	setFinalizers := func(list string) {
 		GinkgoHelper()
 		_, err := dynamicClient.Resource(resource).Namespace(env.namespace).Patch(ctx, name, types.MergePatchType,
 			[]byte(`{"metadata":{"finalizers":`+list+`}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 	}
-	finalizers(`["integration.test/slow"]`)
-	return func() { finalizers("null") }
+	setFinalizers(`["integration.test/slow"]`)
+	return func() { setFinalizers("null") }
 }
 
-// deletePodAndWait deletes a Pod as others than the CPI do, and waits until it is gone.
+// deletePodAndWait deletes a Pod as someone other than the CPI would, and waits until it is deleted.
 func (env testEnv) deletePodAndWait(ctx context.Context, pod string) {
 	GinkgoHelper()
 	Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, pod, metav1.DeleteOptions{})).To(Succeed())
 	Eventually(env.listObjects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + pod))
 }
 
-// markEvicted has a Pod end as if its node had evicted it: its object stays.
+// markEvicted sets the status that the kubelet reports for a Pod that it has evicted. The object remains.
 func (env testEnv) markEvicted(ctx context.Context, pod string) {
 	GinkgoHelper()
-	ended := []byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`)
-	_, err := cluster.CoreV1().Pods(env.namespace).Patch(ctx, pod, types.MergePatchType, ended, metav1.PatchOptions{}, "status")
+	evicted := []byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`)
+	_, err := cluster.CoreV1().Pods(env.namespace).Patch(ctx, pod, types.MergePatchType, evicted, metav1.PatchOptions{}, "status")
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// setCrashLoopBackOff has the Pod's container wait to be started again, after it ended with this status.
-func (env testEnv) setCrashLoopBackOff(ctx context.Context, pod string, status int) {
+// setCrashLoopBackOff reports that the Pod's container has exited with this code, and waits for its restart.
+func (env testEnv) setCrashLoopBackOff(ctx context.Context, pod string, exitCode int) {
 	GinkgoHelper()
-	env.setContainerState(ctx, pod, fmt.Sprintf(`{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":%d,"message":"said by the script"}}`, status))
+	env.setContainerState(ctx, pod, fmt.Sprintf(`{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":%d,"message":"message of the script"}}`, exitCode))
 }
 
-// setRunning has the Pod's container run after that.
-func (env testEnv) setRunning(ctx context.Context, pod string) {
+// setContainerRunning reports that the Pod's container runs.
+func (env testEnv) setContainerRunning(ctx context.Context, pod string) {
 	GinkgoHelper()
 	env.setContainerState(ctx, pod, `{"running":{}}`)
 }
 
-// setContainerState has the node report the state of the Pod's container.
+// setContainerState sets the state of the Pod's container, as the kubelet reports it.
 func (env testEnv) setContainerState(ctx context.Context, pod, state string) {
 	GinkgoHelper()
 	pods := cluster.CoreV1().Pods(env.namespace)
@@ -361,7 +374,7 @@ func (env testEnv) setContainerState(ctx context.Context, pod, state string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// nilIfNotFound returns what was found, or nil when there is none.
+// nilIfNotFound returns the object that a Get has returned, or nil if there is none.
 func nilIfNotFound[T any](found *T, err error) *T {
 	GinkgoHelper()
 	if apierrors.IsNotFound(err) {
@@ -371,12 +384,13 @@ func nilIfNotFound[T any](found *T, err error) *T {
 	return found
 }
 
+// createDisk creates a disk of 64 MiB, and returns its CID.
 func (env testEnv) createDisk(ctx context.Context) string {
 	GinkgoHelper()
 	return env.mustCall(ctx, "create_disk", 64, env.diskProperties, nil).Text()
 }
 
-// listObjects returns what the CPI has put into the namespace, as kind/name.
+// listObjects returns the objects in the namespace, of the kinds that the CPI creates, as kind/name.
 func (env testEnv) listObjects(ctx context.Context) []string {
 	GinkgoHelper()
 	found, core, all := []string{}, cluster.CoreV1(), metav1.ListOptions{}

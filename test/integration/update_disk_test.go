@@ -18,9 +18,10 @@ import (
 const (
 	copyLabel      = "bosh.cloudfoundry.org/copy"
 	sizeAnnotation = "bosh.cloudfoundry.org/size-mib"
+	callAnnotation = "bosh.cloudfoundry.org/call-id"
 )
 
-// createUsedDisk is a disk that has been attached once, so that it has a volume.
+// createUsedDisk creates a disk, and attaches and detaches it once, so that it has a volume. It returns the CID.
 func (env testEnv) createUsedDisk(ctx context.Context, vm string, properties map[string]any) string {
 	GinkgoHelper()
 	all := maps.Clone(env.diskProperties)
@@ -31,6 +32,7 @@ func (env testEnv) createUsedDisk(ctx context.Context, vm string, properties map
 	return disk
 }
 
+// getPVC returns the PVC of the disk.
 func (env testEnv) getPVC(ctx context.Context, disk string) *corev1.PersistentVolumeClaim {
 	GinkgoHelper()
 	found, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).Get(ctx, disk, metav1.GetOptions{})
@@ -38,7 +40,7 @@ func (env testEnv) getPVC(ctx context.Context, disk string) *corev1.PersistentVo
 	return found
 }
 
-// listDisks are the names of all claims.
+// listDisks returns the names of all PVCs in the namespace.
 func (env testEnv) listDisks(ctx context.Context) []string {
 	GinkgoHelper()
 	pvcs, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})
@@ -50,7 +52,7 @@ func (env testEnv) listDisks(ctx context.Context) []string {
 	return names
 }
 
-// attachAndReadEnv attaches the disk, and detaches it again, and returns what its attachment was told.
+// attachAndReadEnv attaches and detaches the disk, and returns the environment variables of its attachment Pod.
 func (env testEnv) attachAndReadEnv(ctx context.Context, vm, disk string) (variables []string) {
 	GinkgoHelper()
 	env.mustCall(ctx, "attach_disk", vm, disk)
@@ -63,19 +65,19 @@ func (env testEnv) attachAndReadEnv(ctx context.Context, vm, disk string) (varia
 	return variables
 }
 
-// setCopyExitCode makes the copy of the disk, which runs, end with this status.
-func (env testEnv) setCopyExitCode(ctx context.Context, disk, status string) {
+// setCopyExitCode makes the running copy Pod of the disk exit with this code.
+func (env testEnv) setCopyExitCode(ctx context.Context, disk, exitCode string) {
 	GinkgoHelper()
-	Eventually(env.annotatePod).WithContext(ctx).WithArguments(disk+"-attachment", "test/exit", &status).Should(Succeed())
+	Eventually(env.annotatePod).WithContext(ctx).WithArguments(disk+"-attachment", "test/exit", &exitCode).Should(Succeed())
 }
 
-// waitCopyRunning waits until the copy of the disk runs.
+// waitCopyRunning waits until the copy Pod of the disk runs.
 func (env testEnv) waitCopyRunning(ctx context.Context, disk string) {
 	GinkgoHelper()
 	Eventually(func() (corev1.PodPhase, error) {
 		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 		if err == nil && pod.Labels["bosh.cloudfoundry.org/role"] != "copy" {
-			err = errors.New("it is no copy")
+			err = errors.New("the Pod is not a copy Pod")
 		}
 		return pod.Status.Phase, err
 	}).WithContext(ctx).Should(Equal(corev1.PodRunning))
@@ -83,7 +85,7 @@ func (env testEnv) waitCopyRunning(ctx context.Context, disk string) {
 
 var (
 	toBlock = map[string]any{"volume_mode": "Block"}
-	// The suite's nodes make such a copy run until it is told to end.
+	// toXFS requires a copy Pod that the simulated nodes run until setCopyExitCode is called.
 	toXFS = map[string]any{"filesystem": "xfs"}
 )
 
@@ -94,7 +96,7 @@ var _ = Describe("update_disk", func() {
 	)
 	BeforeEach(func(ctx context.Context) { env, vm = newTestEnvWithVM(ctx) })
 
-	// begun is a disk whose copy runs, after the call that began it was killed.
+	// createInterruptedCopy returns a disk with a running copy Pod. The call that created the Pod was killed.
 	createInterruptedCopy := func(ctx context.Context) string {
 		GinkgoHelper()
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})
@@ -111,7 +113,7 @@ var _ = Describe("update_disk", func() {
 	}
 
 	Describe("in place", func() {
-		It("grows a disk and sets labels and annotations, and changes nothing when it is repeated", func(ctx context.Context) {
+		It("expands a disk, sets labels and annotations, and changes nothing if it is repeated", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 			properties := map[string]any{"storage_class": "growing", "labels": map[string]any{"team": "a"}, "annotations": map[string]any{"note": "b c"}}
 			Expect(env.mustCall(ctx, "update_disk", disk, 128, properties).Text()).To(Equal(disk))
@@ -123,7 +125,7 @@ var _ = Describe("update_disk", func() {
 			Expect(env.getPVC(ctx, disk).ResourceVersion).To(Equal(grown.ResourceVersion))
 		})
 
-		It("keeps the labels when annotations alone are asked for, and the disk with them", func(ctx context.Context) {
+		It("keeps the labels if only annotations are requested", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{"labels": map[string]any{"team": "a"}})
 			previous := env.getPVC(ctx, disk).Labels
 			Expect(env.mustCall(ctx, "update_disk", disk, 64, map[string]any{"annotations": map[string]any{"note": "b"}}).Text()).To(Equal(disk))
@@ -131,32 +133,32 @@ var _ = Describe("update_disk", func() {
 			Expect(string(env.mustCall(ctx, "has_disk", disk).Result)).To(Equal("true"))
 		})
 
-		It("has a disk's room reserved from its next attachment on, and no longer when that is left out", func(ctx context.Context) {
+		It("preallocates a disk from its next attachment on, until preallocate is omitted", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{})
-			Expect(env.mustCall(ctx, "update_disk", disk, 64, map[string]any{"reserve": true}).Text()).To(Equal(disk))
-			Expect(env.attachAndReadEnv(ctx, vm, disk)).To(ContainElement("RESERVE=true"))
+			Expect(env.mustCall(ctx, "update_disk", disk, 64, map[string]any{"preallocate": true}).Text()).To(Equal(disk))
+			Expect(env.attachAndReadEnv(ctx, vm, disk)).To(ContainElement("PREALLOCATE=true"))
 			Expect(env.mustCall(ctx, "update_disk", disk, 64, map[string]any{}).Text()).To(Equal(disk))
-			Expect(env.attachAndReadEnv(ctx, vm, disk)).NotTo(ContainElement("RESERVE=true"))
+			Expect(env.attachAndReadEnv(ctx, vm, disk)).NotTo(ContainElement("PREALLOCATE=true"))
 		})
 
-		It("leaves a disk on its class when none is asked for", func(ctx context.Context) {
+		It("keeps the StorageClass if none is requested", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 			Expect(env.mustCall(ctx, "update_disk", disk, 64, map[string]any{}).Text()).To(Equal(disk))
 		})
 	})
 
-	Describe("with a copy", func() {
-		for what, change := range map[string]struct {
+	Describe("that requires a copy", func() {
+		for difference, change := range map[string]struct {
 			size       int
 			properties map[string]any
 		}{
-			"another class":                        {64, map[string]any{"storage_class": "growing"}},
-			"another volume mode":                  {64, toBlock},
-			"other access modes":                   {64, map[string]any{"access_modes": []string{"ReadWriteMany"}}},
-			"a size that the class cannot grow to": {128, map[string]any{}},
-			"a smaller size":                       {32, map[string]any{}},
+			"another StorageClass":            {64, map[string]any{"storage_class": "growing"}},
+			"another volume mode":             {64, toBlock},
+			"other access modes":              {64, map[string]any{"access_modes": []string{"ReadWriteMany"}}},
+			"a larger size without expansion": {128, map[string]any{}},
+			"a smaller size":                  {32, map[string]any{}},
 		} {
-			It("gives "+what, func(ctx context.Context) {
+			It("changes a disk to "+difference, func(ctx context.Context) {
 				disk := env.createUsedDisk(ctx, vm, map[string]any{"labels": map[string]any{"team": "a"}})
 				env.mustCall(ctx, "set_disk_metadata", disk, map[string]any{"job": "db", "owner": "a b"})
 				successor := env.mustCall(ctx, "update_disk", disk, change.size, change.properties).Text()
@@ -169,17 +171,17 @@ var _ = Describe("update_disk", func() {
 				Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(successor))
 				Expect(env.getPVC(ctx, successor).Labels).NotTo(HaveKey(copyLabel))
 				Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + successor + `"]`))
-				Expect(env.mustCall(ctx, "update_disk", disk, change.size, change.properties).Text()).To(Equal(successor), "once more, with its answer lost")
+				Expect(env.mustCall(ctx, "update_disk", disk, change.size, change.properties).Text()).To(Equal(successor), "a repeated call, as after a lost response")
 			})
 		}
 
-		It("keeps the old disk until the director has named the new one", func(ctx context.Context) {
+		It("keeps the old disk until the director uses the new one", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{})
 			successor := env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()
 			Expect(env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()).To(Equal(successor))
 			Expect(env.listDisks(ctx)).To(ConsistOf(disk, successor))
 
-			By("attaching the old one, whose copy is out of date from then on")
+			By("attaching the old disk, which makes its copy obsolete")
 			env.mustCall(ctx, "attach_disk", vm, disk)
 			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
 			env.mustCall(ctx, "detach_disk", vm, disk)
@@ -190,7 +192,7 @@ var _ = Describe("update_disk", func() {
 			Expect(env.mustFail(ctx, "update_disk", disk, 64, toBlock).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
 		})
 
-		It("follows the disk from one to the next", func(ctx context.Context) {
+		It("can be repeated for the successor", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{})
 			second := env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()
 			third := env.mustCall(ctx, "update_disk", second, 64, map[string]any{}).Text()
@@ -198,7 +200,7 @@ var _ = Describe("update_disk", func() {
 			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(third))
 		})
 
-		It("gives up a copy that something else was asked for after", func(ctx context.Context) {
+		It("replaces the copy if other properties are requested later", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{})
 			first := env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()
 			second := env.mustCall(ctx, "update_disk", disk, 96, toBlock).Text()
@@ -206,7 +208,7 @@ var _ = Describe("update_disk", func() {
 			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk, second))
 		})
 
-		It("needs no Pod for a disk that has no volume yet", func(ctx context.Context) {
+		It("creates no copy Pod for a disk without a volume", func(ctx context.Context) {
 			disk := env.createDisk(ctx)
 			env.mustCall(ctx, "delete_vm", vm)
 			successor := env.mustCall(ctx, "update_disk", disk, 128, map[string]any{}).Text()
@@ -215,7 +217,7 @@ var _ = Describe("update_disk", func() {
 			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(successor))
 		})
 
-		It("puts the copy where the disk's own VM is, and takes its image", func(ctx context.Context) {
+		It("runs the copy Pod on the node of the VM that the disk belongs to, with the image of that VM", func(ctx context.Context) {
 			others := []string{env.createVM(ctx, "two"), env.createVM(ctx, "three")}
 			env.mustCall(ctx, "set_vm_metadata", others[1], map[string]any{"id": "instance-3"})
 			disk := env.createUsedDisk(ctx, others[1], map[string]any{})
@@ -235,8 +237,8 @@ var _ = Describe("update_disk", func() {
 		})
 	})
 
-	Describe("that cannot be done", func() {
-		It("says so for an attached disk, and changes nothing", func(ctx context.Context) {
+	Describe("that fails", func() {
+		It("because the disk is attached changes nothing", func(ctx context.Context) {
 			disk := env.createDisk(ctx)
 			env.mustCall(ctx, "attach_disk", vm, disk)
 			previous := env.getPVC(ctx, disk).ResourceVersion
@@ -247,18 +249,18 @@ var _ = Describe("update_disk", func() {
 			Expect(env.listDisks(ctx)).To(ConsistOf(disk))
 		})
 
-		It("says so for a disk whose device is not free yet, whoever deleted its attachment", func(ctx context.Context) {
+		It("because the disk is still being detached keeps the disk, even if someone else deleted its attachment Pod", func(ctx context.Context) {
 			disk := env.createDisk(ctx)
 			env.mustCall(ctx, "attach_disk", vm, disk)
 			release := env.blockDeletion(ctx, podResource, disk+"-attachment")
 			Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
-			Expect(env.mustFail(ctx, "update_disk", disk, 64, toBlock).Message).To(ContainSubstring("still being released in VM " + vm))
+			Expect(env.mustFail(ctx, "update_disk", disk, 64, toBlock).Message).To(ContainSubstring("still being detached from VM " + vm))
 			release()
 			env.mustCall(ctx, "attach_disk", vm, disk)
 			Expect(env.listDisks(ctx)).To(ConsistOf(disk))
 		})
 
-		It("names a class that does not exist, and a disk that is not there", func(ctx context.Context) {
+		It("because a StorageClass or the disk does not exist names it", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{})
 			previous := env.getPVC(ctx, disk).ResourceVersion
 			failed := env.mustFail(ctx, "update_disk", disk, 64, map[string]any{"storage_class": "none"})
@@ -268,29 +270,29 @@ var _ = Describe("update_disk", func() {
 			Expect(env.mustFail(ctx, "update_disk", "disk-none", 64, map[string]any{}).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
 		})
 
-		It("is left to the director's own copying when no VM runs", func(ctx context.Context) {
+		It("because no VM runs lets the director copy the data", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{})
 			env.mustCall(ctx, "delete_vm", vm)
 			Expect(env.mustFail(ctx, "update_disk", disk, 64, toBlock).Type).To(Equal("Bosh::Clouds::NotSupported"))
 			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
 		})
 
-		for status, kind := range map[string]string{"1": "Bosh::Clouds::CloudError", "28": "Bosh::Clouds::NoDiskSpace"} {
-			It("because the copy ends with status "+status+" leaves the disk as it was, free to attach", func(ctx context.Context) {
+		for exitCode, kind := range map[string]string{"1": "Bosh::Clouds::CloudError", "28": "Bosh::Clouds::NoDiskSpace"} {
+			It("because the copy Pod exits with "+exitCode+" keeps the disk, which can be attached", func(ctx context.Context) {
 				disk := env.createUsedDisk(ctx, vm, map[string]any{})
 				go func() {
 					defer GinkgoRecover()
-					env.setCopyExitCode(ctx, disk, status)
+					env.setCopyExitCode(ctx, disk, exitCode)
 				}()
 				failed := env.mustFail(ctx, "update_disk", disk, 64, toXFS)
 				Expect(failed.Type).To(Equal(kind))
-				Expect(failed.Message).To(ContainSubstring("said by the copy"))
+				Expect(failed.Message).To(ContainSubstring("output of the copy Pod"))
 				Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
 				env.mustCall(ctx, "attach_disk", vm, disk)
 			})
 		}
 
-		It("in time ends the copy and leaves the disk as it was", func(ctx context.Context) {
+		It("because of a timeout deletes the copy Pod and keeps the disk", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{})
 			shortTimeout := env
 			shortTimeout.Director = env.directorWithTimeouts(map[string]any{"update_disk": "6s"})
@@ -300,8 +302,8 @@ var _ = Describe("update_disk", func() {
 		})
 	})
 
-	Describe("while a copy runs that a killed call has begun", func() {
-		It("no one else gets the disk, and the same call ends the copy", func(ctx context.Context) {
+	Describe("while the copy Pod of an interrupted call runs", func() {
+		It("completes the copy if it is repeated, and other calls refuse the disk", func(ctx context.Context) {
 			disk := createInterruptedCopy(ctx)
 			Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("is being copied to disk"))
 			Expect(env.mustFail(ctx, "delete_disk", disk).Message).To(ContainSubstring("is being copied to disk"))
@@ -318,7 +320,7 @@ var _ = Describe("update_disk", func() {
 			Eventually(env.listDisks).WithContext(ctx).Should(HaveLen(1))
 		})
 
-		It("the disk is free once it has ended", func(ctx context.Context) {
+		It("does not block attach_disk any more after the copy Pod has failed", func(ctx context.Context) {
 			disk := createInterruptedCopy(ctx)
 			env.setCopyExitCode(ctx, disk, "1")
 			Eventually(func() *director.Error {
@@ -329,7 +331,7 @@ var _ = Describe("update_disk", func() {
 			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
 		})
 
-		It("what it left is found and removed by -collect, and the disk stays", func(ctx context.Context) {
+		It("leaves orphaned objects, which -collect deletes, and keeps the disk", func(ctx context.Context) {
 			env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
 			disk := createInterruptedCopy(ctx)
 			Eventually(env.runCollect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(
@@ -340,10 +342,20 @@ var _ = Describe("update_disk", func() {
 		})
 	})
 
-	// Each update is of the disk that the one before has made, which thereby takes over.
+	It("leaves an incomplete copy that delete_disk deletes only after the original was deleted", func(ctx context.Context) {
+		disk := createInterruptedCopy(ctx)
+		env.setCopyExitCode(ctx, disk, "1")
+		successor := env.getPVC(ctx, disk).Annotations["bosh.cloudfoundry.org/copied-to"]
+		Expect(env.mustFail(ctx, "delete_disk", successor).Message).To(HaveSuffix("[disk-copy-incomplete]"))
+		Expect(cluster.CoreV1().PersistentVolumeClaims(env.namespace).Delete(ctx, disk, metav1.DeleteOptions{})).To(Succeed())
+		env.mustCall(ctx, "delete_disk", successor)
+		Eventually(env.listDisks).WithContext(ctx).Should(BeEmpty())
+	})
+
+	// In the following tests, each update copies the successor of the previous update, and thereby accepts that successor.
 	modes := []map[string]any{{}, toBlock}
 
-	It("killed after any request, ends with the same new disk when it is repeated", func(ctx context.Context) {
+	It("that is killed after any request, and repeated, returns one successor", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})
 		forEachRequest(15, func(n int) bool {
 			interrupted := env.interruptCall(ctx, n, "update_disk", disk, 64, modes[n%2])
@@ -354,7 +366,7 @@ var _ = Describe("update_disk", func() {
 		})
 	})
 
-	It("killed after any request, leaves the disk to be attached again", func(ctx context.Context) {
+	It("that is killed after any request does not prevent an attach_disk", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})
 		forEachRequest(10, func(n int) bool {
 			interrupted := env.interruptCall(ctx, n, "update_disk", disk, 64, toBlock)
@@ -362,14 +374,14 @@ var _ = Describe("update_disk", func() {
 				response, err := env.Call(ctx, "attach_disk", vm, disk)
 				Expect(err).NotTo(HaveOccurred())
 				return response.Error
-			}).WithContext(ctx).Should(BeNil(), "the copy ends by itself")
+			}).WithContext(ctx).Should(BeNil(), "the copy Pod exits by itself")
 			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
 			env.mustCall(ctx, "detach_disk", vm, disk)
 			return interrupted
 		})
 	})
 
-	It("is finished by an attach_disk of the new disk that is killed after any request, and repeated", func(ctx context.Context) {
+	It("is completed by an attach_disk of the successor that is killed after any request, and repeated", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})
 		forEachRequest(6, func(n int) bool {
 			successor := env.mustCall(ctx, "update_disk", disk, 64, modes[n%2]).Text()
@@ -382,7 +394,7 @@ var _ = Describe("update_disk", func() {
 		})
 	})
 
-	It("makes one new disk when an answer to any request is lost on the way back", func(ctx context.Context) {
+	It("creates one successor if the response to any request is lost", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})
 		for n, sent := 1, 1; n <= sent; n++ {
 			proxy.Reset(apiproxy.ResetAfter(n))

@@ -14,18 +14,18 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// vmFailure is a cause for which create_vm cannot succeed, and what is to be answered.
+// vmFailure is a cause for which create_vm cannot succeed, and the expected error.
 type vmFailure struct {
 	properties         map[string]any
 	timeouts           map[string]any
 	prepare            func(ctx context.Context, env testEnv)
-	messages           []string // what the error says
-	retry              bool
-	untilTimeout       bool // it is waited for until the deadline
-	waitsForAutoscaler bool // an autoscaler is waited for, for as long as one takes to say something
+	messages           []string // substrings of the error
+	retry              bool     // ok_to_retry of the error
+	untilTimeout       bool     // create_vm waits until its timeout
+	waitsForAutoscaler bool     // create_vm waits for the decision of an autoscaler
 }
 
-// waitingProperties is a machine that waits for this reason.
+// waitingProperties returns cloud_properties that make the simulated node report this waiting reason for the VM container.
 func waitingProperties(reason, message string, annotationPairs ...string) map[string]any {
 	annotations := map[string]any{"test/waiting": reason, "test/message": message}
 	for i := 0; i < len(annotationPairs); i += 2 {
@@ -34,7 +34,7 @@ func waitingProperties(reason, message string, annotationPairs ...string) map[st
 	return map[string]any{"annotations": annotations}
 }
 
-var _ = DescribeTable("create_vm that cannot succeed says why, and leaves nothing",
+var _ = DescribeTable("create_vm reports why it cannot succeed, and no objects remain:",
 	func(ctx context.Context, f vmFailure) {
 		env := newTestEnv(ctx)
 		timeouts := map[string]any{"create_vm": "20s"}
@@ -52,76 +52,77 @@ var _ = DescribeTable("create_vm that cannot succeed says why, and leaves nothin
 		started := time.Now()
 		failed := env.mustFail(ctx, "create_vm", "failing", stemcellCID, f.properties, dynamicNetwork(), []string{}, map[string]any{})
 		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
-		for _, words := range f.messages {
-			Expect(failed.Message).To(ContainSubstring(words))
+		for _, message := range f.messages {
+			Expect(failed.Message).To(ContainSubstring(message))
 		}
 		Expect(failed.OkToRetry).To(Equal(f.retry), failed.Message)
 		limit := 15 * time.Second
 		if f.waitsForAutoscaler {
 			limit = 45 * time.Second
 		}
-		Expect(time.Since(started)).To(BeNumerically("<", limit), "it waited although that cannot help")
+		Expect(time.Since(started)).To(BeNumerically("<", limit), "it waited although waiting does not help")
 		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	},
-	Entry("an image that is not there", vmFailure{
+	Entry("an image that does not exist", vmFailure{
 		properties: waitingProperties("ErrImagePull", "rpc error: code = NotFound desc = failed to pull and unpack image: registry.example.com/stemcell: not found"),
 		messages:   []string{"registry.example.com/stemcell: not found"}}),
-	Entry("an image that is denied", vmFailure{
+	Entry("an image without the right to pull it", vmFailure{
 		properties: waitingProperties("ErrImagePull", "failed to authorize: unexpected status from GET request to https://registry.example.com/token: 401 Unauthorized"),
 		messages:   []string{"401 Unauthorized"}}),
-	Entry("a registry that does not answer, which may pass", vmFailure{untilTimeout: true, retry: true,
+	Entry("a registry that does not answer, which may be temporary", vmFailure{untilTimeout: true, retry: true,
 		properties: waitingProperties("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"),
 		messages:   []string{"i/o timeout"}}),
-	Entry("an image that is for other nodes than the one it got", vmFailure{retry: true,
+	Entry("an image for another architecture than that of the node", vmFailure{retry: true,
 		properties: waitingProperties("ErrImagePull", `failed to pull and unpack image "registry.example.com/stemcell": no match for platform in manifest: not found`),
 		messages:   []string{"no match for platform", "kubernetes.io/arch"}}),
-	Entry("an image with an impossible name", vmFailure{
+	Entry("an image with an invalid name", vmFailure{
 		properties: waitingProperties("InvalidImageName", "couldn't parse image name"),
 		messages:   []string{"InvalidImageName", "couldn't parse image name"}}),
 	Entry("a Secret that is missing", vmFailure{
 		properties: waitingProperties("CreateContainerConfigError", `secret "operators" not found`),
 		messages:   []string{`secret "operators" not found`}}),
 	Entry("a crash loop", vmFailure{
-		properties: waitingProperties("CrashLoopBackOff", "back-off 40s restarting failed container", "test/restarts", "3", "test/log", "machine-start: the image is no BOSH stemcell"),
-		messages:   []string{"CrashLoopBackOff", "machine-start: the image is no BOSH stemcell", "status 1"}}),
-	Entry("a machine that crashed once, which may pass", vmFailure{untilTimeout: true, retry: true,
-		properties: waitingProperties("CrashLoopBackOff", "back-off 10s", "test/restarts", "1", "test/log", "out of luck"),
-		messages:   []string{"out of luck"}}),
-	Entry("no node, and none is waited for", vmFailure{retry: true,
+		properties: waitingProperties("CrashLoopBackOff", "back-off 40s restarting failed container", "test/restarts", "3", "test/log", "the image is not that of a BOSH stemcell"),
+		messages:   []string{"CrashLoopBackOff", "the image is not that of a BOSH stemcell", "status 1"}}),
+	Entry("a VM that has crashed once, which may be temporary", vmFailure{untilTimeout: true, retry: true,
+		properties: waitingProperties("CrashLoopBackOff", "back-off 10s", "test/restarts", "1", "test/log", "a temporary failure"),
+		messages:   []string{"a temporary failure"}}),
+	Entry("no node, without a wait", vmFailure{retry: true,
 		properties: map[string]any{"node_selector": map[string]any{"no": "such"}}, timeouts: map[string]any{"unschedulable": "0s"},
 		messages: []string{"didn't match Pod's node affinity/selector"}}),
-	Entry("no node, and one is waited for a while", vmFailure{retry: true,
+	Entry("no node, with a short wait", vmFailure{retry: true,
 		properties: map[string]any{"cpu": 100000}, timeouts: map[string]any{"unschedulable": "1s"},
 		messages: []string{"Insufficient cpu", "after 1s"}}),
-	Entry("no node, and no autoscaler brings one", vmFailure{
+	Entry("no node, and an autoscaler that adds none", vmFailure{
 		prepare:    simulateAutoscaler("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 node(s) didn't match Pod's node affinity/selector"),
-		properties: map[string]any{"zone": "none"}, messages: []string{"no autoscaler brings one", "didn't trigger scale-up"}}),
-	Entry("no node, and an autoscaler brings one too late", vmFailure{retry: true,
+		properties: map[string]any{"zone": "none"}, messages: []string{"no autoscaler adds one", "didn't trigger scale-up"}}),
+	Entry("no node, and an autoscaler that adds one too late", vmFailure{retry: true,
 		prepare:    simulateAutoscaler("TriggeredScaleUp", "pod triggered scale-up: [{large 1->2 (max: 3)}]"),
 		timeouts:   map[string]any{"unschedulable": "8s"},
 		properties: map[string]any{"cpu": 100000}, messages: []string{"Insufficient cpu", "after 8s"}}),
-	Entry("no node that could ever hold it, and no autoscaler", vmFailure{waitsForAutoscaler: true, timeouts: map[string]any{"create_vm": "1m"},
-		properties: map[string]any{"cpu": 100000}, messages: []string{"asks for cpu: 100k", "no node of the cluster has that much"}}),
-	Entry("no node, and one is waited for as long as the call takes", vmFailure{untilTimeout: true, retry: true,
+	Entry("no node with enough capacity, and no autoscaler", vmFailure{waitsForAutoscaler: true, timeouts: map[string]any{"create_vm": "1m"},
+		properties: map[string]any{"cpu": 100000}, messages: []string{"requests cpu: 100k", "more than any node of the cluster has in total"}}),
+	Entry("no node, with a wait until the timeout", vmFailure{untilTimeout: true, retry: true,
 		properties: map[string]any{"zone": "none"},
 		messages:   []string{"didn't match Pod's node affinity/selector"}}),
-	Entry("an ephemeral disk of a class that is not there", vmFailure{
+	Entry("an ephemeral disk with a StorageClass that does not exist", vmFailure{
 		properties: map[string]any{"ephemeral_disk": map[string]any{"size": 64, "storage_class": "none"}},
 		messages:   []string{`"none" not found`}}),
-	Entry("a RuntimeClass that is not there", vmFailure{
+	Entry("a RuntimeClass that does not exist", vmFailure{
 		properties: map[string]any{"runtime_class": "none"}, messages: []string{`RuntimeClass "none" not found`}}),
-	Entry("a PriorityClass that is not there", vmFailure{
+	Entry("a PriorityClass that does not exist", vmFailure{
 		properties: map[string]any{"priority_class": "none"}, messages: []string{"no PriorityClass with name none was found"}}),
-	Entry("a service account that is not there", vmFailure{
+	Entry("a service account that does not exist", vmFailure{
 		properties: map[string]any{"service_account": "none"}, messages: []string{`serviceaccount "none" not found`}}),
-	Entry("a quota that is used up", vmFailure{prepare: createSmallQuota, properties: map[string]any{"memory": 64},
+	Entry("a ResourceQuota that is used up", vmFailure{prepare: createSmallQuota, properties: map[string]any{"memory": 64},
 		messages: []string{"exceeded quota: small"}}),
 	Entry("a namespace without privileged Pods", vmFailure{prepare: enforceRestricted,
 		messages: []string{`violates PodSecurity "restricted`, "privileged"}}),
-	Entry("a webhook that denies it", vmFailure{prepare: denyingWebhook,
-		messages: []string{"deny.integration.test", "machines are not welcome"}}),
+	Entry("an admission webhook that denies the Pod", vmFailure{prepare: denyAllPods,
+		messages: []string{"deny.integration.test", "VMs are not allowed"}}),
 )
 
+// createSmallQuota creates a ResourceQuota that is too small for a VM.
 func createSmallQuota(ctx context.Context, env testEnv) {
 	small := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsMemory: resource.MustParse("1Mi")}}}
@@ -134,6 +135,7 @@ func createSmallQuota(ctx context.Context, env testEnv) {
 	}).WithContext(ctx).Should(Succeed())
 }
 
+// enforceRestricted sets the Pod Security label of the namespace to restricted.
 func enforceRestricted(ctx context.Context, env testEnv) {
 	namespace, err := cluster.CoreV1().Namespaces().Get(ctx, env.namespace, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
@@ -143,25 +145,24 @@ func enforceRestricted(ctx context.Context, env testEnv) {
 	waitForPodRefusal(ctx, env, `violates PodSecurity`)
 }
 
-// denyingWebhook lets an admission webhook deny every Pod of the namespace.
-func denyingWebhook(ctx context.Context, env testEnv) {
-	env.denyPods(ctx, "machines are not welcome", func(*corev1.Pod) bool { return true })
-	waitForPodRefusal(ctx, env, "not welcome")
+// denyAllPods makes an admission webhook deny all Pods of the namespace.
+func denyAllPods(ctx context.Context, env testEnv) {
+	env.denyPods(ctx, "VMs are not allowed", func(*corev1.Pod) bool { return true })
+	waitForPodRefusal(ctx, env, "VMs are not allowed")
 }
 
-// waitForPodRefusal waits until the API server refuses a machine's Pod with these words: it learns of a policy a
-// moment after that was made.
-func waitForPodRefusal(ctx context.Context, env testEnv, words string) {
+// waitForPodRefusal waits until the API server rejects a privileged Pod with this message: policies take effect with a delay.
+func waitForPodRefusal(ctx context.Context, env testEnv, message string) {
 	GinkgoHelper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
 		Name: "try", Image: "i:1", SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}}}}
 	Eventually(func() error {
 		_, err := cluster.CoreV1().Pods(env.namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
-	}).WithContext(ctx).Should(MatchError(ContainSubstring(words)))
+	}).WithContext(ctx).Should(MatchError(ContainSubstring(message)))
 }
 
-// simulateAutoscaler says this of each Pod of the world's that no node takes.
+// simulateAutoscaler records an Event with this reason and message for each unschedulable Pod in the namespace.
 func simulateAutoscaler(reason, message string) func(context.Context, testEnv) {
 	return func(ctx context.Context, env testEnv) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -12,22 +12,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The scheduler counts the volumes of Pods, and a machine's Pod has none of its disks'.
-var _ = Describe("A VM that is to get a disk, where nodes can have only so many volumes,", func() {
+// The scheduler counts the volumes of each Pod, but a VM Pod does not have the volumes of the VM's disks.
+var _ = Describe("A VM that is created for a disk, on nodes with volume limits,", func() {
 	var (
 		env                       testEnv
 		driver, vm                string
-		first, second             string // the nodes; the scheduler takes the first where it can
+		first, second             string // the nodes; the scheduler prefers the first one
 		disk                      string
 		eitherNode, firstNodeOnly map[string]any
 	)
-	// limit says what the node's CSI driver can attach there, and what is attached by now.
-	createCSINode := func(ctx context.Context, node string, most int32, attached ...string) {
+	// createCSINode sets the volume limit of the CSI driver on the node, and the volumes that are attached there.
+	createCSINode := func(ctx context.Context, node string, limit int32, attached ...string) {
 		GinkgoHelper()
 		_, err := cluster.StorageV1().CSINodes().Create(ctx, &storagev1.CSINode{
 			ObjectMeta: metav1.ObjectMeta{Name: node},
 			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
-				{Name: driver, NodeID: node, Allocatable: &storagev1.VolumeNodeResources{Count: new(most)}},
+				{Name: driver, NodeID: node, Allocatable: &storagev1.VolumeNodeResources{Count: new(limit)}},
 			}},
 		}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -50,8 +50,7 @@ var _ = Describe("A VM that is to get a disk, where nodes can have only so many 
 	}
 	BeforeEach(func(ctx context.Context) {
 		env = newTestEnv(ctx)
-		id := strings.TrimPrefix(env.namespace, "world-")
-		driver, first, second = "driver-"+id, "first-"+id, "second-"+id
+		driver, first, second = "driver-"+env.id(), "first-"+env.id(), "second-"+env.id()
 		for _, name := range []string{first, second} {
 			createNode(ctx, name)
 		}
@@ -71,52 +70,53 @@ var _ = Describe("A VM that is to get a disk, where nodes can have only so many 
 		disk = env.createUsedDisk(ctx, vm, map[string]any{"annotations": map[string]any{"test/driver": driver}})
 	})
 
-	createAndLocate := func(ctx context.Context, agent string, properties map[string]any, disks ...string) string {
+	// createVMAndGetNode creates a VM for the disks, and returns its node.
+	createVMAndGetNode := func(ctx context.Context, agent string, properties map[string]any, disks ...string) string {
 		GinkgoHelper()
 		env.mustCall(ctx, "create_vm", agent, stemcellCID, properties, dynamicNetwork(), disks, map[string]any{})
 		return nodeOf(ctx, "agent-"+agent)
 	}
 
-	It("is placed where its disk's volume can be attached", func(ctx context.Context) {
+	It("runs on a node to which the volume can be attached", func(ctx context.Context) {
 		createCSINode(ctx, first, 2, "some", "other")
 		createCSINode(ctx, second, 2, "third")
-		Expect(createAndLocate(ctx, "one", eitherNode, disk)).To(Equal(second))
+		Expect(createVMAndGetNode(ctx, "one", eitherNode, disk)).To(Equal(second))
 		env.mustCall(ctx, "attach_disk", "agent-one", disk)
 	})
 
-	It("is left where it is scheduled when the volume is there already, or there is room", func(ctx context.Context) {
+	It("runs on the preferred node if the volume is attached there already", func(ctx context.Context) {
 		createCSINode(ctx, first, 2, "some", string(env.getPVC(ctx, disk).UID))
 		createCSINode(ctx, second, 2)
-		Expect(createAndLocate(ctx, "one", eitherNode, disk)).To(Equal(first))
+		Expect(createVMAndGetNode(ctx, "one", eitherNode, disk)).To(Equal(first))
 	})
 
-	It("is left where it is scheduled when no disks are named, or the driver names no limit", func(ctx context.Context) {
-		Expect(createAndLocate(ctx, "one", eitherNode, disk)).To(Equal(first))
+	It("runs on the preferred node if the driver has no limit, or if no disk is named", func(ctx context.Context) {
+		Expect(createVMAndGetNode(ctx, "one", eitherNode, disk)).To(Equal(first))
 		createCSINode(ctx, first, 0)
 		createCSINode(ctx, second, 0)
-		Expect(createAndLocate(ctx, "two", eitherNode)).To(Equal(first))
+		Expect(createVMAndGetNode(ctx, "two", eitherNode)).To(Equal(first))
 	})
 
-	It("is not made where no node has room, and the error says which have none", func(ctx context.Context) {
+	It("is not created if all nodes are at their limit, and the error names them", func(ctx context.Context) {
 		createCSINode(ctx, first, 1, "some")
 		env.Director = env.directorWithTimeouts(map[string]any{"unschedulable": "0s"})
 		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID, firstNodeOnly, dynamicNetwork(), []string{disk}, map[string]any{})
 		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(failed.OkToRetry).To(BeTrue())
-		Expect(failed.Message).To(ContainSubstring("nodes that cannot have its disks: " + first + ": 1 more of driver " + driver +
-			", of which it can attach 1 and has 1"))
+		Expect(failed.Message).To(ContainSubstring("nodes that cannot attach its disks: " + first + ": driver " + driver +
+			" can attach 1 volumes, has 1 and would need 1 more"))
 		_, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).To(MatchError(ContainSubstring("not found")))
 	})
 
-	It("stays where it is when a late create_vm for it comes, however full its node is by then", func(ctx context.Context) {
+	It("is adopted by a repeated create_vm, even if its node is at its limit by then", func(ctx context.Context) {
 		createCSINode(ctx, second, 2)
-		Expect(createAndLocate(ctx, "one", eitherNode, disk)).To(Equal(first))
+		Expect(createVMAndGetNode(ctx, "one", eitherNode, disk)).To(Equal(first))
 		env.mustCall(ctx, "set_vm_metadata", "agent-one", map[string]any{"director": "d", "deployment": "d", "job": "j", "index": "0", "id": "i", "name": "j/i"})
 		previous, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		createCSINode(ctx, first, 1, "some")
-		Expect(createAndLocate(ctx, "one", eitherNode, disk)).To(Equal(first))
+		Expect(createVMAndGetNode(ctx, "one", eitherNode, disk)).To(Equal(first))
 		after, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(after.UID).To(Equal(previous.UID))

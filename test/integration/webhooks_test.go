@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// admissionReview is the part of an AdmissionReview (admission.k8s.io/v1) that these webhooks read and write.
+// admissionReview has the parts of an AdmissionReview (admission.k8s.io/v1) that these webhooks read and write.
 type admissionReview struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -35,16 +35,16 @@ type admissionReview struct {
 	} `json:"response"`
 }
 
-// serveWebhook answers the API server's reviews until the spec ends.
-func serveWebhook(answer func(*admissionReview)) admission.WebhookClientConfig {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(to http.ResponseWriter, request *http.Request) {
+// serveWebhook starts an admission webhook that allows all requests, unless review changes the response. It stops after the spec.
+func serveWebhook(review func(*admissionReview)) admission.WebhookClientConfig {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		defer GinkgoRecover()
-		var review admissionReview
-		Expect(json.NewDecoder(request.Body).Decode(&review)).To(Succeed())
-		review.Response.UID, review.Response.Allowed = review.Request.UID, true
-		answer(&review)
-		to.Header().Set("Content-Type", "application/json")
-		Expect(json.NewEncoder(to).Encode(review)).To(Succeed())
+		var content admissionReview
+		Expect(json.NewDecoder(request.Body).Decode(&content)).To(Succeed())
+		content.Response.UID, content.Response.Allowed = content.Request.UID, true
+		review(&content)
+		w.Header().Set("Content-Type", "application/json")
+		Expect(json.NewEncoder(w).Encode(content)).To(Succeed())
 	}))
 	DeferCleanup(server.Close)
 	return admission.WebhookClientConfig{
@@ -52,15 +52,15 @@ func serveWebhook(answer func(*admissionReview)) admission.WebhookClientConfig {
 	}
 }
 
-// podWebhookRules selects what is done to Pods of the world's namespace.
+// podWebhookRules returns a selector for the namespace, and rules for requests that create or change these resources of Pods.
 func (env testEnv) podWebhookRules(resources ...string) (*metav1.LabelSelector, []admission.RuleWithOperations) {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: env.namespace}},
 		[]admission.RuleWithOperations{{Operations: []admission.OperationType{admission.Create, admission.Update},
 			Rule: admission.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: resources}}}
 }
 
-// denyPods lets a validating webhook deny these Pods with these words.
-func (env testEnv) denyPods(ctx context.Context, words string, which func(*corev1.Pod) bool) {
+// denyPods makes a validating webhook deny the creation of matching Pods with this message.
+func (env testEnv) denyPods(ctx context.Context, message string, matches func(*corev1.Pod) bool) {
 	GinkgoHelper()
 	namespace, rules := env.podWebhookRules("pods")
 	rules[0].Operations = []admission.OperationType{admission.Create}
@@ -71,8 +71,8 @@ func (env testEnv) denyPods(ctx context.Context, words string, which func(*corev
 			Name: "deny.integration.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admission.SideEffectClassNone),
 			NamespaceSelector: namespace, Rules: rules,
 			ClientConfig: serveWebhook(func(r *admissionReview) {
-				if which(&r.Request.Object) {
-					r.Response.Allowed, r.Response.Status = false, &metav1.Status{Message: words}
+				if matches(&r.Request.Object) {
+					r.Response.Allowed, r.Response.Status = false, &metav1.Status{Message: message}
 				}
 			}),
 		}},
@@ -83,7 +83,8 @@ func (env testEnv) denyPods(ctx context.Context, words string, which func(*corev
 	})
 }
 
-// mutatePods lets a mutating webhook change the namespace's Pods, and waits until it does so.
+// mutatePods makes a mutating webhook change the Pods in the namespace, and waits until it takes effect. change must set the label
+// changed-by to webhook.
 func (env testEnv) mutatePods(ctx context.Context, change func(*corev1.Pod)) {
 	GinkgoHelper()
 	namespace, rules := env.podWebhookRules("pods", "pods/ephemeralcontainers")
@@ -115,9 +116,9 @@ func (env testEnv) mutatePods(ctx context.Context, change func(*corev1.Pod)) {
 	}).WithContext(ctx).Should(Equal("webhook"))
 }
 
-// podMutations are what webhooks of real clusters do to Pods when they are made; each says that it was there.
+// podMutations are typical changes that admission webhooks make to Pods.
 var podMutations = map[string]func(*corev1.Pod){
-	"puts a container before the others": func(pod *corev1.Pod) {
+	"inserts a container before the others": func(pod *corev1.Pod) {
 		if pod.UID == "" {
 			pod.Spec.Containers = slices.Insert(pod.Spec.Containers, 0, corev1.Container{Name: "a-proxy", Image: "proxy:1"})
 		}
@@ -142,7 +143,7 @@ var podMutations = map[string]func(*corev1.Pod){
 			corev1.PreferredSchedulingTerm{Weight: 1, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
 				{Key: "cheap", Operator: corev1.NodeSelectorOpExists}}}})
 	},
-	"takes images from elsewhere": func(pod *corev1.Pod) {
+	"replaces the registry of images": func(pod *corev1.Pod) {
 		useMirror := func(image *string) {
 			if !strings.HasPrefix(*image, "mirror.example.org/") {
 				*image = "mirror.example.org/" + *image
@@ -159,8 +160,8 @@ var podMutations = map[string]func(*corev1.Pod){
 
 var _ = Describe("In a cluster with a webhook", func() {
 	for suffix, strategy := range diskStrategies {
-		for what, change := range podMutations {
-			It("that "+what+", a machine"+suffix+" lives, and is not made again", func(ctx context.Context) {
+		for mutation, change := range podMutations {
+			It("that "+mutation+", a VM"+suffix+" and its disk can be used, and are not recreated by repeated calls", func(ctx context.Context) {
 				env := newTestEnv(ctx).withDiskStrategy(strategy)
 				env.mutatePods(ctx, func(pod *corev1.Pod) {
 					if pod.Labels == nil {
@@ -179,7 +180,7 @@ var _ = Describe("In a cluster with a webhook", func() {
 				vm := env.createVM(ctx, "one")
 				first := uid(vm)
 				Expect(env.createVM(ctx, "one")).To(Equal(vm))
-				Expect(uid(vm)).To(Equal(first), "the same create_vm made it again")
+				Expect(uid(vm)).To(Equal(first), "a repeated create_vm has recreated the Pod")
 
 				disk := env.createDisk(ctx)
 				env.mustCall(ctx, "attach_disk", vm, disk)
@@ -199,8 +200,8 @@ var _ = Describe("In a cluster with a webhook", func() {
 		}
 	}
 
-	It("that adds to its node affinity, a recreated machine that waits for a node is not made again", func(ctx context.Context) {
-		env := newTestEnv(ctx).withDiskStrategy(diskStrategies[" with disk_strategy: recreate"])
+	It("that adds node affinities, a recreated VM that waits for a node is not recreated", func(ctx context.Context) {
+		env := newTestEnv(ctx).withDiskStrategy(diskStrategies[recreateStrategy])
 		vm := env.createVM(ctx, "one")
 		env.mutatePods(ctx, func(pod *corev1.Pod) {
 			if pod.Labels == nil {
@@ -214,7 +215,7 @@ var _ = Describe("In a cluster with a webhook", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(pods.Delete(ctx, vm, metav1.DeleteOptions{})).To(Succeed())
 		Eventually(env.listObjects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + vm))
-		env.mustCall(ctx, "has_vm", vm) // makes the Pod that is missing
+		env.mustCall(ctx, "has_vm", vm) // recreates the missing Pod
 		gated, err := pods.Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(gated.Spec.NodeName).To(BeEmpty())
@@ -226,49 +227,50 @@ var _ = Describe("In a cluster with a webhook", func() {
 		Expect(again.UID).To(Equal(gated.UID))
 	})
 
-	It("that denies helpers, attach_disk answers its words at once", func(ctx context.Context) {
+	It("that denies attachment Pods, attach_disk fails at once with the message of the webhook", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithDisk(ctx)
-		env.denyPods(ctx, "no node's network here", func(pod *corev1.Pod) bool { return pod.Spec.HostNetwork })
-		node := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"}, Spec: corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "try", Image: "i:1"}}}}
+		env.denyPods(ctx, "the host network is not allowed", func(pod *corev1.Pod) bool { return pod.Spec.HostNetwork })
+		hostNetworkPod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"}, Spec: corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "try", Image: "i:1"}}}}
 		Eventually(func() error {
-			_, err := cluster.CoreV1().Pods(env.namespace).Create(ctx, node, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			_, err := cluster.CoreV1().Pods(env.namespace).Create(ctx, hostNetworkPod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
-		}).WithContext(ctx).Should(MatchError(ContainSubstring("no node's network here")))
+		}).WithContext(ctx).Should(MatchError(ContainSubstring("the host network is not allowed")))
 		proxy.Reset(nil)
 		failed := env.mustFail(ctx, "attach_disk", vm, disk)
-		Expect(failed.Message).To(SatisfyAll(ContainSubstring("deny.integration.test"), ContainSubstring("no node's network here")))
+		Expect(failed.Message).To(SatisfyAll(ContainSubstring("deny.integration.test"), ContainSubstring("the host network is not allowed")))
 		Expect(countCreateRequests("pods")).To(Equal(1))
 		Expect(env.listObjects(ctx)).NotTo(ContainElement(HavePrefix("Pod/disk-")))
 	})
 })
 
-var _ = Describe("Injectors of proxies", func() {
-	injectMarks := func(ctx context.Context, env testEnv, pod string) []string {
+var _ = Describe("Service mesh injectors", func() {
+	// injectionSettings returns the labels and annotations of the Pod that injectors read.
+	injectionSettings := func(ctx context.Context, env testEnv, pod string) []string {
 		found, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, pod, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		return []string{found.Labels["sidecar.istio.io/inject"], found.Annotations["sidecar.istio.io/inject"], found.Annotations["linkerd.io/inject"]}
 	}
-	It("are asked to stay away from machines, and from what attaches disks to them", func(ctx context.Context) {
+	It("are disabled for VM Pods and attachment Pods", func(ctx context.Context) {
 		for _, strategy := range diskStrategies {
 			env := newTestEnv(ctx).withDiskStrategy(strategy)
 			vm, disk := env.createVM(ctx, "one"), env.createDisk(ctx)
 			env.mustCall(ctx, "attach_disk", vm, disk)
-			Expect(injectMarks(ctx, env, vm)).To(HaveExactElements("false", "false", "disabled"))
-			Expect(injectMarks(ctx, env, disk+"-attachment")).To(HaveExactElements("false", "false", "disabled"))
+			Expect(injectionSettings(ctx, env, vm)).To(HaveExactElements("false", "false", "disabled"))
+			Expect(injectionSettings(ctx, env, disk+"-attachment")).To(HaveExactElements("false", "false", "disabled"))
 		}
 	})
 
-	It("are asked nothing about a machine whose cloud_properties say what they are to do", func(ctx context.Context) {
+	It("are enabled for a VM with a label for that in its cloud_properties", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		env.mustCall(ctx, "create_vm", "one", stemcellCID, map[string]any{"labels": map[string]any{"sidecar.istio.io/inject": "true"}},
 			dynamicNetwork(), []string{}, map[string]any{})
-		Expect(injectMarks(ctx, env, "agent-one")).To(HaveExactElements("true", "", "disabled"))
+		Expect(injectionSettings(ctx, env, "agent-one")).To(HaveExactElements("true", "", "disabled"))
 	})
 
-	It("are asked nothing where the configuration says so", func(ctx context.Context) {
+	It("are not disabled if the configuration removes the labels and annotations", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		env.Director = env.directorWithConfig("pods", map[string]any{"labels": map[string]any{}, "annotations": map[string]any{}})
 		vm := env.createVM(ctx, "one")
-		Expect(injectMarks(ctx, env, vm)).To(HaveExactElements("", "", ""))
+		Expect(injectionSettings(ctx, env, vm)).To(HaveExactElements("", "", ""))
 	})
 })

@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// variableValues are what the variables of all files are given.
+// variableValues are the values of the variables in all files.
 var variableValues = map[string]any{
 	"stemcell_os":   "ubuntu-jammy",
 	"director_name": "kubernetes", "internal_ip": "10.1.128.6", "internal_cidr": "10.1.128.0/17", "internal_gw": "10.1.128.1",
 	"namespace":          namespace,
-	"kubernetes_cpi_url": "", "kubernetes_cpi_sha1": "", "stemcell_url": "", "stemcell_sha1": "", "releases": "", // see makeReleases
+	"kubernetes_cpi_url": "", "kubernetes_cpi_sha1": "", "stemcell_url": "", "stemcell_sha1": "", "releases": "", // see createReleases
 	"director_kubeconfig": "", // see startCluster
 	"node_address":        "192.0.2.10", "node_port_agent": 30868, "node_port_director": 30555, "external_ip": "203.0.113.7",
 	"registry_repository": "registry.example.com/bosh/stemcells", "registry_username": "bosh",
@@ -31,44 +31,45 @@ var variableValues = map[string]any{
 	"east_kubeconfig": "", "east_namespace": "bosh", "west_kubeconfig": "", "west_namespace": "bosh-west",
 }
 
-// template is a file for the CLI, with ops files and the variables that are given for it.
+// template is a file for the BOSH CLI, with ops files and the names of its variables.
 type template struct {
 	base string
 	ops  []string
 	vars []string
-	// other values than those above
+	// values override variableValues.
 	values map[string]any
 }
 
-// manifestPath is the path of one of the files that are tested, and fixture that of one which stands for another project's.
+// manifestPath returns the path of a file in manifests/, and fixturePath the path of a fixture, which stands for a file of another
+// project.
 func manifestPath(name string) string { return filepath.Join(manifestsDir, name) }
 func fixturePath(name string) string  { return filepath.Join(fixturesDir, name) }
 
-// valueOf is what the variable is given; the kubeconfigs are known once the cluster runs.
+// valueOf returns the value of a variable. The kubeconfigs exist once the cluster runs.
 func (t template) valueOf(name string) any {
 	GinkgoHelper()
-	if given, ok := t.values[name]; ok {
-		return given
+	if value, ok := t.values[name]; ok {
+		return value
 	}
 	switch name {
 	case "kubeconfig", "director_kubeconfig", "east_kubeconfig", "west_kubeconfig":
 		return kubeconfig
 	}
-	given, ok := variableValues[name]
+	value, ok := variableValues[name]
 	Expect(ok).To(BeTrue(), "the tests have no value for the variable %s", name)
-	return given
+	return value
 }
 
-// arguments are those by which any command of the CLI takes the template. Credentials are put into a file of their own
-// in the folder, as those of an operator are.
+// arguments returns the arguments with which a command of the BOSH CLI uses the template. Variables and credentials are in files in the
+// folder.
 func (t template) arguments(folder string) []string {
 	GinkgoHelper()
-	given := map[string]any{}
+	values := map[string]any{}
 	for _, name := range t.vars {
-		given[name] = t.valueOf(name)
+		values[name] = t.valueOf(name)
 	}
 	vars, store := filepath.Join(folder, "vars.yml"), filepath.Join(folder, "creds.yml")
-	writeYAML(vars, given)
+	writeYAML(vars, values)
 	arguments := []string{t.base, "--vars-file", vars, "--vars-store", store}
 	for _, opsFile := range t.ops {
 		arguments = append(arguments, "--ops-file", opsFile)
@@ -76,25 +77,24 @@ func (t template) arguments(folder string) []string {
 	return arguments
 }
 
-// interpolate returns the YAML that the CLI makes of the template. Each variable has to be given, and each that is given has
-// to be needed.
+// interpolate returns the YAML that the BOSH CLI renders. It fails if a variable is missing or not used.
 func (t template) interpolate(ctx context.Context) map[string]any {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
 	t.storeCredentials(ctx, folder)
-	printed := bosh(ctx, append([]string{"interpolate", "--var-errs", "--var-errs-unused"}, t.arguments(folder)...)...)
+	output := bosh(ctx, append([]string{"interpolate", "--var-errs", "--var-errs-unused"}, t.arguments(folder)...)...)
 	var manifest map[string]any
-	Expect(yaml.Unmarshal(printed, &manifest)).To(Succeed())
+	Expect(yaml.Unmarshal(output, &manifest)).To(Succeed())
 	return manifest
 }
 
-// credentials are values of all variables that the CLI generates. Making keys takes long, and their content does not matter
-// here.
+// credentials are the values of all variables that the BOSH CLI generates. They are generated only once, because generating keys takes
+// long.
 var credentials map[string]any
 
 func generateCredentials(ctx context.Context) {
 	GinkgoHelper()
-	all := template{base: fixturePath("bosh.yml"), ops: []string{fixturePath("uaa.yml"), fixturePath("credhub.yml"), fixturePath("jumpbox-user.yml")}}
+	all := template{base: fixturePath("bosh.yml"), ops: userOptions[1].ops}
 	folder := GinkgoT().TempDir()
 	bosh(ctx, append([]string{"interpolate", "--var", "internal_ip=192.0.2.1"}, all.arguments(folder)...)...)
 	content, err := os.ReadFile(filepath.Join(folder, "creds.yml"))
@@ -102,7 +102,7 @@ func generateCredentials(ctx context.Context) {
 	Expect(yaml.Unmarshal(content, &credentials)).To(Succeed())
 }
 
-// storeCredentials puts those that the template asks for into the folder.
+// storeCredentials writes the credentials that the template uses to the folder.
 func (t template) storeCredentials(ctx context.Context, folder string) {
 	GinkgoHelper()
 	arguments := []string{"interpolate", t.base}
@@ -121,7 +121,7 @@ func (t template) storeCredentials(ctx context.Context, folder string) {
 	writeYAML(filepath.Join(folder, "creds.yml"), stored)
 }
 
-// bosh runs the CLI, which has to succeed, and returns what it printed.
+// bosh runs the BOSH CLI, which must succeed, and returns its standard output.
 func bosh(ctx context.Context, arguments ...string) []byte {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, "bosh", append([]string{"--non-interactive"}, arguments...)...)
@@ -138,25 +138,26 @@ func writeYAML(path string, content any) {
 	Expect(os.WriteFile(path, raw, 0o600)).To(Succeed())
 }
 
-// lookup returns what is at the path of keys, and of names of a list's elements.
-func lookup(from any, path ...string) any {
+// lookup returns the value at the path. The elements of the path are keys of hashes and names of list elements.
+func lookup(value any, path ...string) any {
 	GinkgoHelper()
 	for i, key := range path {
-		switch value := from.(type) {
+		switch container := value.(type) {
 		case map[string]any:
-			Expect(value).To(HaveKey(key), "%q", path[:i+1])
-			from = value[key]
+			Expect(container).To(HaveKey(key), "%q", path[:i+1])
+			value = container[key]
 		case []any:
-			found := slices.IndexFunc(value, func(each any) bool { return nameOf(each) == key })
-			Expect(found).To(BeNumerically(">=", 0), "%q", path[:i+1])
-			from = value[found]
+			index := slices.IndexFunc(container, func(element any) bool { return nameOf(element) == key })
+			Expect(index).To(BeNumerically(">=", 0), "%q", path[:i+1])
+			value = container[index]
 		default:
-			Fail(fmt.Sprintf("%q is no hash and no list", path[:i]))
+			Fail(fmt.Sprintf("%q is neither a hash nor a list", path[:i]))
 		}
 	}
-	return from
+	return value
 }
 
+// nameOf returns the name of a list element, or "".
 func nameOf(element any) string {
 	hash, _ := element.(map[string]any)
 	name, _ := hash["name"].(string)

@@ -19,14 +19,15 @@ import (
 
 const longTest = 5 * time.Minute
 
-// cloudConfigNetworks is the choice that a cloud config has; zones go with either.
+// cloudConfigNetworks are the networks of a cloud config. zonesOption can be combined with each of them.
 var cloudConfigNetworks = []option{
-	{name: "a range of addresses", vars: []string{"network_range", "network_gateway", "network_reserved", "cluster_dns"}},
+	{name: "a reserved range", vars: []string{"network_range", "network_gateway", "network_reserved", "cluster_dns"}},
 	{name: "dynamic-network.yml", ops: []string{manifestPath("dynamic-network.yml")}, vars: []string{"cluster_dns"}},
 }
 
 var zonesOption = option{name: "zones.yml", ops: []string{manifestPath("zones.yml")}, vars: []string{"zone1", "zone2", "zone3"}}
 
+// cloudConfig returns a cloud config with these options.
 func cloudConfig(name string, choices ...option) template {
 	config := template{base: manifestPath(name)}
 	for _, choice := range choices {
@@ -36,8 +37,8 @@ func cloudConfig(name string, choices ...option) template {
 	return config
 }
 
-// usedByCF are the names that cf-deployment and its ops files take from a cloud config: texts/on-cloud-configs.md there, and
-// operations/add-persistent-isolation-segment-router.yml.
+// usedByCF are the names that cf-deployment and its ops files use from a cloud config. Sources: texts/on-cloud-configs.md and
+// operations/add-persistent-isolation-segment-router.yml in cf-deployment.
 var usedByCF = map[string][]string{
 	"azs":        {"z1", "z2", "z3"},
 	"vm_types":   {"minimal", "small", "small-highmem", "sharedcpu"},
@@ -57,16 +58,16 @@ var _ = Describe("A cloud config", func() {
 				for _, choice := range choices {
 					names = append(names, choice.name)
 				}
-				It("has machines and disks that the CPI makes: "+strings.Join(names, ", "), func(ctx context.Context) {
+				It("defines VMs and disks that the CPI can create: "+strings.Join(names, ", "), func(ctx context.Context) {
 					config := cloudConfig(name, choices...).interpolate(ctx)
 					expectConsistent(config)
 					for _, kind := range []string{"azs", "vm_types", "vm_extensions"} {
-						for _, each := range lookup(config, kind).([]any) {
-							expectProperties(each.(map[string]any)["cloud_properties"], "vm")
+						for _, element := range lookup(config, kind).([]any) {
+							expectProperties(element.(map[string]any)["cloud_properties"], "vm")
 						}
 					}
-					for _, each := range lookup(config, "disk_types").([]any) {
-						expectProperties(each.(map[string]any)["cloud_properties"], "disk")
+					for _, diskType := range lookup(config, "disk_types").([]any) {
+						expectProperties(diskType.(map[string]any)["cloud_properties"], "disk")
 					}
 					expectVMs(ctx, config)
 				}, NodeTimeout(longTest))
@@ -74,7 +75,7 @@ var _ = Describe("A cloud config", func() {
 		}
 	}
 
-	It("for Cloud Foundry has every name that cf-deployment uses", func(ctx context.Context) {
+	It("defines every name that cf-deployment uses", func(ctx context.Context) {
 		config := cloudConfig("cloud-config-cf.yml", cloudConfigNetworks[0]).interpolate(ctx)
 		for kind, names := range usedByCF {
 			Expect(namesOf(config, kind)).To(ContainElements(names), kind)
@@ -82,7 +83,7 @@ var _ = Describe("A cloud config", func() {
 	})
 })
 
-// expectConsistent checks that what the cloud config refers to is in it.
+// expectConsistent checks that the cloud config defines all names that it refers to.
 func expectConsistent(config map[string]any) {
 	GinkgoHelper()
 	azs := namesOf(config, "azs")
@@ -96,17 +97,18 @@ func expectConsistent(config map[string]any) {
 	}
 }
 
+// namesOf returns the names of the elements of one kind.
 func namesOf(config map[string]any, kind string) []string {
 	GinkgoHelper()
 	var names []string
-	for _, each := range lookup(config, kind).([]any) {
-		names = append(names, nameOf(each))
+	for _, element := range lookup(config, kind).([]any) {
+		names = append(names, nameOf(element))
 	}
 	return names
 }
 
-// expectVMs makes a machine of each VM type, and of the first with each extension, as a director does whose CPI has the
-// configuration that the director's manifest gives it.
+// expectVMs creates a VM of each VM type, VMs of the first VM type with each extension, and a disk of each disk type. The CPI has the
+// configuration in the director's manifest.
 func expectVMs(ctx context.Context, config map[string]any) {
 	GinkgoHelper()
 	group := lookup(directorManifest(networkOptions[0]).interpolate(ctx), "instance_groups", "bosh", "properties").(map[string]any)
@@ -115,56 +117,58 @@ func expectVMs(ctx context.Context, config map[string]any) {
 	subnet := lookup(config, "networks", "default", "subnets").([]any)[0]
 	azs, types := lookup(config, "azs").([]any), lookup(config, "vm_types").([]any)
 	requested := 0
-	request := func(of ...any) {
-		properties := cloudProperties(append([]any{azs[requested%len(azs)]}, of...)...)
+	createVM := func(types ...any) {
+		properties := cloudProperties(append([]any{azs[requested%len(azs)]}, types...)...)
 		requested++
-		agent := fmt.Sprintf("machine-%d", requested)
+		agent := fmt.Sprintf("vm-%d", requested)
 		response, err := boshDirector.Call(ctx, "create_vm", agent, "registry.example.com/stemcell@sha256:"+strings.Repeat("0", 64),
-			properties, networksOf(config, subnet, requested), []string{}, map[string]any{"bosh": map[string]any{"group": "web"}})
+			properties, networkSettings(config, subnet, requested), []string{}, map[string]any{"bosh": map[string]any{"group": "web"}})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(BeNil(), "%v: %s", properties, response.Stderr)
 		pod, err := cluster.CoreV1().Pods(namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		expectVMPod(pod, properties)
-		// The nodes have no room for all of them.
+		// The nodes do not have the capacity for all VMs at the same time.
 		Expect(cluster.CoreV1().Pods(namespace).Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0))).To(Succeed())
 	}
-	for _, each := range types {
-		request(each)
+	for _, vmType := range types {
+		createVM(vmType)
 	}
-	for _, each := range lookup(config, "vm_extensions").([]any) {
-		request(types[0], each)
+	for _, extension := range lookup(config, "vm_extensions").([]any) {
+		createVM(types[0], extension)
 	}
-	for _, each := range lookup(config, "disk_types").([]any) {
-		response, err := boshDirector.Call(ctx, "create_disk", lookup(each, "disk_size"), cloudProperties(each), nil)
+	for _, diskType := range lookup(config, "disk_types").([]any) {
+		response, err := boshDirector.Call(ctx, "create_disk", lookup(diskType, "disk_size"), cloudProperties(diskType), nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(response.Error).To(BeNil(), "%v: %s", each, response.Stderr)
+		Expect(response.Error).To(BeNil(), "%v: %s", diskType, response.Stderr)
 	}
 }
 
-// cloudProperties are merged as the director does it: the AZ's first, then the VM type's, then the extensions'; each key as a
-// whole.
-func cloudProperties(of ...any) map[string]any {
+// cloudProperties merges the cloud_properties of these elements as the director does: it merges only top-level keys, and later
+// elements take precedence. The director merges those of the AZ first, then those of the VM type and of the extensions.
+func cloudProperties(elements ...any) map[string]any {
 	merged := map[string]any{}
-	for _, each := range of {
-		properties, _ := each.(map[string]any)["cloud_properties"].(map[string]any)
+	for _, element := range elements {
+		properties, _ := element.(map[string]any)["cloud_properties"].(map[string]any)
 		maps.Copy(merged, properties)
 	}
 	return merged
 }
 
-// networksOf is the network as a director sends it for a machine, the n-th of the deployment.
-func networksOf(config map[string]any, subnet any, n int) map[string]any {
+// networkSettings returns the networks that a director sends for the n-th VM of a deployment.
+func networkSettings(config map[string]any, subnet any, n int) map[string]any {
 	GinkgoHelper()
-	sent := map[string]any{"type": lookup(config, "networks", "default", "type"), "dns": lookup(subnet, "dns"), "default": []string{"dns", "gateway"},
-		"cloud_properties": map[string]any{}, "prefix": "32"}
-	if sent["type"] == "manual" {
-		sent["ip"], sent["netmask"], sent["gateway"] = fmt.Sprintf("10.1.128.%d", 20+n), "255.255.128.0", lookup(subnet, "gateway")
+	network := map[string]any{
+		"type": lookup(config, "networks", "default", "type"), "dns": lookup(subnet, "dns"), "default": []string{"dns", "gateway"},
+		"cloud_properties": map[string]any{}, "prefix": "32",
 	}
-	return map[string]any{"default": sent}
+	if network["type"] == "manual" {
+		network["ip"], network["netmask"], network["gateway"] = fmt.Sprintf("10.1.128.%d", 20+n), "255.255.128.0", lookup(subnet, "gateway")
+	}
+	return map[string]any{"default": network}
 }
 
-// expectVMPod checks what the cluster can see of the cloud_properties.
+// expectVMPod checks that the VM Pod has the properties.
 func expectVMPod(pod *corev1.Pod, properties map[string]any) {
 	GinkgoHelper()
 	if zone, ok := properties["zone"]; ok {
@@ -174,22 +178,22 @@ func expectVMPod(pod *corev1.Pod, properties map[string]any) {
 	Expect(requests.Cpu().IsZero()).To(BeFalse())
 	Expect(requests.StorageEphemeral().Value()).To(BeNumerically("==", properties["ephemeral_disk"].(float64)*(1<<20)))
 	services, _ := properties["services"].([]any)
-	for _, each := range services {
-		Expect(pod.Labels).To(HaveKeyWithValue("service.bosh.cloudfoundry.org/"+nameOf(each), "true"))
+	for _, service := range services {
+		Expect(pod.Labels).To(HaveKeyWithValue("service.bosh.cloudfoundry.org/"+nameOf(service), "true"))
 	}
 }
 
-var _ = Describe("A cpi-config", func() {
-	It("gives each cluster what the CPI needs of it", func(ctx context.Context) {
+var _ = Describe("The cpi-config", func() {
+	It("contains the properties that the CPI requires for each cluster", func(ctx context.Context) {
 		config := template{base: manifestPath("cpi-config.yml"),
 			vars: []string{"east_kubeconfig", "east_namespace", "west_kubeconfig", "west_namespace"}}.interpolate(ctx)
 		names := namesOf(config, "cpis")
 		Expect(names).To(HaveLen(2))
 		for _, name := range names {
-			Expect(lookup(config, "cpis", name, "type")).To(Equal("kubernetes"), "its program is in the job kubernetes_cpi")
+			Expect(lookup(config, "cpis", name, "type")).To(Equal("kubernetes"), "the program of this type is in the job kubernetes_cpi")
 			properties := lookup(config, "cpis", name, "properties").(map[string]any)
-			for _, leaf := range leaves("", properties) {
-				Expect(jobProperties()).To(ContainElement(leaf))
+			for _, property := range propertyNames("", properties) {
+				Expect(jobProperties()).To(ContainElement(property))
 			}
 			properties["agent"] = map[string]any{"mbus": "nats://10.0.0.6:4222"}
 			Expect(mustRender(ctx, properties).config().Kubernetes.Namespace).To(HavePrefix("bosh"))
@@ -198,7 +202,7 @@ var _ = Describe("A cpi-config", func() {
 })
 
 var _ = Describe("The ops file for BOSH DNS", func() {
-	It("lets both of its addons ask the cluster for the cluster's names", func(ctx context.Context) {
+	It("forwards names of the cluster to the cluster's DNS, for both addons", func(ctx context.Context) {
 		config := template{base: fixturePath("dns.yml"), ops: []string{manifestPath("bosh-dns.yml")},
 			vars: []string{"cluster_dns", "cluster_domain"}}.interpolate(ctx)
 		for _, addon := range []string{"bosh-dns", "bosh-dns-systemd"} {
@@ -211,7 +215,7 @@ var _ = Describe("The ops file for BOSH DNS", func() {
 })
 
 var _ = Describe("The Service for external.yml", func() {
-	It("has the director's machine behind it", func(ctx context.Context) {
+	It("selects the director's VM", func(ctx context.Context) {
 		DeferCleanup(emptyNamespace)
 		_, err := plane.Kubectl(ctx, "apply", "--namespace", namespace, "--filename", manifestPath("external-service.yaml"))
 		Expect(err).NotTo(HaveOccurred())
@@ -233,30 +237,30 @@ var (
 var _ = Describe("A file in manifests/", func() {
 	entries, err := os.ReadDir(manifestsDir)
 	for _, entry := range entries {
-		if entry.IsDir() || strings.HasSuffix(entry.Name(), ".md") || strings.HasSuffix(entry.Name(), ".go") { // examples has a page of its own
+		if entry.IsDir() || strings.HasSuffix(entry.Name(), ".md") || strings.HasSuffix(entry.Name(), ".go") { // manifests/examples has a separate test
 			continue
 		}
-		It("says what it is for, which variables it has, and the command: "+entry.Name(), func() {
+		It("documents its variables and the command in its header: "+entry.Name(), func() {
 			raw, err := os.ReadFile(manifestPath(entry.Name()))
 			Expect(err).NotTo(HaveOccurred())
 			comment := headerComment.FindString(string(raw))
 			Expect(comment).To(MatchRegexp(`(?m)^#   .*(bosh |kubectl |-o manifests/)`))
-			if strings.HasSuffix(entry.Name(), ".yaml") { // Kubernetes' own, which no BOSH interpolates
+			if strings.HasSuffix(entry.Name(), ".yaml") { // a Kubernetes manifest, without variables
 				return
 			}
-			for _, found := range variablePattern.FindAllStringSubmatch(string(raw)[len(comment):], -1) {
-				if _, generated := credentials[found[1]]; !generated {
-					Expect(comment).To(MatchRegexp(`\b` + found[1] + `\b`))
+			for _, match := range variablePattern.FindAllStringSubmatch(string(raw)[len(comment):], -1) {
+				if _, generated := credentials[match[1]]; !generated {
+					Expect(comment).To(MatchRegexp(`\b` + match[1] + `\b`))
 				}
 			}
 		})
-		It("is named in manifests/README.md: "+entry.Name(), func() {
+		It("is listed in manifests/README.md: "+entry.Name(), func() {
 			raw, err := os.ReadFile(manifestPath("README.md"))
 			Expect(err).NotTo(HaveOccurred())
 			Expect(string(raw)).To(ContainSubstring("(" + entry.Name() + ")"))
 		})
 	}
-	It("is found", func() {
+	It("exists", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(entries).NotTo(BeEmpty())
 	})

@@ -19,7 +19,7 @@ import (
 	tarballs "bosh-kubernetes-cpi/test/stemcells"
 )
 
-// directorVM is what create-env has made of the director's VM in the cluster.
+// directorVM contains the objects of the director's VM that create-env has created.
 type directorVM struct {
 	pod      corev1.Pod
 	services map[string]corev1.ServiceSpec
@@ -29,17 +29,17 @@ type directorVM struct {
 var _ = Describe("bosh create-env", func() {
 	AfterEach(emptyNamespace)
 
-	// The real CLI checks the whole manifest, renders and installs the CPI, and calls it; then it waits for an agent, which a simulated
-	// machine does not have.
+	// The real BOSH CLI validates the manifest, renders and installs the CPI, and calls it. Then it waits for an agent, which a
+	// simulated VM does not have.
 	for i, network := range networkOptions {
 		account := accountOptions[i%2]
-		It("makes the director's machine: "+network.name+", "+account.name, func(ctx context.Context) {
+		It("creates the director's VM: "+network.name+", "+account.name, func(ctx context.Context) {
 			manifest := directorManifest(network, account, userOptions[1])
 			created := createEnv(ctx, manifest)
 			expectReachable(created, manifest)
 			Expect(created.settings["mbus"]).To(HaveSuffix("@0.0.0.0:6868"))
 			Expect(lookup(created.settings, "env", "bosh", "mbus", "cert")).To(HaveKey("private_key"))
-			Expect(lookup(created.settings, "networks", "default")).NotTo(HaveKey("dns"), "the machine keeps its Pod's name servers")
+			Expect(lookup(created.settings, "networks", "default")).NotTo(HaveKey("dns"), "the VM keeps its Pod's name servers")
 			Expect(created.pod.Spec.Containers[0].Resources.Requests.Memory().String()).To(Equal("4Gi"))
 			if account.name == "in-cluster.yml" {
 				Expect(created.pod.Spec.ServiceAccountName).To(Equal("bosh-cpi"))
@@ -49,7 +49,7 @@ var _ = Describe("bosh create-env", func() {
 	}
 })
 
-// expectReachable checks the machine's address and Services.
+// expectReachable checks the VM's address and Services.
 func expectReachable(created directorVM, manifest template) {
 	GinkgoHelper()
 	ip := manifest.valueOf("internal_ip").(string)
@@ -85,6 +85,7 @@ func expectReachable(created directorVM, manifest template) {
 	}
 }
 
+// portsOf returns the ports of a Service.
 func portsOf(service corev1.ServiceSpec) []int32 {
 	var ports []int32
 	for _, port := range service.Ports {
@@ -93,14 +94,14 @@ func portsOf(service corev1.ServiceSpec) []int32 {
 	return ports
 }
 
-// createEnv runs the real command until the CPI has made the machine.
+// createEnv runs `bosh create-env` until the CPI has created the VM.
 func createEnv(ctx context.Context, manifest template) directorVM {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
 	manifest.storeCredentials(ctx, folder)
 	arguments := []string{"--non-interactive", "create-env", "--state", filepath.Join(folder, "state.json")}
 	command := exec.Command("bosh", append(arguments, manifest.arguments(folder)...)...)
-	// It is not to look for an agent beyond this machine.
+	// The proxy keeps it from connecting to an agent elsewhere.
 	command.Env = append(os.Environ(), "HOME="+folder, "BOSH_ALL_PROXY=socks5://127.0.0.1:1")
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	output := gbytes.NewBuffer()
@@ -118,7 +119,7 @@ func createEnv(ctx context.Context, manifest template) directorVM {
 	Eventually(func() (bool, error) {
 		select {
 		case <-done:
-			return false, StopTrying("create-env ended: " + string(output.Contents()))
+			return false, StopTrying("create-env failed: " + string(output.Contents()))
 		default:
 			return hasMetadata(ctx)
 		}
@@ -126,12 +127,13 @@ func createEnv(ctx context.Context, manifest template) directorVM {
 	return readDirectorVM(ctx)
 }
 
-// hasMetadata reports whether the machine's metadata is there, which create-env sets right after create_vm.
+// hasMetadata reports whether the VM has the metadata that create-env sets right after create_vm.
 func hasMetadata(ctx context.Context) (bool, error) {
 	pods, err := cluster.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/job=bosh"})
 	return err == nil && len(pods.Items) == 1, err
 }
 
+// readDirectorVM reads the objects of the only VM.
 func readDirectorVM(ctx context.Context) directorVM {
 	GinkgoHelper()
 	pods, err := cluster.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
@@ -149,9 +151,9 @@ func readDirectorVM(ctx context.Context) directorVM {
 	return created
 }
 
-// makeReleases makes the releases and the stemcell that the manifests name. Those of other projects have jobs without content;
-// the CPI's has its own job, and its program as it is.
-func makeReleases(ctx context.Context) {
+// createReleases creates the releases and the stemcell in the manifests. The jobs of other projects are empty. The CPI's release
+// contains its real job and program.
+func createReleases(ctx context.Context) {
 	GinkgoHelper()
 	releases := filepath.Join(dir, "releases")
 	for name, jobs := range map[string][]string{
@@ -159,9 +161,9 @@ func makeReleases(ctx context.Context) {
 		"bpm":  {"bpm"}, "uaa": {"uaa"}, "credhub": {"credhub"}, "os-conf": {"user_add"},
 	} {
 		source := filepath.Join(dir, "sources", name)
-		for _, each := range jobs {
-			writeFile(source, "jobs/"+each+"/spec", "{name: "+each+", templates: {}, packages: []}")
-			writeFile(source, "jobs/"+each+"/monit", "")
+		for _, job := range jobs {
+			writeFile(source, "jobs/"+job+"/spec", "{name: "+job+", templates: {}, packages: []}")
+			writeFile(source, "jobs/"+job+"/monit", "")
 		}
 		createRelease(ctx, name, source, filepath.Join(releases, name+".tgz"))
 	}
@@ -172,7 +174,7 @@ func makeReleases(ctx context.Context) {
 	Expect(os.MkdirAll(filepath.Join(source, "src/kubernetes_cpi"), 0o755)).To(Succeed())
 	Expect(os.Link(program, filepath.Join(source, "src/kubernetes_cpi/cpi"))).To(Succeed())
 	createRelease(ctx, "bosh-kubernetes-cpi", source, filepath.Join(releases, "bosh-kubernetes-cpi.tgz"))
-	// No registry answers there: whether an image exists is the nodes' to find out.
+	// There is no registry at this address. Only nodes access the image.
 	tarballs.Tarball(filepath.Join(releases, "stemcell.tgz"), nil, map[string]string{
 		"stemcell_formats": "[docker-light]",
 		"cloud_properties": "{image_reference: '127.0.0.1:1/stemcell', digest: 'sha256:" + strings.Repeat("0", 64) + "'}",
@@ -182,6 +184,7 @@ func makeReleases(ctx context.Context) {
 	variableValues["stemcell_url"] = "file://" + filepath.Join(releases, "stemcell.tgz")
 }
 
+// createRelease creates the tarball of a release with the BOSH CLI.
 func createRelease(ctx context.Context, name, source, tarball string) {
 	GinkgoHelper()
 	writeFile(source, "config/final.yml", "name: "+name)

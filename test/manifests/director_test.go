@@ -11,21 +11,21 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// option is one choice that an operator makes: ops files and the variables that they need.
+// option is a choice of an operator: ops files and their variables.
 type option struct {
 	name string
 	ops  []string
 	vars []string
 }
 
-// baseOption is what every director on Kubernetes has.
+// baseOption is part of the manifest of every director on Kubernetes.
 var baseOption = option{ops: []string{manifestPath("cpi.yml")}, vars: []string{
 	"director_name", "internal_ip", "namespace", "kubeconfig", "kubernetes_cpi_url", "stemcell_url", "releases",
 }}
 
-// networkOptions are how a director is reached.
+// networkOptions are the kinds of a director's address.
 var networkOptions = []option{
-	{name: "an address asked of the network plugin", vars: rangeVariables},
+	{name: "a requested address", vars: rangeVariables},
 	{name: "service.yml", ops: []string{manifestPath("service.yml")}},
 	{name: "nodeport.yml", ops: []string{manifestPath("nodeport.yml")}, vars: slices.Concat(rangeVariables, nodeVariables)},
 	{name: "service.yml and nodeport.yml", ops: []string{manifestPath("service.yml"), manifestPath("nodeport.yml")}, vars: nodeVariables},
@@ -40,20 +40,23 @@ var (
 	registryVariables = []string{"registry_repository", "registry_username", "registry_password"}
 )
 
-// accountOptions are by what a director works in the cluster.
+// accountOptions are the ways in which a director authenticates to the cluster.
 var accountOptions = []option{
 	{name: "create-env's kubeconfig"},
 	{name: "in-cluster.yml", ops: []string{manifestPath("in-cluster.yml")}},
 	{name: "director-kubeconfig.yml", ops: []string{manifestPath("director-kubeconfig.yml")}, vars: []string{"director_kubeconfig"}},
 }
 
-// userOptions are whom a director knows.
+// userOptions are the user accounts of a director.
 var userOptions = []option{
 	{name: "its own users"},
-	{name: "UAA, CredHub and a jumpbox user", ops: []string{fixturePath("uaa.yml"), fixturePath("credhub.yml"), fixturePath("jumpbox-user.yml")}},
+	{
+		name: "UAA, CredHub and a jumpbox user",
+		ops:  []string{fixturePath("uaa.yml"), fixturePath("credhub.yml"), fixturePath("jumpbox-user.yml")},
+	},
 }
 
-// imageOptions are where images come from.
+// imageOptions are the sources of stemcells and their images, and the verification of downloads.
 var imageOptions = []option{
 	{name: "light stemcells"},
 	{name: "registry.yml", ops: []string{manifestPath("registry.yml")}, vars: registryVariables},
@@ -61,7 +64,7 @@ var imageOptions = []option{
 	{name: "checksums.yml", ops: []string{manifestPath("checksums.yml")}, vars: []string{"kubernetes_cpi_sha1", "stemcell_sha1"}},
 }
 
-// storageOptions are where a director keeps what it knows.
+// storageOptions are the databases and blobstores of a director.
 var storageOptions = []option{
 	{name: "its own database and blobstore"},
 	{name: "an external database", ops: []string{fixturePath("external-db.yml"), manifestPath("native-disks.yml")}, vars: []string{"external_db_host"}},
@@ -70,7 +73,7 @@ var storageOptions = []option{
 	{name: "a newer bosh.yml", ops: []string{fixturePath("newer.yml")}},
 }
 
-// directorManifest is the manifest of these choices.
+// directorManifest returns the manifest with these options.
 func directorManifest(choices ...option) template {
 	manifest := template{base: fixturePath("bosh.yml")}
 	for _, choice := range append([]option{baseOption}, choices...) {
@@ -86,10 +89,11 @@ func directorManifest(choices ...option) template {
 	return manifest
 }
 
-// serviceAddress is one of the API server's Service range.
+// serviceAddress is an address in the Service range of the API server.
 const serviceAddress = "10.246.0.60"
 
-// combinations are all ways with all accounts and users; of stemcells and stores each occurs with each of these.
+// combinations returns all combinations of networkOptions, accountOptions and userOptions. Each option of imageOptions and
+// storageOptions is part of some of them.
 func combinations() []TableEntry {
 	var entries []TableEntry
 	for _, network := range networkOptions {
@@ -109,7 +113,7 @@ func combinations() []TableEntry {
 }
 
 var _ = Describe("A director's manifest", func() {
-	DescribeTable("needs the documented variables and no others, and configures the CPI for create-env and for the director",
+	DescribeTable("uses exactly the documented variables, and configures the CPI for create-env and for the director",
 		func(ctx context.Context, choices []option) {
 			source := directorManifest(choices...)
 			manifest := source.interpolate(ctx)
@@ -121,13 +125,13 @@ var _ = Describe("A director's manifest", func() {
 			Expect(colocated).To(Equal(lookup(manifest, "cloud_provider", "template")))
 			expectProperties(lookup(manifest, "resource_pools", "vms", "cloud_properties"), "vm")
 
-			ofDirector, ofCLI := mustRender(ctx, group), mustRender(ctx, lookup(manifest, "cloud_provider", "properties"))
-			for _, rendered := range []renderedFiles{ofDirector, ofCLI} {
+			forDirector, forCLI := mustRender(ctx, group), mustRender(ctx, lookup(manifest, "cloud_provider", "properties"))
+			for _, rendered := range []renderedFiles{forDirector, forCLI} {
 				rendered.expectScript(ctx)
 				config := rendered.config()
 				Expect(config.Kubernetes.Namespace).To(Equal(namespace))
-				if slices.Contains(source.ops, manifestPath("in-cluster.yml")) && config.Agent.Mbus == ofDirector.config().Agent.Mbus {
-					Expect(config.Kubernetes.Kubeconfig).To(BeEmpty(), "the CPI works by the files that the kubelet mounts")
+				if slices.Contains(source.ops, manifestPath("in-cluster.yml")) && config.Agent.Mbus == forDirector.config().Agent.Mbus {
+					Expect(config.Kubernetes.Kubeconfig).To(BeEmpty(), "the CPI uses the files that the kubelet mounts")
 				} else {
 					Expect(clientcmd.Load([]byte(config.Kubernetes.Kubeconfig))).To(HaveField("Clusters", HaveLen(1)))
 				}
@@ -135,27 +139,30 @@ var _ = Describe("A director's manifest", func() {
 					Expect(config.Stemcell.Registry.Repository).To(Equal(variableValues["registry_repository"]))
 				}
 			}
-			Expect(ofDirector.config().Agent.Mbus).To(Equal(fmt.Sprintf("nats://%s:4222", ip)))
-			Expect(ofCLI.config().Agent.Mbus).To(HavePrefix("https://mbus:"))
-			Expect(ofCLI.config().Agent.Mbus).To(HaveSuffix("@0.0.0.0:6868"))
-			expectBlobstores(source, ofDirector, ofCLI)
+			Expect(forDirector.config().Agent.Mbus).To(Equal(fmt.Sprintf("nats://%s:4222", ip)))
+			Expect(forCLI.config().Agent.Mbus).To(HavePrefix("https://mbus:"))
+			Expect(forCLI.config().Agent.Mbus).To(HaveSuffix("@0.0.0.0:6868"))
+			expectBlobstores(source, forDirector, forCLI)
 		}, combinations())
 
-	It("with in-cluster.yml has the files that the kubelet mounts in containers of BPM, too", func(ctx context.Context) {
-		group := lookup(directorManifest(networkOptions[0], accountOptions[1]).interpolate(ctx), "instance_groups", "bosh", "properties")
+	It("with in-cluster.yml mounts the files of the service account in BPM containers", func(ctx context.Context) {
+		manifest := directorManifest(networkOptions[0], accountOptions[1]).interpolate(ctx)
+		group := lookup(manifest, "instance_groups", "bosh", "properties")
 		Expect(lookup(group, "director", "cpi_additional_volumes")).To(ConsistOf(map[string]any{"path": serviceAccountMount, "mount_only": true}))
 	})
 
-	It("with address-annotations.yml asks for static addresses by another annotation, for create-env and for the director", func(ctx context.Context) {
-		source := directorManifest(networkOptions[0], option{ops: []string{manifestPath("address-annotations.yml")}, vars: []string{"address_annotations"}})
-		manifest := source.interpolate(ctx)
-		for _, properties := range []any{lookup(manifest, "instance_groups", "bosh", "properties"), lookup(manifest, "cloud_provider", "properties")} {
+	It("with address-annotations.yml changes the address annotation for create-env and for the director", func(ctx context.Context) {
+		annotationOption := option{ops: []string{manifestPath("address-annotations.yml")}, vars: []string{"address_annotations"}}
+		manifest := directorManifest(networkOptions[0], annotationOption).interpolate(ctx)
+		for _, properties := range []any{
+			lookup(manifest, "instance_groups", "bosh", "properties"), lookup(manifest, "cloud_provider", "properties"),
+		} {
 			annotations := mustRender(ctx, properties).config().Network.AddressAnnotations
 			Expect(annotations).To(ConsistOf(And(HaveField("Name", "ovn.kubernetes.io/ip_address"), HaveField("Value", "{{index .IPs 0}}"))))
 		}
 	})
 
-	It("of another IaaS takes the CPI as a second one, whose clusters a cpi-config names", func(ctx context.Context) {
+	It("for another IaaS adds the CPI as a second CPI, for clusters in a cpi-config", func(ctx context.Context) {
 		source := template{base: fixturePath("bosh.yml"), ops: []string{fixturePath("other-cpi.yml"), manifestPath("cpi-secondary.yml")},
 			vars: []string{"director_name", "internal_ip", "internal_cidr", "internal_gw", "kubernetes_cpi_url", "releases"}}
 		manifest := source.interpolate(ctx)
@@ -165,13 +172,14 @@ var _ = Describe("A director's manifest", func() {
 	})
 })
 
-// serviceAccountMount is where the kubelet puts the token of a Pod's service account.
+// serviceAccountMount is the folder in which the kubelet mounts the token of a Pod's service account.
 const serviceAccountMount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// expectBlobstores checks what agents are told: the director's own dav blobstore, or nothing, since their env tells them.
-func expectBlobstores(source template, ofDirector, ofCLI renderedFiles) {
+// expectBlobstores checks the blobstore in the configurations of the CPI: the director's own dav blobstore, or none if agents get
+// it in their env.
+func expectBlobstores(source template, forDirector, forCLI renderedFiles) {
 	GinkgoHelper()
-	blobstore := ofDirector.config().Agent.Blobstore
+	blobstore := forDirector.config().Agent.Blobstore
 	if slices.Contains(source.ops, fixturePath("s3-blobstore.yml")) || slices.Contains(source.ops, fixturePath("gcs-blobstore.yml")) {
 		Expect(blobstore.Provider).To(BeEmpty())
 	} else {
@@ -179,8 +187,8 @@ func expectBlobstores(source template, ofDirector, ofCLI renderedFiles) {
 		Expect(blobstore.Options).To(HaveKeyWithValue("endpoint", fmt.Sprintf("https://%s:25250", source.valueOf("internal_ip"))))
 	}
 	if slices.Contains(source.ops, fixturePath("newer.yml")) {
-		Expect(ofCLI.config().Agent.Blobstore.Provider).To(BeEmpty())
+		Expect(forCLI.config().Agent.Blobstore.Provider).To(BeEmpty())
 	} else {
-		Expect(ofCLI.config().Agent.Blobstore.Provider).To(Equal("local"))
+		Expect(forCLI.config().Agent.Blobstore.Provider).To(Equal("local"))
 	}
 }

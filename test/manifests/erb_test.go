@@ -15,17 +15,17 @@ import (
 	"bosh-kubernetes-cpi/cpi"
 )
 
-// renderedFiles are what the job's templates make of properties, by their paths in the job's folder.
+// renderedFiles are the job's files as rendered from properties, by their paths in the job's folder.
 type renderedFiles map[string]string
 
-// render makes the job's files of a manifest's properties.
+// render renders the job's files from the properties of a manifest.
 func render(ctx context.Context, properties any) (renderedFiles, error) {
-	given, err := json.Marshal(properties)
+	input, err := json.Marshal(properties)
 	if err != nil {
 		return nil, err
 	}
 	command := exec.CommandContext(ctx, "ruby", fixturePath("render.rb"), jobDir)
-	command.Stdin = bytes.NewReader(given)
+	command.Stdin = bytes.NewReader(input)
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil {
@@ -36,7 +36,7 @@ func render(ctx context.Context, properties any) (renderedFiles, error) {
 	return rendered, err
 }
 
-// mustRender is render for properties that have to do.
+// mustRender is like render, but fails the test on an error.
 func mustRender(ctx context.Context, properties any) renderedFiles {
 	GinkgoHelper()
 	rendered, err := render(ctx, properties)
@@ -44,7 +44,7 @@ func mustRender(ctx context.Context, properties any) renderedFiles {
 	return rendered
 }
 
-// config is the CPI's configuration, as the CPI itself reads it.
+// config returns the CPI's configuration, as the CPI loads it.
 func (f renderedFiles) config() cpi.Config {
 	GinkgoHelper()
 	config, err := cpi.LoadConfig(f.configFile())
@@ -52,6 +52,7 @@ func (f renderedFiles) config() cpi.Config {
 	return config
 }
 
+// configFile writes the CPI's configuration to a file and returns its path.
 func (f renderedFiles) configFile() string {
 	GinkgoHelper()
 	path := filepath.Join(GinkgoT().TempDir(), "cpi.json")
@@ -59,7 +60,7 @@ func (f renderedFiles) configFile() string {
 	return path
 }
 
-// expectScript checks that bin/cpi is a script that a shell can read.
+// expectScript checks the syntax of bin/cpi.
 func (f renderedFiles) expectScript(ctx context.Context) {
 	GinkgoHelper()
 	check := exec.CommandContext(ctx, "bash", "-n")

@@ -16,11 +16,12 @@ import (
 
 const exampleJobs = manifestsDir + "/examples/release/jobs"
 
+// exampleCloudConfig returns the cloud config with the ops file of the examples.
 func exampleCloudConfig(choices ...option) template {
 	return cloudConfig("cloud-config.yml", append(choices, option{ops: []string{manifestPath("examples/cloud-config.yml")}})...)
 }
 
-// exampleJob is the spec of a job of the examples' release.
+// exampleJob is the spec of a job in the release of the examples.
 type exampleJob struct {
 	Name      string            `json:"name"`
 	Templates map[string]string `json:"templates"`
@@ -39,7 +40,7 @@ func readJobSpec(name string) exampleJob {
 	return spec
 }
 
-// renderExample renders a job's templates for one of three instances that all links name.
+// renderExample renders a job's templates for the first of three instances. Each link contains all three.
 func renderExample(ctx context.Context, job exampleJob) renderedFiles {
 	GinkgoHelper()
 	instances := []any{}
@@ -50,7 +51,8 @@ func renderExample(ctx context.Context, job exampleJob) renderedFiles {
 	for _, link := range job.Consumes {
 		links[link.Name] = map[string]any{"instances": instances, "properties": map[string]any{"client_port": 2379, "port": 8080}}
 	}
-	instance, err := json.Marshal(map[string]any{"spec": map[string]any{"name": "group", "id": "id-10.0.0.11", "address": "10.0.0.11"}, "links": links})
+	spec := map[string]any{"name": "group", "id": "id-10.0.0.11", "address": "10.0.0.11"}
+	instance, err := json.Marshal(map[string]any{"spec": spec, "links": links})
 	Expect(err).NotTo(HaveOccurred())
 	command := exec.CommandContext(ctx, "ruby", fixturePath("render.rb"), filepath.Join(exampleJobs, job.Name), string(instance))
 	command.Stdin = bytes.NewReader([]byte("{}"))
@@ -65,17 +67,17 @@ func renderExample(ctx context.Context, job exampleJob) renderedFiles {
 var _ = Describe("The examples", func() {
 	AfterEach(emptyNamespace)
 
-	It("add to the cloud config what the CPI makes machines of", func(ctx context.Context) {
+	It("extend the cloud config with VMs that the CPI can create", func(ctx context.Context) {
 		config := exampleCloudConfig(cloudConfigNetworks[0]).interpolate(ctx)
 		expectConsistent(config)
-		for _, each := range lookup(config, "vm_extensions").([]any) {
-			expectProperties(each.(map[string]any)["cloud_properties"], "vm")
+		for _, extension := range lookup(config, "vm_extensions").([]any) {
+			expectProperties(extension.(map[string]any)["cloud_properties"], "vm")
 		}
 		expectVMs(ctx, config)
 	}, NodeTimeout(longTest))
 
 	for _, name := range []string{"etcd.yml", "routers.yml"} {
-		It("name what the cloud config and the release have: "+name, func(ctx context.Context) {
+		It("use only names that the cloud config and the release define: "+name, func(ctx context.Context) {
 			config := exampleCloudConfig(cloudConfigNetworks[0], zonesOption).interpolate(ctx)
 			manifest := template{base: manifestPath("examples/" + name), vars: []string{"stemcell_os"}}.interpolate(ctx)
 			release := nameOf(lookup(manifest, "releases").([]any)[0])
@@ -108,7 +110,7 @@ var _ = Describe("The examples", func() {
 		})
 	}
 
-	It("have jobs whose templates are scripts that a shell can read", func(ctx context.Context) {
+	It("have jobs with templates that render to valid shell scripts", func(ctx context.Context) {
 		folders, err := filepath.Glob(exampleJobs + "/*/spec")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(folders).NotTo(BeEmpty())
@@ -123,7 +125,7 @@ var _ = Describe("The examples", func() {
 		}
 	})
 
-	It("tell each member of the cluster all others", func(ctx context.Context) {
+	It("configure each member of the etcd cluster with the addresses of all members", func(ctx context.Context) {
 		Expect(renderExample(ctx, readJobSpec("etcd"))["bin/ctl"]).To(ContainSubstring("--initial-cluster " +
 			"'id-10.0.0.11=http://10.0.0.11:2380,id-10.0.0.12=http://10.0.0.12:2380,id-10.0.0.13=http://10.0.0.13:2380'"))
 	})

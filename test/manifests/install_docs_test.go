@@ -20,7 +20,7 @@ const (
 
 var codeBlock = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?\n)```$")
 
-// codeBlocks returns the page's blocks of this language below the heading, or all of them without one.
+// codeBlocks returns the code blocks in this language below the heading, or in the whole page if heading is empty.
 func codeBlocks(page, heading, language string) []string {
 	GinkgoHelper()
 	raw, err := os.ReadFile(page)
@@ -32,31 +32,31 @@ func codeBlocks(page, heading, language string) []string {
 		content, _, _ = strings.Cut(below, "\n## ")
 	}
 	var blocks []string
-	for _, found := range codeBlock.FindAllStringSubmatch(content, -1) {
-		if found[1] == language {
-			blocks = append(blocks, found[2])
+	for _, block := range codeBlock.FindAllStringSubmatch(content, -1) {
+		if block[1] == language {
+			blocks = append(blocks, block[2])
 		}
 	}
 	Expect(blocks).NotTo(BeEmpty(), "%s, %q", page, heading)
 	return blocks
 }
 
-// docReader is somebody who does what a page says: in a folder with this repository's docs and manifests, as the cluster's
-// administrator.
+// docReader runs the commands of a page as a reader would, as the cluster's administrator, in a folder with the docs and manifests
+// of this repository.
 type docReader struct{ folder string }
 
 func newDocReader() docReader {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
-	for _, each := range []string{"docs", "manifests"} {
-		target, err := filepath.Abs(filepath.Join(repositoryRoot, each))
+	for _, name := range []string{"docs", "manifests"} {
+		target, err := filepath.Abs(filepath.Join(repositoryRoot, name))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(os.Symlink(target, filepath.Join(folder, each))).To(Succeed())
+		Expect(os.Symlink(target, filepath.Join(folder, name))).To(Succeed())
 	}
 	return docReader{folder}
 }
 
-// run runs the shell commands, after those of setup, which a page does not show.
+// run runs setup, which the page does not show, and then the commands, and returns their output.
 func (r docReader) run(ctx context.Context, setup string, commands ...string) string {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, "bash", "-c", "set -euo pipefail\n"+setup+"\n"+strings.Join(commands, "\n"))
@@ -67,7 +67,7 @@ func (r docReader) run(ctx context.Context, setup string, commands ...string) st
 	return string(out)
 }
 
-// boshStub lets the commands that need a director check their arguments, and do nothing else.
+// boshStub makes commands that require a director only check their arguments.
 const boshStub = `
 bosh() {
   local arguments=()
@@ -83,11 +83,11 @@ bosh() {
   done
   command bosh --non-interactive "${arguments[@]}" --var-errs --var-errs-unused
 }
-kubectl() { echo 10.96.0.10; } # the name server of a cluster that has one
+kubectl() { echo 10.96.0.10; } # the address of the cluster's name server
 `
 
-var _ = Describe("The page on installation", func() {
-	It("makes a director's manifest in each of its ways, and configs for it", func(ctx context.Context) {
+var _ = Describe("docs/install.md", func() {
+	It("has commands that render the director's manifest and the configs in all variants", func(ctx context.Context) {
 		r := newDocReader()
 		Expect(os.WriteFile(filepath.Join(r.folder, "bosh-cpi.kubeconfig"), []byte(kubeconfig), 0o600)).To(Succeed())
 		Expect(os.MkdirAll(filepath.Join(r.folder, "bosh-deployment", "runtime-configs"), 0o755)).To(Succeed())
@@ -97,23 +97,23 @@ var _ = Describe("The page on installation", func() {
 			Expect(os.WriteFile(filepath.Join(r.folder, "bosh-deployment", name), raw, 0o600)).To(Succeed())
 		}
 		template{base: fixturePath("bosh.yml")}.storeCredentials(ctx, r.folder)
-		for _, each := range codeBlocks(installPage, "5. create-env", "sh") {
-			Expect(r.run(ctx, boshStub, each)).To(ContainSubstring("cpi_job: kubernetes_cpi"))
+		for _, command := range codeBlocks(installPage, "5. Run create-env", "sh") {
+			Expect(r.run(ctx, boshStub, command)).To(ContainSubstring("cpi_job: kubernetes_cpi"))
 		}
-		Expect(r.run(ctx, boshStub, codeBlocks(installPage, "7. Cloud config, DNS, stemcell", "sh")...)).To(And(
+		Expect(r.run(ctx, boshStub, codeBlocks(installPage, "7. Upload configs and a stemcell", "sh")...)).To(And(
 			ContainSubstring("type: manual"), ContainSubstring("type: dynamic"), ContainSubstring("handlers:")))
 	})
 
-	It("tells the cluster's Service range", func(ctx context.Context) {
-		output := newDocReader().run(ctx, "", codeBlocks(installPage, "4. How the director is to be reached", "sh")...)
+	It("has a command that prints the cluster's Service range", func(ctx context.Context) {
+		output := newDocReader().run(ctx, "", codeBlocks(installPage, "4. Choose the director's address", "sh")...)
 		Expect(output).To(ContainSubstring("10.246.0.0/16"))
 	})
 
-	It("takes away what outlives the director", func(ctx context.Context) {
+	It("has commands that delete the objects that outlive the director", func(ctx context.Context) {
 		DeferCleanup(emptyNamespace)
 		r := newDocReader()
 		r.run(ctx, "", "kubectl create service clusterip bosh-director --tcp=25555 --namespace bosh")
-		Expect(r.run(ctx, "", codeBlocks(installPage, "Taking it away", "sh")...)).To(ContainSubstring(`"bosh-director" deleted`))
+		Expect(r.run(ctx, "", codeBlocks(installPage, "Uninstall", "sh")...)).To(ContainSubstring(`"bosh-director" deleted`))
 	})
 })
 
@@ -123,39 +123,43 @@ var (
 	punctuation = regexp.MustCompile(`[^\pL\pN _-]`)
 )
 
-// anchors are the page's headings as a link names them.
+// anchors returns the anchors of the page's headings.
 func anchors(page string) []string {
 	GinkgoHelper()
 	raw, err := os.ReadFile(page)
 	Expect(err).NotTo(HaveOccurred())
-	var found []string
-	for _, each := range heading.FindAllStringSubmatch(string(raw), -1) {
-		found = append(found, strings.ReplaceAll(punctuation.ReplaceAllString(strings.ToLower(each[1]), ""), " ", "-"))
+	var anchors []string
+	for _, match := range heading.FindAllStringSubmatch(string(raw), -1) {
+		anchors = append(anchors, strings.ReplaceAll(punctuation.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-"))
 	}
-	return found
+	return anchors
 }
 
-var _ = DescribeTable("A page's links lead somewhere", func(page string) {
+var _ = DescribeTable("The links of a page lead to existing files and headings", func(page string) {
 	raw, err := os.ReadFile(page)
 	Expect(err).NotTo(HaveOccurred())
-	for _, each := range link.FindAllStringSubmatch(string(raw), -1) {
-		file, anchor, _ := strings.Cut(each[1], "#")
+	for _, match := range link.FindAllStringSubmatch(string(raw), -1) {
+		file, anchor, _ := strings.Cut(match[1], "#")
 		target := filepath.Join(filepath.Dir(page), file)
-		if file == "" { // another heading of the page
+		if file == "" { // a heading of the same page
 			target = page
 		}
-		Expect(target).To(BeAnExistingFile(), each[1])
+		Expect(target).To(BeAnExistingFile(), match[1])
 		if anchor != "" {
-			Expect(anchors(target)).To(ContainElement(anchor), each[1])
+			Expect(anchors(target)).To(ContainElement(anchor), match[1])
 		}
 	}
-}, Entry("docs/install.md", installPage), Entry("docs/cloud-config.md", cloudConfigPage), Entry("manifests/README.md", manifestPath("README.md")))
+},
+	Entry("docs/install.md", installPage),
+	Entry("docs/cloud-config.md", cloudConfigPage),
+	Entry("manifests/README.md", manifestPath("README.md")),
+)
 
-var _ = Describe("The page on cloud configs", func() {
-	It("has examples of what the CPI knows", func() {
-		for _, each := range codeBlocks(cloudConfigPage, "", "yaml") {
+var _ = Describe("docs/cloud-config.md", func() {
+	It("has examples with valid cloud_properties", func() {
+		for _, block := range codeBlocks(cloudConfigPage, "", "yaml") {
 			var config map[string][]map[string]any
-			Expect(yaml.Unmarshal([]byte(each), &config)).To(Succeed(), each)
+			Expect(yaml.Unmarshal([]byte(block), &config)).To(Succeed(), block)
 			for kind, schema := range map[string]string{"azs": "vm", "vm_types": "vm", "vm_extensions": "vm", "disk_types": "disk"} {
 				for _, example := range config[kind] {
 					expectProperties(example["cloud_properties"], schema)

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// expectProperties checks cloud_properties against docs/cloud-properties.schema.json; kind is vm, disk or stemcell.
+// expectProperties validates cloud_properties against docs/cloud-properties.schema.json. kind is vm, disk or stemcell.
 func expectProperties(properties any, kind string) {
 	GinkgoHelper()
 	if properties == nil {
@@ -28,7 +28,7 @@ func expectProperties(properties any, kind string) {
 	Expect(all.violations("#/$defs/"+kind, "cloud_properties", properties)).To(BeEmpty())
 }
 
-// schema is as much of JSON Schema as docs/cloud-properties.schema.json uses.
+// schema is a JSON Schema, restricted to the keywords that docs/cloud-properties.schema.json uses.
 type schema struct {
 	Definitions map[string]schemaRule `json:"$defs"`
 }
@@ -43,65 +43,68 @@ type schemaRule struct {
 	Items                *schemaRule           `json:"items"`
 }
 
-func (s schema) violations(reference, where string, value any) []string {
+// violations validates the value at path against a definition.
+func (s schema) violations(reference, path string, value any) []string {
 	definition, ok := s.Definitions[strings.TrimPrefix(reference, "#/$defs/")]
 	if !ok {
 		return []string{reference + " is not defined"}
 	}
-	return definition.violations(s, where, value)
+	return definition.violations(s, path, value)
 }
 
-// violations returns what the rule does not allow of the value, each with its place.
-func (r schemaRule) violations(s schema, where string, value any) []string {
+// violations returns the violations of the rule in the value at path, each with its own path.
+func (r schemaRule) violations(s schema, path string, value any) []string {
 	switch {
 	case r.Reference != "":
-		return s.violations(r.Reference, where, value)
+		return s.violations(r.Reference, path, value)
 	case r.AnyOf != nil:
 		var messages []string
-		for _, each := range r.AnyOf {
-			found := each.violations(s, where, value)
-			if len(found) == 0 {
+		for _, alternative := range r.AnyOf {
+			violations := alternative.violations(s, path, value)
+			if len(violations) == 0 {
 				return nil
 			}
-			messages = append(messages, found...)
+			messages = append(messages, violations...)
 		}
 		return messages
 	case r.Enum != nil && !slices.Contains(r.Enum, value):
-		return []string{fmt.Sprintf("%s: %v is none of %v", where, value, r.Enum)}
+		return []string{fmt.Sprintf("%s: %v is not one of %v", path, value, r.Enum)}
 	case r.Type != nil && !r.hasType(value):
-		return []string{fmt.Sprintf("%s: %v is no %v", where, value, r.Type)}
+		return []string{fmt.Sprintf("%s: %v is not of type %v", path, value, r.Type)}
 	}
 	var messages []string
 	if list, ok := value.([]any); ok && r.Items != nil {
 		for i, element := range list {
-			messages = append(messages, r.Items.violations(s, fmt.Sprintf("%s[%d]", where, i), element)...)
+			messages = append(messages, r.Items.violations(s, fmt.Sprintf("%s[%d]", path, i), element)...)
 		}
 	}
 	if hash, ok := value.(map[string]any); ok {
 		for _, key := range slices.Sorted(maps.Keys(hash)) {
-			messages = append(messages, r.keyViolations(s, where+"."+key, key, hash[key])...)
+			messages = append(messages, r.keyViolations(s, path+"."+key, key, hash[key])...)
 		}
 	}
 	return messages
 }
 
-func (r schemaRule) keyViolations(s schema, where, key string, value any) []string {
+// keyViolations validates the value of a key of a hash.
+func (r schemaRule) keyViolations(s schema, path, key string, value any) []string {
 	if property, ok := r.Properties[key]; ok {
-		return property.violations(s, where, value)
+		return property.violations(s, path, value)
 	}
-	var others schemaRule
+	var additional schemaRule
 	switch string(r.AdditionalProperties) {
 	case "", "true":
 		return nil
 	case "false":
-		return []string{where + " is not known"}
+		return []string{"unknown key " + path}
 	}
-	if err := json.Unmarshal(r.AdditionalProperties, &others); err != nil {
-		return []string{where + ": " + err.Error()}
+	if err := json.Unmarshal(r.AdditionalProperties, &additional); err != nil {
+		return []string{path + ": " + err.Error()}
 	}
-	return others.violations(s, where, value)
+	return additional.violations(s, path, value)
 }
 
+// hasType reports whether the value has one of the rule's types.
 func (r schemaRule) hasType(value any) bool {
 	types, ok := r.Type.([]any)
 	if !ok {
@@ -122,7 +125,7 @@ func (r schemaRule) hasType(value any) bool {
 	return false
 }
 
-// jobProperties are the names of the job's properties.
+// jobProperties returns the names of the job's properties.
 func jobProperties() []string {
 	GinkgoHelper()
 	raw, err := os.ReadFile(jobDir + "/spec")
@@ -132,50 +135,50 @@ func jobProperties() []string {
 	return slices.Sorted(maps.Keys(spec.Properties))
 }
 
-// leaves are the paths of a hash's values, as names of properties.
-func leaves(prefix string, value any) []string {
+// propertyNames returns the names of the properties that a hash sets, such as "kubernetes.namespace".
+func propertyNames(prefix string, value any) []string {
 	hash, ok := value.(map[string]any)
 	if !ok {
 		return []string{prefix}
 	}
-	var found []string
-	for key, below := range hash {
-		found = append(found, leaves(strings.TrimPrefix(prefix+"."+key, "."), below)...)
+	var names []string
+	for key, nested := range hash {
+		names = append(names, propertyNames(strings.TrimPrefix(prefix+"."+key, "."), nested)...)
 	}
-	return found
+	return names
 }
 
-// operation is one of an ops file's.
+// operation is an operation of an ops file.
 type operation struct {
 	Path  string
 	Value any
 }
 
-// properties are the names of the job's properties that the operation sets, and none when it is about something else.
+// properties returns the names of the job's properties that the operation sets.
 func (o operation) properties() []string {
-	for _, place := range []string{"/instance_groups/name=bosh/properties/", "/cloud_provider/properties/"} {
-		if name, ok := strings.CutPrefix(o.Path, place); ok && !strings.HasPrefix(name, "director/") {
-			return leaves(strings.NewReplacer("?", "", "/", ".").Replace(name), o.Value)
+	for _, path := range []string{"/instance_groups/name=bosh/properties/", "/cloud_provider/properties/"} {
+		if name, ok := strings.CutPrefix(o.Path, path); ok && !strings.HasPrefix(name, "director/") {
+			return propertyNames(strings.NewReplacer("?", "", "/", ".").Replace(name), o.Value)
 		}
 	}
 	return nil
 }
 
 var _ = Describe("An ops file", func() {
-	It("sets no property that the CPI's job does not have", func() {
+	It("sets only properties that the CPI's job has", func() {
 		paths, err := filepath.Glob(manifestPath("*.yml"))
 		Expect(err).NotTo(HaveOccurred())
 		known, set := jobProperties(), 0
 		for _, path := range paths {
 			raw, err := os.ReadFile(path)
 			Expect(err).NotTo(HaveOccurred())
-			var all []operation
-			if yaml.Unmarshal(raw, &all) != nil {
-				continue // a config, and no list of operations
+			var operations []operation
+			if yaml.Unmarshal(raw, &operations) != nil {
+				continue // a config instead of a list of operations
 			}
-			for _, each := range all {
-				for _, name := range each.properties() {
-					Expect(known).To(ContainElement(name), "%s sets it", path)
+			for _, o := range operations {
+				for _, name := range o.properties() {
+					Expect(known).To(ContainElement(name), path)
 					set++
 				}
 			}

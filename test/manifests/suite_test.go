@@ -1,5 +1,5 @@
-// Package manifests tests the files in manifests/: with the real BOSH CLI, the templates of the release's job rendered
-// by ERB, and the CPI's program against a real API server whose nodes kwok simulates.
+// Package manifests tests the files in manifests/ with the real BOSH CLI, with the job's templates as ERB renders them, and with
+// the CPI against a real API server, for which kwok simulates nodes.
 package manifests
 
 import (
@@ -27,7 +27,7 @@ func TestManifests(t *testing.T) {
 	RunSpecs(t, "manifests")
 }
 
-// Where the files are that are tested.
+// Locations of the tested files and of the fixtures.
 const (
 	repositoryRoot = "../.."
 	manifestsDir   = repositoryRoot + "/manifests"
@@ -35,12 +35,12 @@ const (
 	jobDir         = repositoryRoot + "/jobs/kubernetes_cpi"
 )
 
-// namespace is that of docs/rbac.yaml.
+// namespace is the namespace in docs/rbac.yaml.
 const namespace = "bosh"
 
 var (
-	dir        string // for what the suite makes
-	program    string // the CPI
+	dir        string // for files of the suite
+	program    string // path of the CPI
 	plane      *embedded.ControlPlane
 	cluster    kubernetes.Interface
 	kubeconfig string // of the service account of docs/rbac.yaml
@@ -50,10 +50,11 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	dir = GinkgoT().TempDir()
 	buildProgram(ctx)
 	generateCredentials(ctx)
-	makeReleases(ctx)
+	createReleases(ctx)
 	startCluster(ctx)
 }, NodeTimeout(10*time.Minute))
 
+// buildProgram builds the CPI.
 func buildProgram(ctx context.Context) {
 	GinkgoHelper()
 	program = filepath.Join(dir, "cpi")
@@ -63,7 +64,7 @@ func buildProgram(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred(), string(out))
 }
 
-// startCluster starts a control plane with three nodes, and gives the CPI the documented rights in it.
+// startCluster starts a control plane with three simulated nodes, and grants the CPI the documented rights.
 func startCluster(ctx context.Context) {
 	GinkgoHelper()
 	var err error
@@ -81,18 +82,18 @@ func startCluster(ctx context.Context) {
 
 	Expect(plane.Apply(ctx, nodeManifests)).To(Succeed())
 	applyRBAC(ctx)
-	Eventually(func() error { // the controller manager makes it; without it no Pod is admitted
+	Eventually(func() error { // the controller manager creates it; without it no Pod is admitted
 		_, err := cluster.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// applyRBAC does what docs/install.md says to an administrator.
+// applyRBAC runs the commands of an administrator in docs/install.md.
 func applyRBAC(ctx context.Context) {
 	GinkgoHelper()
 	r := newDocReader()
-	r.run(ctx, "", codeBlocks(installPage, "1. A namespace and its rights", "sh")...)
-	output := r.run(ctx, "", codeBlocks(installPage, "2. A kubeconfig with these rights", "sh")...)
+	r.run(ctx, "", codeBlocks(installPage, "1. Create the namespace and rights", "sh")...)
+	output := r.run(ctx, "", codeBlocks(installPage, "2. Create a kubeconfig", "sh")...)
 	Expect(output).To(HaveSuffix("yes\n"))
 	content, err := os.ReadFile(filepath.Join(r.folder, "bosh-cpi.kubeconfig"))
 	Expect(err).NotTo(HaveOccurred())
@@ -113,7 +114,7 @@ kind: Node
 metadata: {name: node-c, labels: {kubernetes.io/os: linux, topology.kubernetes.io/zone: zone-c}}
 `
 
-// emptyNamespace removes what the specs have made, at once.
+// emptyNamespace deletes the objects that the tests have created, without grace periods.
 func emptyNamespace(ctx context.Context) {
 	GinkgoHelper()
 	_, err := plane.Kubectl(ctx, "delete", "--namespace", namespace, "--all", "--force", "--grace-period=0",

@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
+// sha256Of returns the SHA-256 checksum of a file, in hexadecimal.
 func sha256Of(path string) string {
 	GinkgoHelper()
 	content, err := os.ReadFile(path)
@@ -19,7 +20,7 @@ func sha256Of(path string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(content))
 }
 
-// readReleaseManifest is a tarball's release.MF.
+// readReleaseManifest returns the release.MF of a tarball.
 func readReleaseManifest(tarball string) string {
 	GinkgoHelper()
 	out, err := exec.Command("tar", "-xzOf", tarball, "release.MF").CombinedOutput()
@@ -36,19 +37,19 @@ var _ = Describe("A final release", Ordered, func() {
 	BeforeAll(func() {
 		first = newCheckout()
 		second = first.clone()
-		tarball = first.release("VERSION=1.2.3", "FINAL=1")
+		tarball = first.createRelease("VERSION=1.2.3", "FINAL=1")
 	})
 
-	It("is one to the BOSH CLI", func() {
+	It("is a valid release for the BOSH CLI", func() {
 		Expect(first.mustRun("bosh", "inspect-local-release", tarball)).To(And(ContainSubstring("1.2.3"), ContainSubstring("kubernetes_cpi")))
 	})
 
-	It("names its commit, and no changes", func() {
+	It("records its commit, and that there are no uncommitted changes", func() {
 		commit := first.mustRun("git", "rev-parse", "HEAD")
 		Expect(readReleaseManifest(tarball)).To(And(ContainSubstring("commit_hash: "+commit), ContainSubstring("uncommitted_changes: false")))
 	})
 
-	It("has an SBOM with its Go toolchain and the modules that it carries, and no others", func() {
+	It("has an SBOM with only the Go toolchain and the modules that it contains", func() {
 		folder := GinkgoT().TempDir()
 		first.mustRun("go", "run", "./scripts/components", "-sboms", folder, "-release", tarball)
 		sbom, err := os.ReadFile(filepath.Join(folder, filepath.Base(tarball)+".cdx.json"))
@@ -63,40 +64,40 @@ var _ = Describe("A final release", Ordered, func() {
 		))
 	})
 
-	It("is the same tarball, bit by bit, as one of that version that is not final, in another clone", func() {
-		Expect(sha256Of(second.release("VERSION=1.2.3"))).To(Equal(sha256Of(tarball)))
+	It("is bit for bit the same tarball as a non-final release of that version in another clone", func() {
+		Expect(sha256Of(second.createRelease("VERSION=1.2.3"))).To(Equal(sha256Of(tarball)))
 	})
 
-	It("is the same tarball, bit by bit, where another of that version was made before, with tools that are not GNU's", func() {
-		Expect(sha256Of(second.release("VERSION=1.2.3", "FINAL=1", "PATH="+portableToolsDir()))).To(Equal(sha256Of(tarball)))
+	It("is bit for bit the same tarball if it is created again, with tools other than GNU's", func() {
+		Expect(sha256Of(second.createRelease("VERSION=1.2.3", "FINAL=1", "PATH="+portableToolsDir()))).To(Equal(sha256Of(tarball)))
 	})
 
-	It("leaves its record to git, and no more", func() {
+	It("adds only its record to the checkout", func() {
 		Expect(first.mustRun("git", "status", "--porcelain", "--untracked-files=normal")).To(Equal("?? .final_builds/\n?? releases/\n"))
 		first.commit()
 	})
 
-	It("cannot be made twice, and the error says how to have its tarball again", func() {
+	It("cannot be created twice, and the error shows how to recreate its tarball", func() {
 		output, err := first.run([]string{"VERSION=1.2.3", "FINAL=1"}, "scripts/create-release", "--check")
 		Expect(err).To(HaveOccurred())
-		Expect(output).To(And(ContainSubstring("1.2.3 is a final release already, of the commit "), ContainSubstring("take the next version"),
+		Expect(output).To(And(ContainSubstring("final release 1.2.3 exists, of commit "), ContainSubstring("use the next version"),
 			MatchRegexp(`git checkout [0-9a-f]{40} && make release VERSION=1\.2\.3\n`)))
 	})
 
-	It("does not keep a clone without its blobstore from making releases that are not final", func() {
+	It("does not prevent non-final releases in a clone without its blobstore", func() {
 		clone := first.clone()
-		Expect(readReleaseManifest(clone.release())).To(ContainSubstring("uncommitted_changes: false"))
+		Expect(readReleaseManifest(clone.createRelease())).To(ContainSubstring("uncommitted_changes: false"))
 		Expect(clone.mustRun("git", "status", "--porcelain")).To(BeEmpty())
 	})
 
-	It("is refused in a clone without the blobstore of those before, which the error names", func() {
+	It("is refused in a clone without the blobstore of earlier releases", func() {
 		output, err := first.clone().run([]string{"VERSION=1.2.4", "FINAL=1"}, "scripts/create-release", "--check")
 		Expect(err).To(HaveOccurred())
-		Expect(output).To(And(ContainSubstring("the blobstore .blobstore has not all"), ContainSubstring("config/private.yml")))
+		Expect(output).To(And(ContainSubstring("is missing in the blobstore .blobstore"), ContainSubstring("config/private.yml")))
 	})
 })
 
-var _ = Describe("What a final release demands", Ordered, func() {
+var _ = Describe("A final release requires", Ordered, func() {
 	var clean checkout
 
 	BeforeAll(func() { clean = newCheckout() })
@@ -110,20 +111,20 @@ var _ = Describe("What a final release demands", Ordered, func() {
 		GinkgoHelper()
 		return clean.run(append(variables, "FINAL=1"), "scripts/create-release", "--check")
 	}
-	expectRefused := func(words string, variables ...string) {
+	expectRefused := func(message string, variables ...string) {
 		GinkgoHelper()
 		output, err := check(variables...)
 		Expect(err).To(HaveOccurred())
-		Expect(output).To(ContainSubstring(words))
+		Expect(output).To(ContainSubstring(message))
 	}
 
-	It("is a version", func() {
-		expectRefused("FINAL=1 needs a version: make release VERSION=1.2.3 FINAL=1")
+	It("a version", func() {
+		expectRefused("FINAL=1 requires VERSION; run make release VERSION=1.2.3 FINAL=1")
 	})
 
-	It("is a version of three numbers", func() {
+	It("a version with three numbers", func() {
 		for _, version := range []string{"1", "1.2", "v1.2.3", "1.2.03", "1.2.3+dev.1", "latest", "1.2.3-"} {
-			expectRefused("VERSION is "+version+": a final release has three numbers, as 1.2.3", "VERSION="+version)
+			expectRefused("VERSION "+version+" is not valid for a final release; use three numbers", "VERSION="+version)
 		}
 		for _, version := range []string{"0.1.0", "1.2.3", "10.20.30-rc.1"} {
 			output, err := check("VERSION=" + version)
@@ -131,24 +132,24 @@ var _ = Describe("What a final release demands", Ordered, func() {
 		}
 	})
 
-	It("is a checkout without changes, unless it is told to take them", func() {
+	It("a checkout without changes, unless FORCE is set", func() {
 		clean.write("jobs/kubernetes_cpi/new", "")
 		expectRefused("?? jobs/kubernetes_cpi/new", "VERSION=1.2.3")
-		expectRefused("these files are not committed: commit them", "VERSION=1.2.3")
+		expectRefused("the checkout has uncommitted changes; commit them", "VERSION=1.2.3")
 		output, err := check("VERSION=1.2.3", "FORCE=1")
 		Expect(err).NotTo(HaveOccurred(), output)
 	})
 
-	It("is a blobstore that the BOSH CLI knows", func() {
+	It("a blobstore that the BOSH CLI supports", func() {
 		clean.write("config/final.yml", "name: bosh-kubernetes-cpi\n")
-		expectRefused("the blobstore.provider of config/final.yml is ''", "VERSION=1.2.3", "FORCE=1")
+		expectRefused("blobstore.provider '' in config/final.yml is not valid", "VERSION=1.2.3", "FORCE=1")
 		clean.write("config/final.yml", "name: bosh-kubernetes-cpi\nblobstore: {}\n")
-		expectRefused("it has to be local, s3 or gcs", "VERSION=1.2.3", "FORCE=1")
+		expectRefused("use local, s3 or gcs", "VERSION=1.2.3", "FORCE=1")
 	})
 
-	It("is credentials for a blobstore elsewhere", func() {
+	It("credentials for a remote blobstore", func() {
 		clean.write("config/final.yml", "name: bosh-kubernetes-cpi\nblobstore:\n  provider: s3\n  options:\n    bucket_name: releases\n")
-		expectRefused("there is no config/private.yml with what writes to it", "VERSION=1.2.3", "FORCE=1")
+		expectRefused("config/private.yml with credentials for the s3 blobstore of config/final.yml is missing", "VERSION=1.2.3", "FORCE=1")
 		clean.write("config/private.yml", "blobstore:\n  options:\n    access_key_id: key\n    secret_access_key: secret\n")
 		output, err := check("VERSION=1.2.3", "FORCE=1")
 		Expect(err).NotTo(HaveOccurred(), output)

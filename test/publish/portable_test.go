@@ -11,12 +11,12 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// portableScripts are the scripts that run on macOS too, with its bash 3.2 and tools that are not GNU's, and what they source and run.
+// portableScripts are the scripts that also run on macOS, which has bash 3.2 and BSD tools, and the scripts that these source or run.
 var portableScripts = []string{
 	"release", "create-release", "publish", "build-kubectl-bosh", "build-stemcell", "build-cni-shim", "build-tools", "environment",
 }
 
-// nonPortable are what bash 3.2 or BSD's tools do not have.
+// nonPortable matches features that bash 3.2 or BSD tools do not have.
 var nonPortable = map[string]*regexp.Regexp{
 	"bash 4":             regexp.MustCompile(`\b(mapfile|readarray|coproc)\b|\b(declare|local|typeset) -[Agn]|\bwait -n|\$\{\w+(\[[^]]*\])?(,|\^|@)|\|&|&>>`),
 	"realpath, readlink": regexp.MustCompile(`\b(realpath|readlink -[fem])\b`),
@@ -27,28 +27,29 @@ var nonPortable = map[string]*regexp.Regexp{
 	"grep, sort, head":   regexp.MustCompile(`\bgrep -\w*P|\bsort -\w*[Vz]|\bhead -n -|\bhead -c \d+[kM]|\bdate (-d|--)|\bstat (-c|--)|\bmktemp (--|-t)`),
 }
 
-var _ = Describe("A script that runs on macOS too", func() {
+var _ = Describe("A script that also runs on macOS", func() {
 	for _, name := range portableScripts {
-		It("has only what is there: "+name, func() {
+		It("uses only portable features: "+name, func() {
 			text, err := os.ReadFile(filepath.Join(root, "scripts", name))
 			Expect(err).NotTo(HaveOccurred())
 			for line := range strings.Lines(string(text)) {
 				code, _, _ := strings.Cut(" "+line, " #")
-				for of, pattern := range nonPortable {
-					Expect(code).NotTo(MatchRegexp(pattern.String()), "%s: what there is not of %s on macOS", name, of)
+				for tools, pattern := range nonPortable {
+					Expect(code).NotTo(MatchRegexp(pattern.String()), "%s: macOS does not support this feature of %s", name, tools)
 				}
 			}
 		})
 	}
 })
 
-// portableToolsDir is a folder for $PATH with busybox's tools in the place of GNU's, and nothing but what macOS has of the others.
+// portableToolsDir returns a folder for PATH with the tools of busybox instead of GNU's, and only those other programs that macOS has.
 func portableToolsDir() string {
 	GinkgoHelper()
 	busybox, err := exec.LookPath("busybox")
-	Expect(err).NotTo(HaveOccurred(), "scripts/test brings it")
+	Expect(err).NotTo(HaveOccurred(), "scripts/test installs it")
 	folder := GinkgoT().TempDir()
-	for name := range strings.FieldsSeq("awk basename cat chmod cp cut dirname env find grep head ln ls mkdir mktemp mv printf rm sed sort tail tar xargs") {
+	tools := "awk basename cat chmod cp cut dirname env find grep head ln ls mkdir mktemp mv printf rm sed sort tail tar xargs"
+	for name := range strings.FieldsSeq(tools) {
 		Expect(os.Symlink(busybox, filepath.Join(folder, name))).To(Succeed())
 	}
 	for name := range strings.FieldsSeq("bash git go bosh") {

@@ -1,4 +1,5 @@
-// Package publish tests the scripts that make what is published: the BOSH release, with the real BOSH CLI, in git checkouts of its own.
+// Package publish tests the scripts that create the published artifacts, above all the BOSH release. It uses the real BOSH CLI, in
+// temporary git checkouts.
 package publish
 
 import (
@@ -20,10 +21,11 @@ func TestPublish(t *testing.T) {
 
 const root = "../.."
 
-// checkout is a git checkout, and a home folder without a cache of the BOSH CLI.
+// checkout is a git checkout with its own home folder, which has no cache of the BOSH CLI.
 type checkout struct{ folder, home string }
 
-// newCheckout makes a checkout with what is tracked and what is to be, committed at a fixed time, so that each has the same commit.
+// newCheckout returns a checkout with all files that are tracked or not ignored, in one commit. Because of its fixed time, all
+// checkouts have the same commit.
 func newCheckout() checkout {
 	GinkgoHelper()
 	c := checkout{folder: filepath.Join(GinkgoT().TempDir(), "checkout"), home: GinkgoT().TempDir()}
@@ -32,7 +34,7 @@ func newCheckout() checkout {
 	for path := range strings.SplitSeq(strings.TrimSuffix(string(listed), "\x00"), "\x00") {
 		info, err := os.Lstat(filepath.Join(root, path))
 		if os.IsNotExist(err) || strings.HasPrefix(path, ".final_builds/") || strings.HasPrefix(path, "releases/") {
-			continue // removed and not committed yet, or of an earlier release
+			continue // deleted but not committed, or part of an earlier release
 		}
 		Expect(err).NotTo(HaveOccurred())
 		content, err := os.ReadFile(filepath.Join(root, path))
@@ -46,7 +48,7 @@ func newCheckout() checkout {
 	return c
 }
 
-// clone is a clone of the checkout.
+// clone clones the checkout.
 func (c checkout) clone() checkout {
 	GinkgoHelper()
 	clone := checkout{folder: filepath.Join(GinkgoT().TempDir(), "a", "clone"), home: GinkgoT().TempDir()}
@@ -55,13 +57,14 @@ func (c checkout) clone() checkout {
 	return clone
 }
 
+// commit commits all changes.
 func (c checkout) commit() {
 	GinkgoHelper()
 	c.mustRun("git", "add", "--all")
 	c.mustRun("git", "-c", "user.name=someone", "-c", "user.email=someone@example.com", "commit", "--quiet", "--message", "a commit")
 }
 
-// addFakeToolchain puts a small file where the Go toolchain is, which is not looked into here.
+// addFakeToolchain writes a small file instead of the Go toolchain. The tests do not use its content.
 func (c checkout) addFakeToolchain() {
 	GinkgoHelper()
 	version, err := exec.Command("go", "env", "GOVERSION").Output()
@@ -71,7 +74,7 @@ func (c checkout) addFakeToolchain() {
 	Expect(os.WriteFile(filepath.Join(dir, strings.TrimSpace(string(version))+".linux-amd64.tar.gz"), []byte("Go"), 0o600)).To(Succeed())
 }
 
-// run runs a command in the checkout with these variables, and returns all that it says.
+// run runs a command in the checkout with these environment variables, and returns its output.
 func (c checkout) run(variables []string, program string, arguments ...string) (string, error) {
 	GinkgoHelper()
 	command := exec.CommandContext(context.Background(), program, arguments...)
@@ -86,6 +89,7 @@ func (c checkout) run(variables []string, program string, arguments ...string) (
 	return string(output), err
 }
 
+// mustRun runs a command in the checkout that must succeed, and returns its output.
 func (c checkout) mustRun(program string, arguments ...string) string {
 	GinkgoHelper()
 	output, err := c.run(nil, program, arguments...)
@@ -93,8 +97,8 @@ func (c checkout) mustRun(program string, arguments ...string) string {
 	return output
 }
 
-// release makes a release's tarball and returns its path.
-func (c checkout) release(variables ...string) string {
+// createRelease creates the tarball of a release and returns its path.
+func (c checkout) createRelease(variables ...string) string {
 	GinkgoHelper()
 	tarball := filepath.Join(GinkgoT().TempDir(), "release.tgz")
 	output, err := c.run(variables, "scripts/create-release", tarball)
@@ -102,7 +106,7 @@ func (c checkout) release(variables ...string) string {
 	return tarball
 }
 
-// write writes a file of the checkout.
+// write writes a file in the checkout.
 func (c checkout) write(path, content string) {
 	GinkgoHelper()
 	Expect(os.MkdirAll(filepath.Dir(filepath.Join(c.folder, path)), 0o750)).To(Succeed())

@@ -1,5 +1,4 @@
-// Package requestlog watches the requests that pass a proxy: how many there are, how much is answered, and whether one asks for all
-// that there is.
+// Package requestlog records the requests that pass a proxy, the size of their responses, and unfiltered lists and watches.
 package requestlog
 
 import (
@@ -9,7 +8,7 @@ import (
 	"bosh-kubernetes-cpi/test/apiproxy"
 )
 
-// Recorder are those that have passed. It is ready for use as it is.
+// Recorder records requests. The zero value is ready to use.
 type Recorder struct {
 	mutex      sync.Mutex
 	sent       []string
@@ -17,7 +16,7 @@ type Recorder struct {
 	bytes      int64
 }
 
-// Fault notes each request and passes it on.
+// Fault returns a fault that records each request and forwards it unchanged.
 func (r *Recorder) Fault() apiproxy.Fault {
 	return func(_ int, w http.ResponseWriter, request *http.Request, next http.Handler) {
 		r.record(request)
@@ -25,21 +24,21 @@ func (r *Recorder) Fault() apiproxy.Fault {
 	}
 }
 
-// Sent are the requests so far: verb and kind, with the subresource.
+// Sent returns the requests so far, each as "VERB RESOURCE" or "VERB RESOURCE/SUBRESOURCE".
 func (r *Recorder) Sent() []string {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return append([]string(nil), r.sent...)
 }
 
-// Unfiltered are lists and watches of all objects of a kind, without a label or a field to select them by.
+// Unfiltered returns the lists and watches so far that select objects neither by label nor by field.
 func (r *Recorder) Unfiltered() []string {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return append([]string(nil), r.unfiltered...)
 }
 
-// Bytes are those of all answers' bodies so far.
+// Bytes returns the size of all response bodies so far.
 func (r *Recorder) Bytes() int64 {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -57,7 +56,7 @@ func (r *Recorder) record(request *http.Request) {
 	}
 }
 
-// countingWriter counts what is written to it.
+// countingWriter adds the size of what it writes to the recorder.
 type countingWriter struct {
 	http.ResponseWriter
 	recorder *Recorder
@@ -71,5 +70,5 @@ func (w *countingWriter) Write(body []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap lets streams be flushed.
+// Unwrap allows http.ResponseController to flush streams.
 func (w *countingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -11,19 +11,19 @@ import (
 
 func TestRequestLog(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "counted")
+	RunSpecs(t, "requestlog")
 }
 
-// apiServer is an API server's, of five bytes.
-var apiServer = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("12345")) })
+// fiveByteHandler stands for an API server, and responds with five bytes.
+var fiveByteHandler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("12345")) })
 
-var _ = DescribeTable("A request",
-	func(method, target, described string, all bool) {
+var _ = DescribeTable("Recorder records a request",
+	func(method, target, recorded string, unfiltered bool) {
 		var requests Recorder
-		requests.Fault()(1, httptest.NewRecorder(), httptest.NewRequest(method, target, http.NoBody), apiServer)
-		Expect(requests.Sent()).To(ConsistOf(described))
+		requests.Fault()(1, httptest.NewRecorder(), httptest.NewRequest(method, target, http.NoBody), fiveByteHandler)
+		Expect(requests.Sent()).To(ConsistOf(recorded))
 		Expect(requests.Bytes()).To(BeEquivalentTo(5))
-		if all {
+		if unfiltered {
 			Expect(requests.Unfiltered()).NotTo(BeEmpty())
 		} else {
 			Expect(requests.Unfiltered()).To(BeEmpty())
@@ -33,10 +33,10 @@ var _ = DescribeTable("A request",
 	Entry("for objects with a label", "GET", "/api/v1/namespaces/n/pods?labelSelector=a%3Db", "list pods", false),
 	Entry("for all objects of a namespace", "GET", "/api/v1/namespaces/n/pods?limit=250", "list pods", true),
 	Entry("for all objects of a cluster", "GET", "/api/v1/nodes", "list nodes", true),
-	Entry("for all of a group's objects", "GET", "/apis/policy/v1/namespaces/n/poddisruptionbudgets", "list poddisruptionbudgets", true),
+	Entry("for all objects of a named API group", "GET", "/apis/policy/v1/namespaces/n/poddisruptionbudgets", "list poddisruptionbudgets", true),
 	Entry("that watches one object", "GET", "/api/v1/namespaces/n/pods?watch=true&fieldSelector=metadata.name%3Dp", "watch pods", false),
-	Entry("that watches all", "GET", "/api/v1/namespaces/n/pods?watch=true", "watch pods", true),
-	Entry("that makes an object", "POST", "/api/v1/namespaces/n/pods", "create pods", false),
-	Entry("that changes a part of one", "PATCH", "/api/v1/namespaces/n/pods/p/ephemeralcontainers", "patch pods/ephemeralcontainers", false),
+	Entry("that watches all objects", "GET", "/api/v1/namespaces/n/pods?watch=true", "watch pods", true),
+	Entry("that creates an object", "POST", "/api/v1/namespaces/n/pods", "create pods", false),
+	Entry("that patches a subresource", "PATCH", "/api/v1/namespaces/n/pods/p/ephemeralcontainers", "patch pods/ephemeralcontainers", false),
 	Entry("for a namespace", "GET", "/api/v1/namespaces/n", "get namespaces", false),
 )

@@ -8,13 +8,13 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// kwokStages are what the nodes do with Pods.
+// kwokStages define how the nodes change the status of Pods.
 //
 //go:embed kwok.yaml
 var kwokStages []byte
 
-// StartNodes makes every node of the control plane one that is simulated, those that are yet to be made too. The process
-// that does so ends with this one.
+// StartNodes starts kwok, which simulates every node of the control plane, including nodes that are created later. kwok exits with this
+// process.
 func StartNodes(plane *embedded.ControlPlane) (embedded.Process, error) {
 	config := filepath.Join(plane.Dir, "kwok.yaml")
 	if err := os.WriteFile(config, kwokStages, 0o644); err != nil {

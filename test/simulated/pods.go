@@ -13,14 +13,15 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// TerminatePods does what a kubelet does last with a deleted Pod: it reports how its containers ended, well unless it is
-// annotated test/killed, and removes exactly that one, unless it is annotated test/stays, or attaches a disk that its
-// machine has mounted. It goes on until the context ends.
+// TerminatePods terminates deleted Pods as a kubelet does, until the context ends. It reports the exit code of the containers (0,
+// or 137 with the annotation test/killed), and deletes exactly this Pod, by UID. A Pod with the annotation test/stays, and the
+// attachment Pod of a mounted disk, keep running.
 func TerminatePods(ctx context.Context, cluster kubernetes.Interface) error {
 	pods := cluster.CoreV1().Pods("")
 	return watchUntilDone(ctx, pods.Watch, func(event watch.Event) error {
 		pod, ok := event.Object.(*corev1.Pod)
-		if !ok || event.Type == watch.Deleted || pod.DeletionTimestamp == nil || pod.Annotations["test/stays"] != "" || isDiskMounted(ctx, cluster, pod) {
+		if !ok || event.Type == watch.Deleted || pod.DeletionTimestamp == nil ||
+			pod.Annotations["test/stays"] != "" || isDiskMounted(ctx, cluster, pod) {
 			return nil
 		}
 		if err := reportTermination(ctx, cluster, pod); err != nil {
@@ -33,8 +34,8 @@ func TerminatePods(ctx context.Context, cluster kubernetes.Interface) error {
 	})
 }
 
-// isDiskMounted reports that the Pod attaches a disk that is in use: its machine is annotated test/mounted with it. What is
-// killed goes all the same.
+// isDiskMounted reports whether the Pod is the attachment Pod of a disk that its VM has mounted, according to the VM Pod's annotation
+// test/mounted. A Pod with the annotation test/killed terminates nevertheless.
 func isDiskMounted(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) bool {
 	if pod.Labels[manifest.LabelRole] != manifest.RoleAttachment || pod.Annotations["test/killed"] != "" {
 		return false
@@ -43,25 +44,27 @@ func isDiskMounted(ctx context.Context, cluster kubernetes.Interface, pod *corev
 	return err == nil && vmPod.Annotations["test/mounted"] == pod.Labels[manifest.LabelDisk]
 }
 
-// reportTermination is an error only when there is nothing that could be sent.
+// reportTermination sets the status of the Pod's containers to terminated. It ignores errors of the API server.
 func reportTermination(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) error {
-	status := pod.Annotations["test/killed"]
+	killed := pod.Annotations["test/killed"] != ""
 	var terminated []corev1.ContainerStatus
 	for _, container := range pod.Status.ContainerStatuses {
 		container.Ready, container.Started = false, new(false)
 		last := container.LastTerminationState.Terminated
 		switch {
-		case container.State.Waiting != nil && last != nil: // it is not started again
+		case container.State.Waiting != nil && last != nil: // the container is not restarted
 			container.State = corev1.ContainerState{Terminated: last}
 		default:
 			container.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
 		}
-		if status != "" {
+		if killed {
 			container.State.Terminated.ExitCode = 137
 		}
 		terminated = append(terminated, container)
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"containerStatuses": terminated}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"containerStatuses": terminated},
+	})
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,8 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// RestartVMs does the kubelet's part of a reboot for machines that are annotated test/reboots: once the errand has ended well,
-// their container has restarted. It goes on until the context ends.
+// RestartVMs restarts the container of VMs with the annotation test/reboots as a kubelet does, once their reboot Pod has succeeded.
+// It runs until the context ends.
 func RestartVMs(ctx context.Context, cluster kubernetes.Interface) error {
 	restarted := map[types.UID]bool{}
 	watchRebootPods := func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
@@ -31,11 +31,11 @@ func RestartVMs(ctx context.Context, cluster kubernetes.Interface) error {
 	})
 }
 
-// restartContainer is an error only when there is nothing that could be sent.
+// restartContainer increments the restart count of the VM's container. It ignores errors of the API server.
 func restartContainer(ctx context.Context, pods typedcorev1.PodInterface, vm string) error {
 	vmPod, err := pods.Get(ctx, vm, metav1.GetOptions{})
 	if err != nil || vmPod.Annotations["test/reboots"] == "" {
-		return nil //nolint:nilerr // it is gone, with its machine
+		return nil //nolint:nilerr // the VM was deleted
 	}
 	statuses := vmPod.DeepCopy().Status.ContainerStatuses
 	statuses[0].RestartCount++

@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// StorageResources are manifests of three StorageClasses, standard, growing and immediate, and of the kind VolumeSnapshot: volumes
-// are made of nothing for each claim, grow, and have snapshots that are ready at once. Those of immediate grow, too, are there
-// without a consumer, and can be reached from any node.
+// StorageResources are the manifests of three StorageClasses, and of the CustomResourceDefinition of VolumeSnapshots. ServeStorage
+// provisions their volumes. Volumes of the classes growing and immediate can be expanded. Those of immediate are provisioned without a
+// consumer, and are accessible from any node.
 const StorageResources = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -61,11 +61,10 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// VolumeSnapshots is the kind of snapshots.
+// VolumeSnapshots is the resource of VolumeSnapshots.
 var VolumeSnapshots = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
 
-// ServeStorage simulates the provisioner, the resizer and the snapshot controller until the context
-// ends.
+// ServeStorage simulates the provisioner, the resizer and the snapshot controller until the context ends.
 func ServeStorage(ctx context.Context, cluster kubernetes.Interface, extensions dynamic.Interface) error {
 	var group errgroup.Group
 	group.Go(func() error {
@@ -84,7 +83,7 @@ func ServeStorage(ctx context.Context, cluster kubernetes.Interface, extensions 
 	return group.Wait()
 }
 
-// serveSnapshot says what becomes of a snapshot, unless it is annotated so that nothing does.
+// serveSnapshot sets the status of a VolumeSnapshot, unless it has the annotation bosh.cloudfoundry.org/fails.
 func serveSnapshot(ctx context.Context, extensions dynamic.Interface, object any) error {
 	snapshot, ok := object.(metav1.Object)
 	if !ok || snapshot.GetAnnotations()["bosh.cloudfoundry.org/fails"] != "" {
@@ -99,7 +98,7 @@ func serveSnapshot(ctx context.Context, extensions dynamic.Interface, object any
 	return nil
 }
 
-// snapshotStatus is what the snapshot controller says: the class "none" is not there.
+// snapshotStatus returns the status that the snapshot controller sets. The VolumeSnapshotClass "none" does not exist.
 func snapshotStatus(snapshot any) map[string]any {
 	object, _ := snapshot.(*unstructured.Unstructured)
 	if class, _, _ := unstructured.NestedString(object.Object, "spec", "volumeSnapshotClassName"); class == "none" {
@@ -110,8 +109,8 @@ func snapshotStatus(snapshot any) map[string]any {
 	return map[string]any{"readyToUse": true}
 }
 
-// servePVC makes the volume of a claim for which the scheduler has chosen a node, and expands it. The
-// same claim may be seen several times; a request that comes too late changes nothing.
+// servePVC creates the volume of a PVC for which the scheduler has selected a node, and expands it. It ignores errors of the API
+// server, because it may get the same PVC several times.
 func servePVC(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim) error {
 	requested, capacity := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
 	switch {
@@ -122,14 +121,15 @@ func servePVC(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.Per
 		if err != nil {
 			return err
 		}
-		_, _ = cluster.CoreV1().PersistentVolumeClaims(pvc.Namespace).Patch(ctx, pvc.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		pvcs := cluster.CoreV1().PersistentVolumeClaims(pvc.Namespace)
+		_, _ = pvcs.Patch(ctx, pvc.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	}
 	return nil
 }
 
-// expansionStatus is the status of a claim whose volume is asked to grow. The claim's annotations say when it
-// does not: above test/most that is infeasible, with test/slow it takes for ever, and with test/at-node the
-// node has its part to do, before which no further expansion begins.
+// expansionStatus returns the status of a PVC that requests an expansion. Annotations of the PVC select failures: the expansion is
+// infeasible beyond the size in test/most, never ends with test/slow, and with test/at-node waits for the node. Until the node has
+// done its part, no further expansion begins.
 func expansionStatus(pvc *corev1.PersistentVolumeClaim, requested resource.Quantity) map[string]any {
 	size := map[string]any{"storage": requested.String()}
 	limit, limited := pvc.Annotations["test/most"]
@@ -138,11 +138,17 @@ func expansionStatus(pvc *corev1.PersistentVolumeClaim, requested resource.Quant
 		return map[string]any{}
 	case limited && requested.Cmp(resource.MustParse(limit)) > 0:
 		return map[string]any{
-			"allocatedResources": size, "allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimControllerResizeInfeasible},
-			"conditions": []any{map[string]any{"type": corev1.PersistentVolumeClaimControllerResizeError, "status": "True", "message": "no more than " + limit}},
+			"allocatedResources":        size,
+			"allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimControllerResizeInfeasible},
+			"conditions": []any{map[string]any{
+				"type": corev1.PersistentVolumeClaimControllerResizeError, "status": "True", "message": "no more than " + limit,
+			}},
 		}
 	case pvc.Annotations["test/at-node"] != "":
-		return map[string]any{"allocatedResources": size, "allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizePending}}
+		return map[string]any{
+			"allocatedResources":        size,
+			"allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizePending},
+		}
 	}
 	return map[string]any{"capacity": size, "allocatedResources": size, "allocatedResourceStatuses": nil, "conditions": nil}
 }
@@ -157,8 +163,9 @@ func selectedNode(pvc *corev1.PersistentVolumeClaim) string {
 	return pvc.Annotations["volume.kubernetes.io/selected-node"]
 }
 
-// newVolume is a volume that can be reached from the node that the scheduler chose; from any, when none was chosen, or the claim's
-// annotation test/driver names its driver. No CSI driver has made that of a claim with the annotation test/local.
+// newVolume returns a volume that is accessible only from the node that the scheduler has selected. It is accessible from all nodes
+// if no node was selected, or if the PVC has the annotation test/driver, the name of its CSI driver. With the annotation
+// test/local, the volume has no CSI driver.
 func newVolume(pvc *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	driver := pvc.Annotations["test/driver"]
 	source := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{

@@ -8,9 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watchUntilDone hands over what is there and what changes, until the context ends or handle fails. A server ends watches after some
-// time, and those that it is too quick for; then another begins, and tells what is there by then.
-func watchUntilDone(ctx context.Context, startWatch func(context.Context, metav1.ListOptions) (watch.Interface, error), handle func(watch.Event) error) error {
+// watchUntilDone calls handle for each existing object and each change, until the context ends or handle fails. The API server closes a
+// watch after some time, or if the client is too slow. watchUntilDone then starts a new watch, which begins with the existing objects.
+func watchUntilDone(
+	ctx context.Context,
+	startWatch func(context.Context, metav1.ListOptions) (watch.Interface, error),
+	handle func(watch.Event) error,
+) error {
 	for ctx.Err() == nil {
 		stream, err := startWatch(ctx, metav1.ListOptions{})
 		if err != nil {

@@ -22,10 +22,10 @@ import (
 	"github.com/onsi/gomega/gbytes"
 )
 
-// DebianProgram is the registry that operators are most likely to have: Docker's, as Debian packages it.
+// DebianProgram is the program of Docker's registry in Debian's package, the registry that operators most likely use.
 const DebianProgram = "docker-registry"
 
-// The account that Debian's registry knows, and its line in the htpasswd file.
+// The account of Debian's registry, and its line in the htpasswd file.
 const (
 	DebianUsername = "bosh"
 	DebianPassword = "sesame"
@@ -39,8 +39,8 @@ type DebianRegistry struct {
 	log      *gbytes.Buffer
 }
 
-// StartDebianRegistry starts the registry with its files in the folder, and waits until it answers. The caller
-// closes it.
+// StartDebianRegistry starts the registry with its files in the directory, and waits until it answers. deletes enables the deletion of
+// images. The caller must close the registry.
 func StartDebianRegistry(ctx context.Context, folder string, deletes bool) (*DebianRegistry, error) {
 	certificate, key, err := SelfSigned()
 	if err != nil {
@@ -79,7 +79,7 @@ http: {addr: %[3]s, secret: x, tls: {certificate: %[1]s/crt.pem, key: %[1]s/key.
 auth: {htpasswd: {realm: stemcells, path: %[1]s/htpasswd}}
 `
 
-// freeAddress is one on loopback that nothing listens on.
+// freeAddress returns an address on loopback with a free port.
 func freeAddress() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -113,31 +113,31 @@ func (d *DebianRegistry) waitReady(ctx context.Context) error {
 	}
 }
 
-// Close ends the process.
+// Close stops the registry.
 func (d *DebianRegistry) Close() {
 	_ = d.program.Process.Kill()
 	_ = d.program.Wait()
 }
 
-// Host is the registry's address as it begins an image's name.
+// Host returns the registry's address in the names of images.
 func (d *DebianRegistry) Host() string { return d.host }
 
-// CA is the registry's certificate, as PEM.
+// CA returns the registry's certificate as PEM.
 func (d *DebianRegistry) CA() string { return d.ca }
 
 var accessLine = regexp.MustCompile(`"(GET|HEAD|POST|PATCH|PUT|DELETE) (/v2/[^ ?"]*)[^"]* HTTP/`)
 
-// Requests are the methods and paths of all requests so far, as Registry's are. The registry notes a
-// request when it has answered it, so that the last may come a moment later.
+// Requests returns the methods and paths of all previous requests, like those of Registry. The registry logs a request after it has
+// answered it: the last request can be missing for a moment.
 func (d *DebianRegistry) Requests() []string {
 	var all []string
-	for _, found := range accessLine.FindAllStringSubmatch(string(d.log.Contents()), -1) {
-		all = append(all, found[1]+" "+found[2])
+	for _, match := range accessLine.FindAllStringSubmatch(string(d.log.Contents()), -1) {
+		all = append(all, match[1]+" "+match[2])
 	}
 	return all
 }
 
-// SelfSigned is a certificate for 127.0.0.1 and its key, as PEM.
+// SelfSigned creates a certificate for 127.0.0.1 and its key, as PEM.
 func SelfSigned() (certificate, key string, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package stemcells gives tests what stemcells are made of and pushed to: root filesystems, stemcell
-// tarballs, and a registry that counts what it is sent and fails as it is told.
+// Package stemcells provides root filesystems and tarballs of stemcells for tests, and registries, one of which counts uploads and
+// injects faults.
 package stemcells

@@ -15,12 +15,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// Registry is go-containerregistry's own registry, in memory, on loopback.
+// Registry is the in-memory registry of go-containerregistry on loopback.
 type Registry struct {
-	// Username and Password, when set, are asked for by basic authentication.
+	// Username and Password are required by basic authentication, if they are set.
 	Username, Password string
-	// Token, when set, is asked for as a bearer token, which the registry's token server gives for
-	// Username and Password.
+	// Token is required as a bearer token, if it is set. The registry's token server issues it for Username and Password.
 	Token string
 
 	server *httptest.Server
@@ -32,10 +31,10 @@ type Registry struct {
 	uploads  map[string]int
 }
 
-// Fault answers a request in the registry's place and returns true, or returns false.
+// Fault answers a request instead of the registry and returns true, or returns false.
 type Fault func(http.ResponseWriter, *http.Request) bool
 
-// NewRegistry starts a registry. The caller closes it.
+// NewRegistry starts a registry. The caller must close it.
 func NewRegistry(withTLS bool) *Registry {
 	r := &Registry{
 		inner:   registry.New(registry.Logger(log.New(io.Discard, "", 0))),
@@ -51,7 +50,7 @@ func NewRegistry(withTLS bool) *Registry {
 	return r
 }
 
-// SetFault lets the fault see every request from now on; nil ends that.
+// SetFault sets the fault for all requests from now on; nil means no fault.
 func (r *Registry) SetFault(fault Fault) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -61,25 +60,25 @@ func (r *Registry) SetFault(fault Fault) {
 // Close stops the registry.
 func (r *Registry) Close() { r.server.Close() }
 
-// Host is the registry's address as it begins an image's name.
+// Host returns the registry's address in the names of images.
 func (r *Registry) Host() string { return r.server.Listener.Addr().String() }
 
-// CA is the certificate of a registry with TLS, as PEM.
+// CA returns the certificate of a registry with TLS as PEM.
 func (r *Registry) CA() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.server.Certificate().Raw}))
 }
 
-// Client trusts the registry's certificate.
+// Client returns a client that trusts the registry's certificate.
 func (r *Registry) Client() *http.Client { return r.server.Client() }
 
-// Requests are the methods and paths of all requests so far.
+// Requests returns the methods and paths of all previous requests.
 func (r *Registry) Requests() []string {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return append([]string{}, r.requests...)
 }
 
-// UploadCounts tells how often each blob was uploaded and completed, by its digest.
+// UploadCounts returns the number of completed uploads of each blob, by digest.
 func (r *Registry) UploadCounts() map[string]int {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -154,14 +153,14 @@ func (r *Registry) serveToken(w http.ResponseWriter, request *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"token": r.Token})
 }
 
-// WriteError answers an error as registries do.
+// WriteError writes an error response of a registry.
 func WriteError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 }
 
-// RejectMethod is a Fault that answers the requests of a method with a status.
+// RejectMethod returns a Fault that answers requests with this method with a status.
 func RejectMethod(method string, status int, code string) Fault {
 	return func(w http.ResponseWriter, request *http.Request) bool {
 		if request.Method != method {
@@ -173,7 +172,7 @@ func RejectMethod(method string, status int, code string) Fault {
 	}
 }
 
-// BreakUploads is a Fault that cuts the connection in the middle of so many uploads.
+// BreakUploads returns a Fault that closes the connection in the middle of this number of uploads.
 func BreakUploads(times int) Fault {
 	var mutex sync.Mutex
 	return func(_ http.ResponseWriter, request *http.Request) bool {

@@ -4,7 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"crypto/sha1" // BOSH's stemcell format has it
+	"crypto/sha1" // part of BOSH's stemcell format
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// Rootfs is a root filesystem as far as the CPI looks at it.
+// Rootfs describes the parts of a root filesystem that the CPI reads.
 type Rootfs struct {
-	AgentConfig string // content of agent.json; none of it when empty
+	AgentConfig string // content of agent.json; no file if empty
 	Init        string // path of the init program, without its leading slash
 	ELFMachine  byte   // e_machine of the agent's ELF header; 62 is x86-64, 183 is AArch64
-	Filler      int    // bytes that do not compress
+	Filler      int    // number of incompressible bytes
 }
 
-// Jammy is a stemcell of the kind that runit starts, Noble one of the kind that systemd starts.
+// Jammy is a stemcell with runit, Noble one with systemd.
 var (
 	Jammy = Rootfs{AgentConfig: WardenAgentConfig, Init: "usr/sbin/runsvdir-start", ELFMachine: 62, Filler: 1 << 20}
 	Noble = Rootfs{AgentConfig: WardenAgentConfig, Init: "usr/sbin/init", ELFMachine: 62, Filler: 1 << 20}
@@ -33,7 +33,7 @@ const WardenAgentConfig = `{
   "Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": "/var/vcap/bosh/warden-cpi-agent-env.json"}]}}
 }`
 
-// Tar is the filesystem as an archive.
+// Tar returns the filesystem as an archive.
 func (r Rootfs) Tar() []byte {
 	var archive bytes.Buffer
 	writer := tar.NewWriter(&archive)
@@ -66,11 +66,11 @@ func (r Rootfs) Tar() []byte {
 	return archive.Bytes()
 }
 
-// Image is the filesystem as the image of a stemcell: gzipped.
+// Image returns the filesystem as the image of a stemcell: a gzipped archive.
 func (r Rootfs) Image() []byte { return gzipped(r.Tar()) }
 
-// Tarball writes a stemcell tarball, as `bosh upload-stemcell` takes it, with this image; the manifest's
-// fields are changed by changes (an empty value leaves the field out).
+// Tarball writes a stemcell tarball for `bosh upload-stemcell` with this image. changes are fields of the manifest to replace; an empty
+// value removes the field.
 func Tarball(path string, image []byte, changes map[string]string) {
 	sum := sha1.Sum(image) // see above
 	fields := map[string]string{
@@ -103,13 +103,13 @@ func Tarball(path string, image []byte, changes map[string]string) {
 	must(file.Close())
 }
 
-// AddFile is the image (a gzipped root filesystem) with one file more in it, so that it is another image
-// than any before. A gzipped archive may consist of parts: https://www.rfc-editor.org/rfc/rfc1952#section-2.2
+// AddFile adds a file to the image, a gzipped root filesystem, which makes the image unique. A gzip file can have several members:
+// https://www.rfc-editor.org/rfc/rfc1952#section-2.2
 func AddFile(image []byte, name, content string) []byte {
 	return append(gzipped(TarFile(name, content)), image...)
 }
 
-// TarFile is an archive of one file, without an archive's end.
+// TarFile returns an archive of one file, without the end-of-archive marker.
 func TarFile(name, content string) []byte {
 	var archive bytes.Buffer
 	writer := tar.NewWriter(&archive)
@@ -130,7 +130,7 @@ func gzipped(content []byte) []byte {
 	return zipped.Bytes()
 }
 
-// must is for what cannot fail in memory and in a test's own folder.
+// must panics on errors that cannot occur in memory and in a test's temporary directory.
 func must(err error) {
 	if err != nil {
 		panic(err)

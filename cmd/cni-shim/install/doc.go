@@ -1,9 +1,8 @@
-// Package install puts the CNI shim on a node, keeps it there, and takes it away again.
+// Package install installs the CNI shim on a node, keeps it up to date, and uninstalls it.
 //
-// It never touches the node's own network configuration. Runtimes use the first configuration in
-// lexical order, so the shim's is a file of its own that sorts before: a copy of the node's, with the
-// shim in the place of the first plugin and that plugin as its delegate. Every file is written beside
-// its place and renamed into it, in an order in which each file finds what it needs. So there is at
-// every moment one configuration or the other, complete: before, during and after an upgrade, after
-// an installer that was killed, and after the shim's removal.
+// It never changes the node's own network configuration. Runtimes use the first configuration in lexical order. The shim's
+// configuration is a separate file that sorts first: a copy of the node's configuration in which the shim replaces the first plugin,
+// with that plugin as its delegate. Each file is written under a temporary name and renamed, after the files that it references. So
+// the node always has a complete configuration, its own or the shim's: during an upgrade, after an installer was killed, and after
+// the shim was uninstalled.
 package install

@@ -10,14 +10,13 @@ import (
 	"path/filepath"
 )
 
-// temporary begins the names of files that are being written. Runtimes ignore them: they have none of
-// the extensions of a network, and are no plugin's name.
-const temporary = "." + PluginType + "-new-"
+// temporaryPrefix is the prefix of the names of incomplete files. Runtimes ignore these files: they do not have the extension of a
+// network configuration or the name of a plugin.
+const temporaryPrefix = "." + PluginType + "-new-"
 
-// put makes path hold this content with this mode, at once: readers see the old file or the new one.
-// It reports whether that changed anything.
-func put(path string, mode fs.FileMode, content io.ReadSeeker) (bool, error) {
-	same, err := holds(path, mode, content)
+// writeFile replaces the file at path atomically, and reports whether the file was changed.
+func writeFile(path string, mode fs.FileMode, content io.ReadSeeker) (bool, error) {
+	same, err := fileMatches(path, mode, content)
 	if err != nil {
 		return false, fmt.Errorf("compare %s: %w", path, err)
 	}
@@ -27,13 +26,13 @@ func put(path string, mode fs.FileMode, content io.ReadSeeker) (bool, error) {
 	if _, err := content.Seek(0, io.SeekStart); err != nil {
 		return false, err
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), temporary)
+	file, err := os.CreateTemp(filepath.Dir(path), temporaryPrefix)
 	if err != nil {
 		return false, fmt.Errorf("write %s: %w", path, err)
 	}
-	defer os.Remove(file.Name()) // fails once it is renamed
+	defer os.Remove(file.Name()) // fails after the rename, which is fine
 	_, err = io.Copy(file, content)
-	// On disk before it gets its name: a node that loses power must not come up with an empty file.
+	// Sync before the rename: a node that loses power must not have an empty file afterwards.
 	err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close())
 	if err == nil {
 		err = os.Rename(file.Name(), path)
@@ -44,8 +43,8 @@ func put(path string, mode fs.FileMode, content io.ReadSeeker) (bool, error) {
 	return true, nil
 }
 
-// holds reports whether the file is there with this content and mode.
-func holds(path string, mode fs.FileMode, content io.ReadSeeker) (bool, error) {
+// fileMatches reports whether the file exists with this content and mode.
+func fileMatches(path string, mode fs.FileMode, content io.ReadSeeker) (bool, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -68,10 +67,10 @@ func holds(path string, mode fs.FileMode, content io.ReadSeeker) (bool, error) {
 	if info.Mode().Perm() != mode || info.Size() != size {
 		return false, nil
 	}
-	return equal(file, content)
+	return sameContent(file, content)
 }
 
-func equal(a, b io.Reader) (bool, error) {
+func sameContent(a, b io.Reader) (bool, error) {
 	left, right := make([]byte, 64<<10), make([]byte, 64<<10)
 	for {
 		n, errA := io.ReadFull(a, left)
@@ -79,9 +78,9 @@ func equal(a, b io.Reader) (bool, error) {
 		if !bytes.Equal(left[:n], right[:m]) {
 			return false, nil
 		}
-		ended := errors.Is(errA, io.EOF) || errors.Is(errA, io.ErrUnexpectedEOF)
+		eof := errors.Is(errA, io.EOF) || errors.Is(errA, io.ErrUnexpectedEOF)
 		switch {
-		case ended:
+		case eof:
 			return errors.Is(errB, errA), nil
 		case errA != nil || errB != nil:
 			return false, errors.Join(errA, errB)
@@ -89,13 +88,13 @@ func equal(a, b io.Reader) (bool, error) {
 	}
 }
 
-// sweep removes what an installer that was killed left half-written.
-func sweep(dir string) error {
-	left, err := filepath.Glob(filepath.Join(dir, temporary+"*"))
+// removeTemporaryFiles removes incomplete files of an installer that was killed.
+func removeTemporaryFiles(dir string) error {
+	paths, err := filepath.Glob(filepath.Join(dir, temporaryPrefix+"*"))
 	if err != nil {
 		return err
 	}
-	for _, path := range left {
+	for _, path := range paths {
 		if err := remove(path); err != nil {
 			return err
 		}

@@ -14,36 +14,36 @@ import (
 	"time"
 )
 
-// step is one file of the shim's.
-type step struct {
+// installedFile is one of the files that Install writes.
+type installedFile struct {
 	path    string
 	mode    fs.FileMode
 	content func() (io.ReadSeeker, error)
 }
 
-// steps are the shim's files in the order in which they are put: a network that names a plugin or a
-// kubeconfig comes after them. The node's token stays while more than this part of its life is left.
-func (o Options) steps(ctx context.Context, enough float64) []step {
-	made := func(build func() ([]byte, error)) func() (io.ReadSeeker, error) {
+// files returns the files in the order in which Install writes them: the network configuration comes after the plugin and the
+// kubeconfig that it references. The node's token is renewed when the remaining fraction of its lifetime is at most minRemaining.
+func (o Options) files(ctx context.Context, minRemaining float64) []installedFile {
+	fromBytes := func(build func() ([]byte, error)) func() (io.ReadSeeker, error) {
 		return func() (io.ReadSeeker, error) {
 			content, err := build()
 			return bytes.NewReader(content), err
 		}
 	}
-	return []step{
-		{o.binary(), 0o755, func() (io.ReadSeeker, error) { return os.Open(o.Program) }},
-		{o.kubeconfig(), 0o600, made(func() ([]byte, error) { return o.credentials(ctx, enough) })},
-		{o.config(), 0o644, made(func() ([]byte, error) {
-			original, err := o.original()
+	return []installedFile{
+		{o.binaryPath(), 0o755, func() (io.ReadSeeker, error) { return os.Open(o.Program) }},
+		{o.kubeconfigPath(), 0o600, fromBytes(func() ([]byte, error) { return o.renderKubeconfig(ctx, minRemaining) })},
+		{o.configPath(), 0o644, fromBytes(func() ([]byte, error) {
+			original, err := o.findOriginalNetwork()
 			if err != nil {
 				return nil, err
 			}
-			return o.wrapped(original)
+			return o.renderNetwork(original)
 		})},
 	}
 }
 
-func (s step) each(with func(io.ReadSeeker) (bool, error)) (bool, error) {
+func (s installedFile) withContent(use func(io.ReadSeeker) (bool, error)) (bool, error) {
 	content, err := s.content()
 	if err != nil {
 		return false, err
@@ -51,52 +51,52 @@ func (s step) each(with func(io.ReadSeeker) (bool, error)) (bool, error) {
 	if file, is := content.(io.Closer); is {
 		defer file.Close()
 	}
-	return with(content)
+	return use(content)
 }
 
-// Install puts the shim on the node, or brings what is there up to date, and returns the files that
-// it changed. What it has put stays when a later step fails: the order makes every state a good one.
+// Install installs or updates the shim, and returns the paths of the changed files. If it fails, the files that it has written
+// remain: their order makes each intermediate state valid.
 func (o Options) Install(ctx context.Context) ([]string, error) { return o.install(ctx, 0.5) }
 
-func (o Options) install(ctx context.Context, enough float64) ([]string, error) {
+func (o Options) install(ctx context.Context, minRemaining float64) ([]string, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	var changed []string
-	for _, step := range o.steps(ctx, enough) {
-		wrote, err := step.each(func(content io.ReadSeeker) (bool, error) { return put(step.path, step.mode, content) })
+	for _, file := range o.files(ctx, minRemaining) {
+		written, err := file.withContent(func(content io.ReadSeeker) (bool, error) { return writeFile(file.path, file.mode, content) })
 		if err != nil {
 			return changed, err
 		}
-		if wrote {
-			changed = append(changed, step.path)
+		if written {
+			changed = append(changed, file.path)
 		}
 	}
 	return changed, nil
 }
 
-// Verify returns an error when what is there is not, or not any more, what Install puts.
+// Verify returns an error if a file is missing or differs from what Install writes.
 func (o Options) Verify(ctx context.Context) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	if o.TokenFor != "" && left(o.installedToken(), time.Now()) == 0 {
-		return fmt.Errorf("%s is not there, or its token is over", o.kubeconfig())
+	if o.TokenFor != "" && remainingLifetime(o.installedToken(), time.Now()) == 0 {
+		return fmt.Errorf("%s is missing, or its token has expired", o.kubeconfigPath())
 	}
-	for _, step := range o.steps(ctx, 0) {
-		same, err := step.each(func(content io.ReadSeeker) (bool, error) { return holds(step.path, step.mode, content) })
+	for _, file := range o.files(ctx, 0) {
+		same, err := file.withContent(func(content io.ReadSeeker) (bool, error) { return fileMatches(file.path, file.mode, content) })
 		if err != nil {
 			return err
 		}
 		if !same {
-			return fmt.Errorf("%s is not there or not up to date", step.path)
+			return fmt.Errorf("%s is missing or outdated", file.path)
 		}
 	}
 	return nil
 }
 
-// Uninstall takes the shim's files away in the reverse order; the node's own network, which was there
-// all the time, is the first again. It never removes a network that is not the shim's.
+// Uninstall removes the shim's files in reverse order, which makes the node's own network configuration the first one again. It never
+// removes a network configuration that is not the shim's.
 func (o Options) Uninstall() error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -104,19 +104,19 @@ func (o Options) Uninstall() error {
 	if err := o.removeConfig(); err != nil {
 		return err
 	}
-	if err := remove(o.kubeconfig()); err != nil {
+	if err := remove(o.kubeconfigPath()); err != nil {
 		return err
 	}
-	return errors.Join(remove(o.binary()), sweep(o.ConfigDir), sweep(o.BinaryDir))
+	return errors.Join(remove(o.binaryPath()), removeTemporaryFiles(o.ConfigDir), removeTemporaryFiles(o.BinaryDir))
 }
 
 func (o Options) removeConfig() error {
-	raw, err := os.ReadFile(o.config())
+	raw, err := os.ReadFile(o.configPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("remove the shim's network: %w", err)
+		return fmt.Errorf("remove the shim's network configuration: %w", err)
 	}
 	var network struct {
 		Plugins []struct {
@@ -124,42 +124,41 @@ func (o Options) removeConfig() error {
 		} `json:"plugins"`
 	}
 	if err := json.Unmarshal(raw, &network); err != nil || len(network.Plugins) == 0 || network.Plugins[0].Type != PluginType {
-		return fmt.Errorf("%s is not the shim's network although it has its name: it was left alone", o.config())
+		return fmt.Errorf("cannot remove %s: it is not the shim's network configuration, although it has its name", o.configPath())
 	}
-	return remove(o.config())
+	return remove(o.configPath())
 }
 
-// Watch installs, and goes on to follow changes until the context ends: a token that is to be renewed, a
-// network that the cluster's own plugin wrote again, a file that someone removed. It leaves everything
-// in place, so that an upgrade finds the shim at work. A failure is logged when it is new, and tried
-// again.
+// Watch installs the shim, and repeats that at each interval until the context is canceled: to renew the token, to follow changes of
+// the node's network configuration, and to restore files that were removed. It does not uninstall at its end: the shim keeps working
+// during an upgrade of the installer. Watch logs a failure once until it changes, and retries.
 func (o Options) Watch(ctx context.Context, interval time.Duration, log *slog.Logger) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	if err := errors.Join(sweep(o.ConfigDir), sweep(o.BinaryDir)); err != nil {
+	if err := errors.Join(removeTemporaryFiles(o.ConfigDir), removeTemporaryFiles(o.BinaryDir)); err != nil {
 		return err
 	}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	var last string
-	enough := 1.0 // a token that is there already may be of a service account that was made anew since
+	var lastMessage string
+	minRemaining := 1.0 // renews an existing token: its service account may have been recreated
 	for {
-		changed, err := o.install(ctx, enough)
-		if slices.Contains(changed, o.kubeconfig()) {
-			enough = 0.5
+		changed, err := o.install(ctx, minRemaining)
+		if slices.Contains(changed, o.kubeconfigPath()) {
+			minRemaining = 0.5
 		}
 		for _, path := range changed {
 			log.Info("installed", "file", path)
 		}
-		said := ""
+		message := ""
 		if err != nil {
-			said = err.Error()
+			message = err.Error()
 		}
-		if said != last && said != "" {
-			log.Error("the shim is not (fully) installed", "error", said)
+		if message != lastMessage && message != "" {
+			log.Error("installation incomplete", "error", message)
 		}
-		last = said
+		lastMessage = message
 		select {
 		case <-ctx.Done():
 			return nil

@@ -26,13 +26,13 @@ func TestInstall(t *testing.T) {
 }
 
 const (
-	bridge = `{"cniVersion":"1.0.0","name":"pods","disableCheck":true,"plugins":[
+	bridgeNetwork = `{"cniVersion":"1.0.0","name":"pods","disableCheck":true,"plugins":[
 		{"type":"bridge","capabilities":{"ips":true},"mtu":1400,"ipam":{"type":"host-local","subnet":"10.9.9.0/24"}},
 		{"type":"portmap","capabilities":{"portMappings":true}}]}`
 	token = "t0ken"
 )
 
-// node is a node's folders, and what the installer needs.
+// node is a set of temporary folders that stand for those of a node, with the options of the installer.
 type node struct {
 	install.Options
 }
@@ -43,8 +43,8 @@ func newNode(networks map[string]string) node {
 		BinaryDir: filepath.Join(dir, "bin"), ConfigDir: filepath.Join(dir, "net.d"), Program: filepath.Join(dir, "program"),
 		ServiceAccount: filepath.Join(dir, "account"), Server: "https://10.0.0.1:6443",
 	}}
-	for _, each := range []string{n.BinaryDir, n.ConfigDir, n.ServiceAccount} {
-		Expect(os.Mkdir(each, 0o755)).To(Succeed())
+	for _, folder := range []string{n.BinaryDir, n.ConfigDir, n.ServiceAccount} {
+		Expect(os.Mkdir(folder, 0o755)).To(Succeed())
 	}
 	n.write(n.Program, "version 1")
 	n.write(filepath.Join(n.ServiceAccount, "token"), token+"\n")
@@ -59,9 +59,9 @@ func (n node) write(path, content string) {
 	Expect(os.WriteFile(path, []byte(content), 0o600)).To(Succeed())
 }
 
-func (n node) config() string     { return filepath.Join(n.ConfigDir, "00-bosh-cni-shim.conflist") }
-func (n node) kubeconfig() string { return filepath.Join(n.ConfigDir, "bosh-cni-shim.kubeconfig") }
-func (n node) binary() string     { return filepath.Join(n.BinaryDir, "bosh-cni-shim") }
+func (n node) configPath() string     { return filepath.Join(n.ConfigDir, "00-bosh-cni-shim.conflist") }
+func (n node) kubeconfigPath() string { return filepath.Join(n.ConfigDir, "bosh-cni-shim.kubeconfig") }
+func (n node) binaryPath() string     { return filepath.Join(n.BinaryDir, "bosh-cni-shim") }
 
 func (n node) install() error {
 	_, err := n.Install(context.Background())
@@ -70,14 +70,14 @@ func (n node) install() error {
 
 func (n node) verify() error { return n.Verify(context.Background()) }
 
-func read(path string) string {
+func readFile(path string) string {
 	GinkgoHelper()
 	raw, err := os.ReadFile(path)
 	Expect(err).NotTo(HaveOccurred())
 	return string(raw)
 }
 
-func names(dir string) []string {
+func fileNames(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	Expect(err).NotTo(HaveOccurred())
 	var all []string
@@ -88,69 +88,69 @@ func names(dir string) []string {
 }
 
 var _ = Describe("Install", func() {
-	It("stands in the place of the first plugin of the first network", func() {
-		n := newNode(map[string]string{"10-pods.conflist": bridge, "20-other.conflist": "{}", "05-note.txt": "no network"})
-		Expect(n.Install(context.Background())).To(HaveExactElements(n.binary(), n.kubeconfig(), n.config()))
-		Expect(read(n.config())).To(MatchJSON(`{"cniVersion":"1.0.0","name":"pods","disableCheck":true,"plugins":[
-			{"type":"bosh-cni-shim","capabilities":{"ips":true},"kubernetes":{"kubeconfig":"` + n.kubeconfig() + `"},
+	It("replaces the first plugin of the first network", func() {
+		n := newNode(map[string]string{"10-pods.conflist": bridgeNetwork, "20-other.conflist": "{}", "05-note.txt": "not a network"})
+		Expect(n.Install(context.Background())).To(HaveExactElements(n.binaryPath(), n.kubeconfigPath(), n.configPath()))
+		Expect(readFile(n.configPath())).To(MatchJSON(`{"cniVersion":"1.0.0","name":"pods","disableCheck":true,"plugins":[
+			{"type":"bosh-cni-shim","capabilities":{"ips":true},"kubernetes":{"kubeconfig":"` + n.kubeconfigPath() + `"},
 			 "delegate":{"type":"bridge","capabilities":{"ips":true},"mtu":1400,"ipam":{"type":"host-local","subnet":"10.9.9.0/24"}}},
 			{"type":"portmap","capabilities":{"portMappings":true}}]}`))
-		Expect(read(n.binary())).To(Equal("version 1"))
-		Expect(read(filepath.Join(n.ConfigDir, "10-pods.conflist"))).To(Equal(bridge), "the node's network is not touched")
-		Expect(names(n.ConfigDir)[0]).To(Equal(filepath.Base(n.config())), "runtimes use the first")
-		for path, mode := range map[string]os.FileMode{n.binary(): 0o755, n.kubeconfig(): 0o600, n.config(): 0o644} {
+		Expect(readFile(n.binaryPath())).To(Equal("version 1"))
+		Expect(readFile(filepath.Join(n.ConfigDir, "10-pods.conflist"))).To(Equal(bridgeNetwork), "the node's own network is unchanged")
+		Expect(fileNames(n.ConfigDir)[0]).To(Equal(filepath.Base(n.configPath())), "runtimes use the first one")
+		for path, mode := range map[string]os.FileMode{n.binaryPath(): 0o755, n.kubeconfigPath(): 0o600, n.configPath(): 0o644} {
 			info, err := os.Stat(path)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(info.Mode().Perm()).To(Equal(mode), path)
 		}
 	})
 
-	It("makes a kubeconfig of the service account's files", func() {
-		n := newNode(map[string]string{"10-pods.conflist": bridge})
+	It("writes a kubeconfig with the service account's token and CA", func() {
+		n := newNode(map[string]string{"10-pods.conflist": bridgeNetwork})
 		Expect(n.install()).To(Succeed())
-		Expect(read(n.kubeconfig())).To(MatchJSON(`{"apiVersion":"v1","kind":"Config","current-context":"bosh-cni-shim",
+		Expect(readFile(n.kubeconfigPath())).To(MatchJSON(`{"apiVersion":"v1","kind":"Config","current-context":"bosh-cni-shim",
 			"clusters":[{"name":"bosh-cni-shim","cluster":{"server":"https://10.0.0.1:6443","certificate-authority-data":"YXV0aG9yaXR5"}}],
 			"users":[{"name":"bosh-cni-shim","user":{"token":"t0ken"}}],
 			"contexts":[{"name":"bosh-cni-shim","context":{"cluster":"bosh-cni-shim","user":"bosh-cni-shim"}}]}`))
 	})
 
-	It("writes the options that are given", func() {
-		n := newNode(map[string]string{"10-pods.conflist": bridge})
+	It("writes the given options to the configuration", func() {
+		n := newNode(map[string]string{"10-pods.conflist": bridgeNetwork})
 		n.Annotation, n.Timeout, n.Subnets, n.Namespaces = "example.org/ip", 3*time.Second, []string{"10.9.9.0/24"}, []string{"bosh"}
 		Expect(n.install()).To(Succeed())
 		var network struct{ Plugins []map[string]any }
-		Expect(json.Unmarshal([]byte(read(n.config())), &network)).To(Succeed())
+		Expect(json.Unmarshal([]byte(readFile(n.configPath())), &network)).To(Succeed())
 		Expect(network.Plugins[0]).To(SatisfyAll(
 			HaveKeyWithValue("annotation", "example.org/ip"), HaveKeyWithValue("subnets", ConsistOf("10.9.9.0/24")),
 			HaveKeyWithValue("namespaces", ConsistOf("bosh")),
 			HaveKeyWithValue("kubernetes", HaveKeyWithValue("timeout", "3s"))))
 	})
 
-	It("makes a list of a single plugin", func() {
+	It("converts the configuration of a single plugin to a list", func() {
 		n := newNode(map[string]string{"10-pods.conf": `{"cniVersion":"0.3.1","name":"pods","type":"bridge"}`})
 		Expect(n.install()).To(Succeed())
-		Expect(read(n.config())).To(MatchJSON(`{"cniVersion":"0.3.1","name":"pods","plugins":[
-			{"type":"bosh-cni-shim","kubernetes":{"kubeconfig":"` + n.kubeconfig() + `"},"delegate":{"cniVersion":"0.3.1","name":"pods","type":"bridge"}}]}`))
+		Expect(readFile(n.configPath())).To(MatchJSON(`{"cniVersion":"0.3.1","name":"pods","plugins":[
+			{"type":"bosh-cni-shim","kubernetes":{"kubeconfig":"` + n.kubeconfigPath() + `"},"delegate":{"cniVersion":"0.3.1","name":"pods","type":"bridge"}}]}`))
 	})
 
 	It("changes nothing when it is repeated", func() {
-		n := newNode(map[string]string{"10-pods.conflist": bridge})
+		n := newNode(map[string]string{"10-pods.conflist": bridgeNetwork})
 		Expect(n.verify()).NotTo(Succeed())
 		Expect(n.Install(context.Background())).To(HaveLen(3))
 		Expect(n.verify()).To(Succeed())
 		Expect(n.Install(context.Background())).To(BeEmpty())
 	})
 
-	DescribeTable("refuses, and leaves the node's networks as they are", func(networks map[string]string, says string) {
+	DescribeTable("rejects without changing the node's networks", func(networks map[string]string, message string) {
 		n := newNode(networks)
-		Expect(n.install()).To(MatchError(ContainSubstring(says)))
-		Expect(n.config()).NotTo(BeAnExistingFile())
+		Expect(n.install()).To(MatchError(ContainSubstring(message)))
+		Expect(n.configPath()).NotTo(BeAnExistingFile())
 		for name, content := range networks {
-			Expect(read(filepath.Join(n.ConfigDir, name))).To(Equal(content))
+			Expect(readFile(filepath.Join(n.ConfigDir, name))).To(Equal(content))
 		}
 	},
 		Entry("no network", map[string]string{}, "install the cluster's network plugin first"),
-		Entry("a network that is not JSON", map[string]string{"10-a.conf": "{"}, "not JSON"),
+		Entry("a network configuration that is not JSON", map[string]string{"10-a.conf": "{"}, "not JSON"),
 		Entry("a network without name", map[string]string{"10-a.conf": `{"cniVersion":"1.0.0","type":"bridge"}`}, "no name"),
 		Entry("a network without version", map[string]string{"10-a.conf": `{"name":"a","type":"bridge"}`}, "no cniVersion"),
 		Entry("a network of an old version", map[string]string{"10-a.conf": `{"cniVersion":"0.3.0","name":"a","type":"bridge"}`}, "0.3.1 or later"),
@@ -159,52 +159,52 @@ var _ = Describe("Install", func() {
 		Entry("a network that would come first", map[string]string{"00-a.conf": `{"cniVersion":"1.0.0","name":"a","type":"bridge"}`}, "sorts before"),
 	)
 
-	DescribeTable("refuses wrong options before it changes anything", func(change func(*node)) {
-		n := newNode(map[string]string{"10-pods.conflist": bridge})
+	DescribeTable("rejects without writing a configuration", func(change func(*node)) {
+		n := newNode(map[string]string{"10-pods.conflist": bridgeNetwork})
 		change(&n)
 		Expect(n.install()).NotTo(Succeed())
-		Expect(n.config()).NotTo(BeAnExistingFile())
+		Expect(n.configPath()).NotTo(BeAnExistingFile())
 	},
 		Entry("a relative folder", func(n *node) { n.BinaryDir = "bin" }),
-		Entry("a subnet that is none", func(n *node) { n.Subnets = []string{"10.0.0.0"} }),
-		Entry("a namespace that is none", func(n *node) { n.Namespaces = []string{"a/b"} }),
-		Entry("an account without a namespace", func(n *node) { n.TokenFor = "bosh-cni-shim" }),
-		Entry("an account with more of a path", func(n *node) { n.TokenFor = "a/b/../c" }),
+		Entry("an invalid subnet", func(n *node) { n.Subnets = []string{"10.0.0.0"} }),
+		Entry("an invalid namespace", func(n *node) { n.Namespaces = []string{"a/b"} }),
+		Entry("a service account without a namespace", func(n *node) { n.TokenFor = "bosh-cni-shim" }),
+		Entry("a service account with a path", func(n *node) { n.TokenFor = "a/b/../c" }),
 		Entry("no server", func(n *node) { n.Server = "" }),
 		Entry("no token", func(n *node) { n.ServiceAccount = "/does/not/exist" }),
 	)
 })
 
 var _ = Describe("Uninstall", func() {
-	It("leaves the node as it was, and may be repeated", func() {
-		n := newNode(map[string]string{"10-pods.conflist": bridge})
+	It("restores the node, and can be repeated", func() {
+		n := newNode(map[string]string{"10-pods.conflist": bridgeNetwork})
 		Expect(n.install()).To(Succeed())
-		n.write(filepath.Join(n.ConfigDir, ".bosh-cni-shim-new-123"), "left by a killed installer")
+		n.write(filepath.Join(n.ConfigDir, ".bosh-cni-shim-new-123"), "written by a killed installer")
 		for range 2 {
 			Expect(n.Uninstall()).To(Succeed())
-			Expect(names(n.ConfigDir)).To(Equal([]string{"10-pods.conflist"}))
-			Expect(names(n.BinaryDir)).To(BeEmpty())
+			Expect(fileNames(n.ConfigDir)).To(Equal([]string{"10-pods.conflist"}))
+			Expect(fileNames(n.BinaryDir)).To(BeEmpty())
 		}
-		Expect(read(filepath.Join(n.ConfigDir, "10-pods.conflist"))).To(Equal(bridge))
+		Expect(readFile(filepath.Join(n.ConfigDir, "10-pods.conflist"))).To(Equal(bridgeNetwork))
 	})
 
-	It("leaves a network alone that only has the shim's name", func() {
-		n := newNode(map[string]string{"00-bosh-cni-shim.conflist": bridge})
+	It("does not remove a network that only has the name of the shim's", func() {
+		n := newNode(map[string]string{"00-bosh-cni-shim.conflist": bridgeNetwork})
 		Expect(n.Uninstall()).To(MatchError(ContainSubstring("not the shim's")))
-		Expect(read(n.config())).To(Equal(bridge))
+		Expect(readFile(n.configPath())).To(Equal(bridgeNetwork))
 	})
 })
 
 var _ = Describe("Watch", func() {
 	var n node
 	var stop func()
-	var logged *gbytes.Buffer
+	var logs *gbytes.Buffer
 
-	start := func(networks map[string]string) {
-		n, logged = newNode(networks), gbytes.NewBuffer()
+	startWatch := func(networks map[string]string) {
+		n, logs = newNode(networks), gbytes.NewBuffer()
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error)
-		go func() { done <- n.Watch(ctx, 5*time.Millisecond, slog.New(slog.NewTextHandler(logged, nil))) }()
+		go func() { done <- n.Watch(ctx, 5*time.Millisecond, slog.New(slog.NewTextHandler(logs, nil))) }()
 		stop = sync.OnceFunc(func() {
 			cancel()
 			Eventually(done).Should(Receive(BeNil()))
@@ -212,65 +212,65 @@ var _ = Describe("Watch", func() {
 		DeferCleanup(stop)
 	}
 
-	It("waits for the node's first network, says so once, and leaves everything in place at its end", func() {
-		start(nil)
-		Eventually(n.binary).Should(BeAnExistingFile())
-		Eventually(logged).Should(gbytes.Say("no network configuration"))
-		n.write(filepath.Join(n.ConfigDir, "tmp"), bridge)
+	It("waits for the node's first network, logs that once, and keeps the files when it is stopped", func() {
+		startWatch(nil)
+		Eventually(n.binaryPath).Should(BeAnExistingFile())
+		Eventually(logs).Should(gbytes.Say("no network configuration"))
+		n.write(filepath.Join(n.ConfigDir, "tmp"), bridgeNetwork)
 		Expect(os.Rename(filepath.Join(n.ConfigDir, "tmp"), filepath.Join(n.ConfigDir, "10-pods.conflist"))).To(Succeed())
 		Eventually(n.verify).Should(Succeed())
 		stop()
 		Expect(n.verify()).To(Succeed())
-		Expect(strings.Count(string(logged.Contents()), "no network configuration")).To(Equal(1))
-		Expect(string(logged.Contents())).NotTo(ContainSubstring(token))
+		Expect(strings.Count(string(logs.Contents()), "no network configuration")).To(Equal(1))
+		Expect(string(logs.Contents())).NotTo(ContainSubstring(token))
 	})
 
-	It("follows a renewed token, a changed network, and repairs what was removed", func() {
-		start(map[string]string{"10-pods.conflist": bridge})
+	It("follows a renewed token and a changed network, and restores removed files", func() {
+		startWatch(map[string]string{"10-pods.conflist": bridgeNetwork})
 		Eventually(n.verify).Should(Succeed())
 		n.write(filepath.Join(n.ServiceAccount, "token"), "renewed")
-		Eventually(func() string { return read(n.kubeconfig()) }).Should(ContainSubstring(`"renewed"`))
-		n.write(filepath.Join(n.ConfigDir, "10-pods.conflist"), strings.ReplaceAll(bridge, "1400", "9000"))
-		Eventually(func() string { return read(n.config()) }).Should(ContainSubstring("9000"))
-		Expect(os.Remove(n.config())).To(Succeed())
-		Expect(os.Remove(n.binary())).To(Succeed())
+		Eventually(func() string { return readFile(n.kubeconfigPath()) }).Should(ContainSubstring(`"renewed"`))
+		n.write(filepath.Join(n.ConfigDir, "10-pods.conflist"), strings.ReplaceAll(bridgeNetwork, "1400", "9000"))
+		Eventually(func() string { return readFile(n.configPath()) }).Should(ContainSubstring("9000"))
+		Expect(os.Remove(n.configPath())).To(Succeed())
+		Expect(os.Remove(n.binaryPath())).To(Succeed())
 		Eventually(n.verify).Should(Succeed())
 	})
 
-	It("keeps the last good network while the node's own cannot be read", func() {
-		start(map[string]string{"10-pods.conflist": bridge})
+	It("keeps the last valid network while the node's own is invalid", func() {
+		startWatch(map[string]string{"10-pods.conflist": bridgeNetwork})
 		Eventually(n.verify).Should(Succeed())
-		good := read(n.config())
+		good := readFile(n.configPath())
 		n.write(filepath.Join(n.ConfigDir, "10-pods.conflist"), `{"half":`)
-		Eventually(logged).Should(gbytes.Say("not JSON"))
-		Expect(read(n.config())).To(Equal(good))
+		Eventually(logs).Should(gbytes.Say("not JSON"))
+		Expect(readFile(n.configPath())).To(Equal(good))
 	})
 })
 
 var _ = Describe("A node's runtime", func() {
-	It("finds a whole network, and every file that it names, at each moment of installs, upgrades and removals", func() {
-		n := newNode(map[string]string{"10-pods.conflist": bridge})
+	It("always finds a complete network and the files that it references, during installs, upgrades and removals", func() {
+		n := newNode(map[string]string{"10-pods.conflist": bridgeNetwork})
 		Expect(os.WriteFile(filepath.Join(n.BinaryDir, "bridge"), []byte("bridge"), 0o755)).To(Succeed())
-		var over atomic.Bool
-		type seen struct{ shim, plain int }
-		found := make(chan seen, 1)
+		var done atomic.Bool
+		type loads struct{ shim, plain int }
+		found := make(chan loads, 1)
 		problems := make(chan string, 1)
 		go func() {
 			defer GinkgoRecover()
-			var s seen
-			for !over.Load() {
-				kind, problem := n.load()
+			var counts loads
+			for !done.Load() {
+				kind, problem := n.loadNetwork()
 				switch {
 				case problem != "":
 					problems <- problem
 					return
 				case kind == "bridge":
-					s.plain++
+					counts.plain++
 				default:
-					s.shim++
+					counts.shim++
 				}
 			}
-			found <- s
+			found <- counts
 		}()
 		for i := range 300 {
 			n.write(n.Program, strings.Repeat("version", i%7+1))
@@ -280,59 +280,58 @@ var _ = Describe("A node's runtime", func() {
 				Expect(n.Uninstall()).To(Succeed())
 			}
 		}
-		over.Store(true)
-		var s seen
-		Eventually(found).Should(Receive(&s), func() string {
+		done.Store(true)
+		var counts loads
+		Eventually(found).Should(Receive(&counts), func() string {
 			select {
 			case problem := <-problems:
 				return problem
 			default:
-				return "the runtime did not end"
+				return "the runtime did not finish"
 			}
 		})
-		Expect(s.shim).To(BeNumerically(">", 0))
-		Expect(s.plain).To(BeNumerically(">", 0))
+		Expect(counts.shim).To(BeNumerically(">", 0))
+		Expect(counts.plain).To(BeNumerically(">", 0))
 	})
 })
 
-// load does what a runtime does with the folder of networks: the first in lexical order, whole. It
-// returns the first plugin's type, and what is wrong.
-func (n node) load() (kind, problem string) {
+// loadNetwork loads the first network in lexical order, as a runtime does. It returns the type of its first plugin, or a problem.
+func (n node) loadNetwork() (kind, problem string) {
 	entries, err := os.ReadDir(n.ConfigDir)
 	if err != nil {
 		return "", err.Error()
 	}
 	i := slices.IndexFunc(entries, func(e os.DirEntry) bool { return filepath.Ext(e.Name()) == ".conflist" })
 	if i < 0 {
-		return "", "there is no network"
+		return "", "no network"
 	}
 	path := filepath.Join(n.ConfigDir, entries[i].Name())
-	before, err := os.Stat(path)
+	previous, err := os.Stat(path)
 	if err != nil {
-		return n.load() // removed since the folder was read: a runtime reads it again
+		return n.loadNetwork() // removed since the folder was read: a runtime reads it again, too
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return n.load()
+		return n.loadNetwork()
 	}
 	var network struct{ Plugins []struct{ Type string } }
 	if err := json.Unmarshal(raw, &network); err != nil || len(network.Plugins) != 2 {
-		return "", "a network is not whole: " + string(raw)
+		return "", "incomplete network: " + string(raw)
 	}
 	kind = network.Plugins[0].Type
-	if kind == "bosh-cni-shim" && !whole(n.binary()) && stillThere(path, before) {
-		return "", "the network names a plugin that is not there"
+	if kind == "bosh-cni-shim" && !isInstalled(n.binaryPath()) && isUnchanged(path, previous) {
+		return "", "the network references a missing plugin"
 	}
 	return kind, ""
 }
 
-func whole(path string) bool {
+func isInstalled(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().Perm() == 0o755 && info.Size() > 0
 }
 
-// stillThere reports whether the file is the one that it was, and so was there all the time between.
-func stillThere(path string, before os.FileInfo) bool {
+// isUnchanged reports whether the file is still the same, and so has existed since previous.
+func isUnchanged(path string, previous os.FileInfo) bool {
 	now, err := os.Stat(path)
-	return err == nil && os.SameFile(now, before) && now.ModTime().Equal(before.ModTime())
+	return err == nil && os.SameFile(now, previous) && now.ModTime().Equal(previous.ModTime())
 }

@@ -11,16 +11,16 @@ import (
 	"path/filepath"
 )
 
-// credentials returns the kubeconfig for the node, with a token of which more than this part of its life is left.
-func (o Options) credentials(ctx context.Context, enough float64) ([]byte, error) {
+// renderKubeconfig returns the kubeconfig for the node, with a token as nodeToken returns it.
+func (o Options) renderKubeconfig(ctx context.Context, minRemaining float64) ([]byte, error) {
 	if o.Server == "" {
-		return nil, errors.New("the API server's address is not known: give -server, or run in a Pod")
+		return nil, errors.New("the address of the API server is unknown; give -server, or run in a Pod")
 	}
-	token, err := o.token(ctx, enough)
+	token, err := o.nodeToken(ctx, minRemaining)
 	if err != nil {
 		return nil, err
 	}
-	authority, err := o.authority()
+	authority, err := o.readCA()
 	if err != nil {
 		return nil, err
 	}
@@ -35,12 +35,12 @@ func (o Options) credentials(ctx context.Context, enough float64) ([]byte, error
 		"contexts": []named{{"name": name, "context": named{"cluster": name, "user": name}}},
 	}, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("write the kubeconfig: %w", err)
+		return nil, fmt.Errorf("encode the kubeconfig: %w", err)
 	}
 	return content, nil
 }
 
-func (o Options) authority() ([]byte, error) {
+func (o Options) readCA() ([]byte, error) {
 	authority, err := os.ReadFile(filepath.Join(o.ServiceAccount, "ca.crt"))
 	if err != nil {
 		return nil, fmt.Errorf("read the API server's certificate authority: %w", err)
@@ -48,8 +48,8 @@ func (o Options) authority() ([]byte, error) {
 	return authority, nil
 }
 
-// ServerOfPod returns the API server's URL as a Pod is told it; empty outside a Pod.
-func ServerOfPod() string {
+// InClusterServer returns the URL of the API server from the environment of a Pod; "" outside of Pods.
+func InClusterServer() string {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
 		return ""

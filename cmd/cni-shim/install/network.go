@@ -11,23 +11,22 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// ErrNoNetwork means that the node has no network configuration yet that the shim could stand in.
+// ErrNoNetwork means that the node has no network configuration yet.
 var ErrNoNetwork = errors.New("no network configuration")
 
 type object map[string]json.RawMessage
 
-// oldest version of the specification that the shim serves.
-const oldest = "0.3.1"
+// oldestVersion is the oldest version of the specification that the shim supports.
+const oldestVersion = "0.3.1"
 
-// extensions of files that runtimes read as networks (libcni's ConfFiles, which they all use).
+// extensions are the extensions of network configurations, as in libcni's ConfFiles, which all runtimes use.
 var extensions = map[string]bool{".conf": true, ".conflist": true, ".json": true}
 
-// original returns the path of the node's own network: the first in lexical order that is not the
-// shim's.
-func (o Options) original() (string, error) {
+// findOriginalNetwork returns the path of the node's own network configuration: the first in lexical order except for the shim's.
+func (o Options) findOriginalNetwork() (string, error) {
 	entries, err := os.ReadDir(o.ConfigDir) // sorted by name
 	if err != nil {
-		return "", fmt.Errorf("look for the node's network: %w", err)
+		return "", fmt.Errorf("list network configurations: %w", err)
 	}
 	for _, entry := range entries {
 		name := entry.Name()
@@ -35,34 +34,34 @@ func (o Options) original() (string, error) {
 			continue
 		}
 		if name < configName {
-			return "", fmt.Errorf("the node's network %s sorts before %s, so that the shim would never be used: rename it",
+			return "", fmt.Errorf("network configuration %s sorts before the shim's %s, and runtimes use the first one; rename it",
 				filepath.Join(o.ConfigDir, name), configName)
 		}
 		return filepath.Join(o.ConfigDir, name), nil
 	}
-	return "", fmt.Errorf("%w in %s: install the cluster's network plugin first", ErrNoNetwork, o.ConfigDir)
+	return "", fmt.Errorf("%w in %s; install the cluster's network plugin first", ErrNoNetwork, o.ConfigDir)
 }
 
-// wrapped returns the shim's network for the node's.
-func (o Options) wrapped(path string) ([]byte, error) {
+// renderNetwork returns the network configuration at path with the shim inserted.
+func (o Options) renderNetwork(path string) ([]byte, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the node's network: %w", err)
+		return nil, fmt.Errorf("read network configuration: %w", err)
 	}
 	var network object
 	if err := json.Unmarshal(raw, &network); err != nil {
-		return nil, fmt.Errorf("the node's network %s is not JSON: %w", path, err)
+		return nil, fmt.Errorf("network configuration %s is not JSON: %w", path, err)
 	}
-	wrapped, err := wrap(network, o.entry())
+	wrapped, err := insertShim(network, o.shimEntry())
 	if err != nil {
-		return nil, fmt.Errorf("the node's network %s: %w", path, err)
+		return nil, fmt.Errorf("network configuration %s: %w", path, err)
 	}
 	return wrapped, nil
 }
 
-// entry is the shim's part of its plugin entry.
-func (o Options) entry() map[string]any {
-	kubernetes := map[string]any{"kubeconfig": o.kubeconfig()}
+// shimEntry returns the plugin entry of the shim, without its delegate.
+func (o Options) shimEntry() map[string]any {
+	kubernetes := map[string]any{"kubeconfig": o.kubeconfigPath()}
 	if o.Timeout > 0 {
 		kubernetes["timeout"] = o.Timeout.Round(time.Millisecond).String()
 	}
@@ -79,55 +78,55 @@ func (o Options) entry() map[string]any {
 	return entry
 }
 
-// wrap puts the shim in the place of a network's first plugin. All else stays: name (by which address
-// managers find what they gave before), cniVersion, the other plugins, and keys unknown here. A
-// network of one plugin outside a list becomes a list (CNI specification 0.3.1 to 1.1.0, section 1).
-func wrap(network object, entry map[string]any) ([]byte, error) {
+// insertShim replaces the first plugin of a network with the shim. Everything else is unchanged: the name (the key under which IPAM
+// plugins store allocations), cniVersion, the other plugins, and unknown keys. A configuration of a single plugin is converted to a
+// list (CNI specification 0.3.1 to 1.1.0, section 1).
+func insertShim(network object, entry map[string]any) ([]byte, error) {
 	var plugins []object
 	if network["plugins"] == nil {
 		plugins = []object{network}
 		network = object{"name": network["name"], "cniVersion": network["cniVersion"]}
 	} else if err := json.Unmarshal(network["plugins"], &plugins); err != nil {
-		return nil, fmt.Errorf("its plugins are not a list of hashes: %w", err)
+		return nil, fmt.Errorf("plugins is not a list of objects: %w", err)
 	}
 	for _, key := range []string{"name", "cniVersion"} {
-		if text(network[key]) == "" {
-			return nil, fmt.Errorf("it has no %s", key)
+		if jsonString(network[key]) == "" {
+			return nil, fmt.Errorf("no %s", key)
 		}
 	}
-	if len(plugins) == 0 || text(plugins[0]["type"]) == "" {
-		return nil, errors.New("it has no plugin with a type")
+	if len(plugins) == 0 || jsonString(plugins[0]["type"]) == "" {
+		return nil, errors.New("no plugin with a type")
 	}
-	if text(plugins[0]["type"]) == PluginType {
-		return nil, fmt.Errorf("its first plugin is %s already", PluginType)
+	if jsonString(plugins[0]["type"]) == PluginType {
+		return nil, fmt.Errorf("the first plugin is already %s", PluginType)
 	}
-	if enough, err := version.GreaterThanOrEqualTo(text(network["cniVersion"]), oldest); err != nil || !enough {
-		return nil, fmt.Errorf("its cniVersion is %s, but the shim needs %s or later", text(network["cniVersion"]), oldest)
+	if supported, err := version.GreaterThanOrEqualTo(jsonString(network["cniVersion"]), oldestVersion); err != nil || !supported {
+		return nil, fmt.Errorf("cniVersion is %s, but the shim requires %s or later", jsonString(network["cniVersion"]), oldestVersion)
 	}
 	entry["delegate"] = plugins[0]
 	if capabilities := plugins[0]["capabilities"]; capabilities != nil {
-		entry["capabilities"] = capabilities // by which the runtime decides what to put into runtimeConfig
+		entry["capabilities"] = capabilities // from which the runtime derives runtimeConfig
 	}
 	first, err := json.Marshal(entry)
 	if err != nil {
 		return nil, err
 	}
-	all := []json.RawMessage{first}
+	entries := []json.RawMessage{first}
 	for _, plugin := range plugins[1:] {
 		raw, err := json.Marshal(plugin)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, raw)
+		entries = append(entries, raw)
 	}
-	if network["plugins"], err = json.Marshal(all); err != nil {
+	if network["plugins"], err = json.Marshal(entries); err != nil {
 		return nil, err
 	}
 	return json.MarshalIndent(network, "", "  ")
 }
 
-// text returns a JSON string; empty for anything else.
-func text(raw json.RawMessage) string {
+// jsonString decodes a JSON string; "" for any other value.
+func jsonString(raw json.RawMessage) string {
 	var s string
 	_ = json.Unmarshal(raw, &s)
 	return s

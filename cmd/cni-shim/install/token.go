@@ -15,24 +15,24 @@ import (
 	"time"
 )
 
-// The token of a Pod ends a minute after the Pod does, and nobody else renews it: with it on the node, an upgrade whose
-// image cannot be pulled would keep machines from starting. So the node gets the token of another service account,
-// TokenFor, which is bound to no Pod. The installer's own may do nothing but request that.
+// The token of a Pod expires a minute after the Pod was deleted. If nodes had the token of the installer's Pod, an upgrade with an
+// image that cannot be pulled would prevent VMs from starting. So nodes have a token of another service account, TokenFor, that is
+// not bound to a Pod. The installer's own service account only has the right to request that token.
 
-// life is how long the node's token is asked to last. The API server may give a shorter one.
-const life = 24 * time.Hour
+// tokenLifetime is the requested lifetime of the node's token. The API server may issue a token with a shorter lifetime.
+const tokenLifetime = 24 * time.Hour
 
-// requestTimeout bounds the one request for a token.
+// requestTimeout bounds the request for a token.
 const requestTimeout = 10 * time.Second
 
-// claims are what a token says of itself (RFC 7519, section 4.1).
-type claims struct {
-	Issued  int64 `json:"iat"` // seconds since 1970
+// tokenClaims are claims of a JSON Web Token (RFC 7519, section 4.1).
+type tokenClaims struct {
+	Issued  int64 `json:"iat"` // seconds since the epoch, like Expires
 	Expires int64 `json:"exp"`
 }
 
-// left returns how much of the token's life is left, as a part of all of it: 0 of one that is over or unreadable.
-func left(token string, now time.Time) float64 {
+// remainingLifetime returns the remaining fraction of the token's lifetime; 0 if it has expired or cannot be parsed.
+func remainingLifetime(token string, now time.Time) float64 {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
 		return 0
@@ -41,26 +41,26 @@ func left(token string, now time.Time) float64 {
 	if err != nil {
 		return 0
 	}
-	var said claims
-	if json.Unmarshal(raw, &said) != nil || said.Expires <= said.Issued {
+	var claims tokenClaims
+	if json.Unmarshal(raw, &claims) != nil || claims.Expires <= claims.Issued {
 		return 0
 	}
-	return max(0, float64(said.Expires-now.Unix())/float64(said.Expires-said.Issued))
+	return max(0, float64(claims.Expires-now.Unix())/float64(claims.Expires-claims.Issued))
 }
 
-// token returns the node's token: the one that it has, while more than this part of its life is left, or a new one.
-func (o Options) token(ctx context.Context, enough float64) (string, error) {
+// nodeToken returns the installed token if its remaining lifetime is more than the fraction minRemaining, or else a new token.
+func (o Options) nodeToken(ctx context.Context, minRemaining float64) (string, error) {
 	if o.TokenFor == "" {
-		return o.ownToken()
+		return o.installerToken()
 	}
-	if has := o.installedToken(); left(has, time.Now()) > enough {
-		return has, nil
+	if installed := o.installedToken(); remainingLifetime(installed, time.Now()) > minRemaining {
+		return installed, nil
 	}
 	return o.requestToken(ctx)
 }
 
-// ownToken is that of the Pod that the installer runs in.
-func (o Options) ownToken() (string, error) {
+// installerToken reads the token of the installer's Pod.
+func (o Options) installerToken() (string, error) {
 	token, err := os.ReadFile(filepath.Join(o.ServiceAccount, "token"))
 	if err != nil {
 		return "", fmt.Errorf("read the service account's token: %w", err)
@@ -68,52 +68,53 @@ func (o Options) ownToken() (string, error) {
 	return strings.TrimSpace(string(token)), nil
 }
 
-// installedToken is the one in the node's kubeconfig; empty when there is none.
+// installedToken returns the token of the node's kubeconfig; "" if there is none.
 func (o Options) installedToken() string {
-	var has struct {
+	var kubeconfig struct {
 		Users []struct {
 			User struct {
 				Token string `json:"token"`
 			} `json:"user"`
 		} `json:"users"`
 	}
-	raw, err := os.ReadFile(o.kubeconfig())
-	if err != nil || json.Unmarshal(raw, &has) != nil || len(has.Users) == 0 {
+	raw, err := os.ReadFile(o.kubeconfigPath())
+	if err != nil || json.Unmarshal(raw, &kubeconfig) != nil || len(kubeconfig.Users) == 0 {
 		return ""
 	}
-	return has.Users[0].User.Token
+	return kubeconfig.Users[0].User.Token
 }
 
-// requestToken asks the API server for a token of TokenFor that is bound to that account alone
+// requestToken requests a token of TokenFor that is not bound to a Pod
 // (https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/).
 func (o Options) requestToken(ctx context.Context) (string, error) {
-	own, err := o.ownToken()
+	bearer, err := o.installerToken()
 	if err != nil {
 		return "", err
 	}
-	authority, err := o.authority()
+	authority, err := o.readCA()
 	if err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	token, err := o.post(ctx, own, authority)
+	token, err := o.postTokenRequest(ctx, bearer, authority)
 	if err != nil {
-		return "", fmt.Errorf("request a token of service account %s (the installer's own needs the right to create its token): %w",
-			o.TokenFor, err)
+		return "", fmt.Errorf("request a token for service account %s: %w; "+
+			"the installer's own service account needs the right to create it", o.TokenFor, err)
 	}
 	return token, nil
 }
 
-func (o Options) post(ctx context.Context, own string, authority []byte) (string, error) {
+func (o Options) postTokenRequest(ctx context.Context, bearer string, authority []byte) (string, error) {
 	namespace, name, _ := strings.Cut(o.TokenFor, "/")
 	url := strings.TrimSuffix(o.Server, "/") + "/api/v1/namespaces/" + namespace + "/serviceaccounts/" + name + "/token"
-	body := fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":%d}}`, int(life.Seconds()))
+	body := fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":%d}}`,
+		int(tokenLifetime.Seconds()))
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		return "", err
 	}
-	request.Header.Set("Authorization", "Bearer "+own)
+	request.Header.Set("Authorization", "Bearer "+bearer)
 	request.Header.Set("Content-Type", "application/json")
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(authority)
@@ -127,17 +128,17 @@ func (o Options) post(ctx context.Context, own string, authority []byte) (string
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusCreated {
-		var refusal struct {
+		var status struct {
 			Message string `json:"message"`
 		}
-		_ = json.NewDecoder(response.Body).Decode(&refusal)
-		return "", errors.New(response.Status + ": " + refusal.Message)
+		_ = json.NewDecoder(response.Body).Decode(&status)
+		return "", errors.New(response.Status + ": " + status.Message)
 	}
-	var answer struct {
+	var tokenRequest struct {
 		Status struct {
 			Token string `json:"token"`
 		} `json:"status"`
 	}
-	err = json.NewDecoder(response.Body).Decode(&answer)
-	return answer.Status.Token, err
+	err = json.NewDecoder(response.Body).Decode(&tokenRequest)
+	return tokenRequest.Status.Token, err
 }

@@ -1,5 +1,5 @@
-// Command testdelegate is the CNI plugin that the shim's tests call: it notes how it was called, and
-// does what its configuration's "test" says. It takes addresses by every convention.
+// Command testdelegate is a CNI plugin for the tests of the shim. It records its calls, and behaves as the key "test" of its
+// configuration specifies. It supports all conventions for requested addresses.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Call is what it notes of a call, as a line of JSON.
+// Call is the record of a call, a line of JSON.
 type Call struct {
 	Command, Args, ContainerID, NetNS, IfName string
 	Stdin                                     json.RawMessage
@@ -28,57 +28,57 @@ type config struct {
 		} `json:"cni"`
 	} `json:"args"`
 	Test struct {
-		Record  string   `json:"record"`  // the file to note calls in
-		Give    []string `json:"give"`    // addresses to give, whatever was asked for
-		Print   string   `json:"print"`   // what to print instead of a result
-		Fail    []string `json:"fail"`    // commands at which to fail with an error document
-		Crash   []string `json:"crash"`   // commands at which to fail without one
-		Stderr  string   `json:"stderr"`  // what to log
-		Without bool     `json:"without"` // give no address unless one was asked for
+		Record  string   `json:"record"`  // path of the file to record calls in
+		Give    []string `json:"give"`    // addresses to assign instead of the requested ones
+		Print   string   `json:"print"`   // output instead of a result
+		Fail    []string `json:"fail"`    // commands that fail with an error document
+		Crash   []string `json:"crash"`   // commands that fail without an error document
+		Stderr  string   `json:"stderr"`  // text to write to stderr
+		Without bool     `json:"without"` // assign no address unless one is requested
 	} `json:"test"`
 }
 
 func main() {
 	stdin, err := io.ReadAll(os.Stdin)
-	check(err)
+	exitOnError(err)
 	var c config
-	check(json.Unmarshal(stdin, &c))
+	exitOnError(json.Unmarshal(stdin, &c))
 	command := os.Getenv("CNI_COMMAND")
-	note(c.Test.Record, Call{
+	recordCall(c.Test.Record, Call{
 		command, os.Getenv("CNI_ARGS"), os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_NETNS"), os.Getenv("CNI_IFNAME"), stdin,
 	})
 	fmt.Fprint(os.Stderr, c.Test.Stderr)
 	switch {
-	case has(c.Test.Crash, command):
+	case contains(c.Test.Crash, command):
 		os.Exit(2)
-	case has(c.Test.Fail, command):
+	case contains(c.Test.Fail, command):
 		fmt.Fprintf(os.Stdout, `{"cniVersion":%q,"code":117,"msg":"the delegate cannot %s","details":"for a test"}`, c.CNIVersion, command)
 		os.Exit(1)
 	case c.Test.Print != "":
 		fmt.Fprint(os.Stdout, c.Test.Print)
 	case command == "ADD":
-		check(json.NewEncoder(os.Stdout).Encode(map[string]any{"cniVersion": c.CNIVersion, "ips": ips(c), "unknown": "kept"}))
+		exitOnError(json.NewEncoder(os.Stdout).Encode(map[string]any{"cniVersion": c.CNIVersion, "ips": assignedAddresses(c), "unknown": "kept"}))
 	}
 }
 
-// ips prefers what was asked for in the order in which host-local and static do.
-func ips(c config) []map[string]string {
-	var asked []string
+// assignedAddresses applies the conventions in the same order of precedence as host-local and static.
+func assignedAddresses(c config) []map[string]string {
+	var assigned []string
 	for pair := range strings.SplitSeq(os.Getenv("CNI_ARGS"), ";") {
 		if ip, found := strings.CutPrefix(pair, "IP="); found {
-			asked = []string{ip}
+			assigned = []string{ip}
 		}
 	}
 	for _, more := range [][]string{c.Args.CNI.IPs, c.RuntimeConfig.IPs, c.Test.Give} {
 		if len(more) > 0 {
-			asked = more
+			assigned = more
 		}
 	}
-	if len(asked) == 0 && !c.Test.Without {
-		asked = []string{"10.9.9.9/24"}
+	if len(assigned) == 0 && !c.Test.Without {
+		assigned = []string{"10.9.9.9/24"}
 	}
 	all := []map[string]string{}
-	for _, ip := range asked {
+	for _, ip := range assigned {
 		switch {
 		case strings.Contains(ip, "/"):
 		case strings.Contains(ip, ":"):
@@ -91,18 +91,18 @@ func ips(c config) []map[string]string {
 	return all
 }
 
-func has(list []string, command string) bool {
+func contains(list []string, command string) bool {
 	return slices.Contains(list, command)
 }
 
-func note(path string, call Call) {
+func recordCall(path string, call Call) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	check(err)
-	check(json.NewEncoder(file).Encode(call))
-	check(file.Close())
+	exitOnError(err)
+	exitOnError(json.NewEncoder(file).Encode(call))
+	exitOnError(file.Close())
 }
 
-func check(err error) {
+func exitOnError(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)

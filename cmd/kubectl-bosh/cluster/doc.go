@@ -1,3 +1,3 @@
-// Package cluster finds out about a Kubernetes cluster what a director's manifest depends on, and makes and removes the
-// objects that a director needs there.
+// Package cluster inspects the properties of a Kubernetes cluster that a director's manifest depends on, and creates and deletes the
+// objects that a director requires.
 package cluster

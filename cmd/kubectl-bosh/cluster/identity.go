@@ -13,31 +13,31 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// systemNamespace exists in every cluster, and lives as long as the cluster does: its UID identifies the cluster.
+// systemNamespace exists in every cluster during all of its lifetime: its UID identifies the cluster.
 const systemNamespace = "kube-system"
 
-// Identity is what one cluster is told from another by, and how one operator reaches it.
+// Identity distinguishes a cluster from others, and describes how an operator reaches it.
 type Identity struct {
 	Server      string   `json:"server"`
 	Context     string   `json:"context,omitempty"`     // of the operator's kubeconfig
-	UID         string   `json:"uid,omitempty"`         // of the namespace kube-system; "" if the operator may not get it
-	Authorities []string `json:"authorities,omitempty"` // fingerprints of the certificates by which the server is verified
+	UID         string   `json:"uid,omitempty"`         // of namespace kube-system; "" without the right to get it
+	Authorities []string `json:"authorities,omitempty"` // fingerprints of the server's certificate authorities
 }
 
 // Identify returns the cluster's identity.
 func (c *Cluster) Identify(ctx context.Context) (Identity, error) {
-	// Its errors name credentials that expired.
+	// Errors of GetServerInfo name expired credentials.
 	server, err := c.Client.GetServerInfo(ctx)
 	if err != nil {
 		return Identity{}, err
 	}
-	identity := Identity{Server: server.URL, Context: c.context}
+	identity := Identity{Server: server.URL, Context: c.contextName}
 	config := rest.CopyConfig(c.config)
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return identity, err
 	}
 	identity.Authorities = Fingerprints(config.CAData)
-	system, err := c.objects.Resource(kinds["Namespace"]).Get(ctx, systemNamespace, metav1.GetOptions{})
+	system, err := c.dynamicClient.Resource(resourcesByKind["Namespace"]).Get(ctx, systemNamespace, metav1.GetOptions{})
 	if apierrors.IsForbidden(err) {
 		return identity, nil
 	}
@@ -48,39 +48,39 @@ func (c *Cluster) Identify(ctx context.Context) (Identity, error) {
 	return identity, nil
 }
 
-// Fingerprints are the SHA-256 sums of a bundle's certificates.
+// Fingerprints returns the SHA-256 sums of the certificates in a PEM bundle, sorted.
 func Fingerprints(bundle []byte) []string {
-	var found []string
+	var sums []string
 	for {
 		var block *pem.Block
 		if block, bundle = pem.Decode(bundle); block == nil {
-			slices.Sort(found)
-			return slices.Compact(found)
+			slices.Sort(sums)
+			return slices.Compact(sums)
 		}
 		sum := sha256.Sum256(block.Bytes)
-		found = append(found, hex.EncodeToString(sum[:]))
+		sums = append(sums, hex.EncodeToString(sum[:]))
 	}
 }
 
-// Mismatch is why the cluster that is reached now is not this one, which was recorded; "" if it is. Where a UID is missing, both
-// the URL and an authority have to match: clusters behind one gateway share the authority, and clusters on laptops the URL.
-func (i Identity) Mismatch(now Identity) string {
-	common := func(authority string) bool { return slices.Contains(now.Authorities, authority) }
-	const noUID = "whether both are one cluster is not known without the right to get the namespace " + systemNamespace
+// Mismatch returns why the current cluster is not this recorded one; "" if it is. If a UID is missing, both the URL and a certificate
+// authority must match: clusters behind the same gateway have the same authority, and clusters on laptops often the same URL.
+func (i Identity) Mismatch(current Identity) string {
+	shared := func(authority string) bool { return slices.Contains(current.Authorities, authority) }
+	const noUID = "whether they are the same cluster is unknown without the right to get namespace " + systemNamespace
 	switch {
-	case i.UID != "" && now.UID == i.UID:
+	case i.UID != "" && current.UID == i.UID:
 		return ""
-	case i.UID != "" && now.UID != "":
-		return fmt.Sprintf("the namespace %s has the UID %s there, and %s here", systemNamespace, i.UID, now.UID)
-	case i.Server != now.Server:
-		return "the servers have different names, and " + noUID
-	case len(i.Authorities) > 0 && len(now.Authorities) > 0 && !slices.ContainsFunc(i.Authorities, common):
-		return "the certificate authorities are different, and " + noUID
+	case i.UID != "" && current.UID != "":
+		return fmt.Sprintf("namespace %s has the UID %s there and %s here", systemNamespace, i.UID, current.UID)
+	case i.Server != current.Server:
+		return "the URLs of the servers differ, and " + noUID
+	case len(i.Authorities) > 0 && len(current.Authorities) > 0 && !slices.ContainsFunc(i.Authorities, shared):
+		return "the certificate authorities differ, and " + noUID
 	}
 	return ""
 }
 
-// String names the server and the context.
+// String returns the URL of the server, with the context of the kubeconfig.
 func (i Identity) String() string {
 	if i.Context == "" {
 		return i.Server

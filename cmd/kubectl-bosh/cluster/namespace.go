@@ -13,88 +13,90 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PodSecurity is the label by which a namespace allows Pods of a kind: Privileged, as VM Pods are.
+// PodSecurityLabel is the label with the Pod Security level that a namespace enforces. VM Pods require PodSecurityPrivileged.
 const (
-	podSecurityPrefix = "pod-security.kubernetes.io/"
-	PodSecurity       = podSecurityPrefix + "enforce"
-	Privileged        = "privileged"
+	podSecurityPrefix     = "pod-security.kubernetes.io/"
+	PodSecurityLabel      = podSecurityPrefix + "enforce"
+	PodSecurityPrivileged = "privileged"
 )
 
-// Namespace is the one that a director is in, as it exists.
+// Namespace is the current state of the director's namespace.
 type Namespace struct {
-	Known       bool // the operator may get it
+	Known       bool // whether the operator has the right to get it
 	Exists      bool
-	PodSecurity string // the value of its label PodSecurity; "" without one, where the cluster's default counts
+	PodSecurity string // value of PodSecurityLabel; "" without the label, which means the cluster's default
 }
 
-// RefusesVMs reports whether the label keeps VM Pods out.
-func (n Namespace) RefusesVMs() bool { return n.PodSecurity != "" && n.PodSecurity != Privileged }
+// RefusesVMs reports whether the label prevents VM Pods from being admitted.
+func (n Namespace) RefusesVMs() bool {
+	return n.PodSecurity != "" && n.PodSecurity != PodSecurityPrivileged
+}
 
-func (c *Cluster) lookAtNamespace(ctx context.Context, f *Found) (string, error) {
-	existing, err := c.namespace(ctx)
+func (c *Cluster) inspectNamespace(ctx context.Context, result *Inspection) (string, error) {
+	existing, err := c.getNamespace(ctx)
 	if apierrors.IsNotFound(err) {
-		f.Namespace.Known = true
-		return c.Client.Namespace + ", which does not exist yet", nil
+		result.Namespace.Known = true
+		return c.Client.Namespace + " (does not exist yet)", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	f.Namespace = Namespace{Known: true, Exists: true, PodSecurity: existing.GetLabels()[PodSecurity]}
-	if f.Namespace.PodSecurity == "" {
-		return c.Client.Namespace + ", without the label " + PodSecurity, nil
+	result.Namespace = Namespace{Known: true, Exists: true, PodSecurity: existing.GetLabels()[PodSecurityLabel]}
+	if result.Namespace.PodSecurity == "" {
+		return c.Client.Namespace + " (without the label " + PodSecurityLabel + ")", nil
 	}
-	return c.Client.Namespace + ", with " + PodSecurity + "=" + f.Namespace.PodSecurity, nil
+	return c.Client.Namespace + " (" + PodSecurityLabel + "=" + result.Namespace.PodSecurity + ")", nil
 }
 
-func (c *Cluster) namespace(ctx context.Context) (*unstructured.Unstructured, error) {
-	return c.objects.Resource(kinds["Namespace"]).Get(ctx, c.Client.Namespace, metav1.GetOptions{})
+func (c *Cluster) getNamespace(ctx context.Context) (*unstructured.Unstructured, error) {
+	return c.dynamicClient.Resource(resourcesByKind["Namespace"]).Get(ctx, c.Client.Namespace, metav1.GetOptions{})
 }
 
-// SetPodSecurity changes the label of the namespace, if it has the value from; "" is no label. It returns the value that the label had.
-func (c *Cluster) SetPodSecurity(ctx context.Context, from, to string) (had string, err error) {
-	existing, err := c.namespace(ctx)
+// SetPodSecurity changes the value of PodSecurityLabel if it is from. It returns the value before the change; "" means no label.
+func (c *Cluster) SetPodSecurity(ctx context.Context, from, to string) (current string, err error) {
+	existing, err := c.getNamespace(ctx)
 	if err != nil {
 		return "", err
 	}
-	if had = existing.GetLabels()[PodSecurity]; had != from {
-		return had, nil
+	if current = existing.GetLabels()[PodSecurityLabel]; current != from {
+		return current, nil
 	}
 	var value any // null removes the label
 	if to != "" {
 		value = to
 	}
-	// With the version that was read: somebody else's change is not undone.
+	// With the resourceVersion, the patch fails instead of reverting a concurrent change.
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": existing.GetResourceVersion(), "labels": map[string]any{PodSecurity: value}}})
+		"resourceVersion": existing.GetResourceVersion(), "labels": map[string]any{PodSecurityLabel: value}}})
 	if err != nil {
-		return had, err
+		return current, err
 	}
-	_, err = c.objects.Resource(kinds["Namespace"]).Patch(ctx, c.Client.Namespace, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: manager})
+	_, err = c.dynamicClient.Resource(resourcesByKind["Namespace"]).Patch(ctx, c.Client.Namespace, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil {
-		err = fmt.Errorf("label Namespace %s with %s=%s: %w", c.Client.Namespace, PodSecurity, cmp.Or(to, "(none)"), err)
+		err = fmt.Errorf("label Namespace %s with %s=%s: %w", c.Client.Namespace, PodSecurityLabel, cmp.Or(to, "(none)"), err)
 	}
-	return had, err
+	return current, err
 }
 
-// permit gives a new namespace the label that allows VM Pods, unless it has one.
-func permit(wanted *unstructured.Unstructured) {
-	labels := wanted.GetLabels()
-	if labels[PodSecurity] == "" {
-		labels[PodSecurity] = Privileged
-		wanted.SetLabels(labels)
+// allowVMPods adds the label that admits VM Pods to a new namespace, unless it has the label.
+func allowVMPods(desired *unstructured.Unstructured) {
+	labels := desired.GetLabels()
+	if labels[PodSecurityLabel] == "" {
+		labels[PodSecurityLabel] = PodSecurityPrivileged
+		desired.SetLabels(labels)
 	}
 }
 
-// withoutPodSecurity is the namespace without labels that would change what Pods it allows.
-func withoutPodSecurity(wanted *unstructured.Unstructured) *unstructured.Unstructured {
-	wanted = wanted.DeepCopy()
-	labels := wanted.GetLabels()
+// withoutPodSecurity returns a copy of the namespace without labels for Pod Security.
+func withoutPodSecurity(desired *unstructured.Unstructured) *unstructured.Unstructured {
+	desired = desired.DeepCopy()
+	labels := desired.GetLabels()
 	for key := range labels {
 		if strings.HasPrefix(key, podSecurityPrefix) {
 			delete(labels, key)
 		}
 	}
-	wanted.SetLabels(labels)
-	return wanted
+	desired.SetLabels(labels)
+	return desired
 }

@@ -21,11 +21,11 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// manager is in the label of what this program has made: it removes nothing else.
-const manager = "kubectl-bosh"
+// fieldManager is also the value of the label of objects that this program has created. It deletes no others.
+const fieldManager = "kubectl-bosh"
 
-// kinds are those of the objects that are asked for here, with the names of their lists.
-var kinds = map[string]schema.GroupVersionResource{
+// resourcesByKind are the resources of the kinds that this package requests.
+var resourcesByKind = map[string]schema.GroupVersionResource{
 	"Namespace":          {Version: "v1", Resource: "namespaces"},
 	"ServiceAccount":     {Version: "v1", Resource: "serviceaccounts"},
 	"Secret":             {Version: "v1", Resource: "secrets"},
@@ -36,18 +36,18 @@ var kinds = map[string]schema.GroupVersionResource{
 	"ClusterRoleBinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
 }
 
-func (c *Cluster) among(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
-	kind, known := kinds[object.GetKind()]
+func (c *Cluster) resourceClient(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+	resource, known := resourcesByKind[object.GetKind()]
 	if !known {
-		return nil, fmt.Errorf("%s: no object of this kind is made here: apply it yourself", Title(object))
+		return nil, fmt.Errorf("unsupported kind %s; apply the object yourself", object.GetKind())
 	}
 	if object.GetNamespace() == "" {
-		return c.objects.Resource(kind), nil
+		return c.dynamicClient.Resource(resource), nil
 	}
-	return c.objects.Resource(kind).Namespace(object.GetNamespace()), nil
+	return c.dynamicClient.Resource(resource).Namespace(object.GetNamespace()), nil
 }
 
-// Title is the object's kind and name.
+// Title returns the kind and name of the object.
 func Title(object *unstructured.Unstructured) string {
 	if object.GetNamespace() == "" {
 		return object.GetKind() + " " + object.GetName()
@@ -55,60 +55,60 @@ func Title(object *unstructured.Unstructured) string {
 	return object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
 }
 
-// Bring makes the object, or changes it to what is wanted, and says which.
-func (c *Cluster) Bring(ctx context.Context, wanted *unstructured.Unstructured) (string, error) {
-	among, err := c.among(wanted)
+// Apply creates the object or updates it to the desired state, and returns the outcome in words.
+func (c *Cluster) Apply(ctx context.Context, desired *unstructured.Unstructured) (string, error) {
+	client, err := c.resourceClient(desired)
 	if err != nil {
 		return "", err
 	}
-	isNamespace := wanted.GetKind() == "Namespace"
-	there, err := among.Get(ctx, wanted.GetName(), metav1.GetOptions{})
+	isNamespace := desired.GetKind() == "Namespace"
+	existing, err := client.Get(ctx, desired.GetName(), metav1.GetOptions{})
 	if err == nil && isNamespace {
-		wanted = withoutPodSecurity(wanted) // what Pods an existing namespace allows, SetPodSecurity alone changes
+		desired = withoutPodSecurity(desired) // only SetPodSecurity changes this label of an existing namespace
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		mine := wanted.DeepCopy()
-		labels := mine.GetLabels()
+		created := desired.DeepCopy()
+		labels := created.GetLabels()
 		if labels == nil {
 			labels = map[string]string{}
 		}
-		labels[manifest.LabelManagedBy] = manager
-		mine.SetLabels(labels)
+		labels[manifest.LabelManagedBy] = fieldManager
+		created.SetLabels(labels)
 		if isNamespace {
-			permit(mine)
+			allowVMPods(created)
 		}
-		_, err := among.Create(ctx, mine, metav1.CreateOptions{FieldManager: manager})
-		return "made", err
+		_, err := client.Create(ctx, created, metav1.CreateOptions{FieldManager: fieldManager})
+		return "created", err
 	case err != nil:
 		return "", err
-	case holds(there, wanted):
-		return "is there", nil
+	case matches(existing, desired):
+		return "unchanged", nil
 	}
-	content, err := json.Marshal(wanted)
+	content, err := json.Marshal(desired)
 	if err != nil {
 		return "", err
 	}
-	_, err = among.Patch(ctx, wanted.GetName(), types.MergePatchType, content, metav1.PatchOptions{FieldManager: manager})
+	_, err = client.Patch(ctx, desired.GetName(), types.MergePatchType, content, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsForbidden(err) {
-		return "stays: it is not as rights.yaml has it, and you may not change it", nil // the check shows whether it is enough
+		return "kept: it differs from rights.yaml, and you may not update it", nil // preflight checks show whether it suffices
 	}
-	return "changed", err
+	return "updated", err
 }
 
-// holds reports whether the object is as wanted, but for what else it has.
-func holds(there, wanted *unstructured.Unstructured) bool {
-	labels := there.GetLabels()
-	for key, value := range wanted.GetLabels() {
+// matches reports whether the object has the desired labels and fields. It ignores additional ones.
+func matches(existing, desired *unstructured.Unstructured) bool {
+	labels := existing.GetLabels()
+	for key, value := range desired.GetLabels() {
 		if labels[key] != value {
 			return false
 		}
 	}
-	for key, value := range wanted.Object {
+	for key, value := range desired.Object {
 		switch key {
 		case "apiVersion", "kind", "metadata":
 		default:
-			if !equality.Semantic.DeepEqual(there.Object[key], value) {
+			if !equality.Semantic.DeepEqual(existing.Object[key], value) {
 				return false
 			}
 		}
@@ -116,110 +116,112 @@ func holds(there, wanted *unstructured.Unstructured) bool {
 	return true
 }
 
-// Remove deletes the object if this program has made it, and says what became of it.
-func (c *Cluster) Remove(ctx context.Context, wanted *unstructured.Unstructured) (string, error) {
-	among, err := c.among(wanted)
+// Delete deletes the object if this program has created it, and returns the outcome in words.
+func (c *Cluster) Delete(ctx context.Context, desired *unstructured.Unstructured) (string, error) {
+	client, err := c.resourceClient(desired)
 	if err != nil {
 		return "", err
 	}
-	there, err := among.Get(ctx, wanted.GetName(), metav1.GetOptions{})
+	existing, err := client.Get(ctx, desired.GetName(), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return "is gone", nil
+		return "does not exist", nil
 	case err != nil:
 		return "", err
-	case there.GetLabels()[manifest.LabelManagedBy] != manager:
-		return "stays: `up` has not made it", nil
+	case existing.GetLabels()[manifest.LabelManagedBy] != fieldManager:
+		return "kept: not created by `up`", nil
 	}
-	if there.GetKind() == "Namespace" {
-		left, err := c.left(ctx)
-		if err != nil || left != "" {
-			return "stays: " + left, err
+	if existing.GetKind() == "Namespace" {
+		remaining, err := c.describeRemaining(ctx)
+		if err != nil || remaining != "" {
+			return "kept: " + remaining, err
 		}
 	}
-	uid := there.GetUID()
-	err = among.Delete(ctx, there.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	uid := existing.GetUID()
+	err = client.Delete(ctx, existing.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	return "deleted", err
 }
 
-// left says what of value there is in the client's namespace; "" for nothing.
-func (c *Cluster) left(ctx context.Context) (string, error) {
+// describeRemaining describes the Pods, PVCs and Services in the client's namespace; "" if there are none.
+func (c *Cluster) describeRemaining(ctx context.Context) (string, error) {
 	pods, err := c.Client.Pods.List(ctx, kube.Selection{})
 	if err != nil {
 		return "", err
 	}
-	claims, err := c.Client.PVCs.List(ctx, kube.Selection{})
+	pvcs, err := c.Client.PVCs.List(ctx, kube.Selection{})
 	if err != nil {
 		return "", err
 	}
 	services, err := c.Client.Services.List(ctx, kube.Selection{})
-	if err != nil || len(pods.Items)+len(claims.Items)+len(services.Items) == 0 {
+	if err != nil || len(pods.Items)+len(pvcs.Items)+len(services.Items) == 0 {
 		return "", err
 	}
-	return fmt.Sprintf("there are %d Pods, %d PersistentVolumeClaims and %d Services in it",
-		len(pods.Items), len(claims.Items), len(services.Items)), nil
+	return fmt.Sprintf("it contains %d Pods, %d PersistentVolumeClaims and %d Services",
+		len(pods.Items), len(pvcs.Items), len(services.Items)), nil
 }
 
-// AwaitAccount waits until the namespace has the ServiceAccount default: the controllers give it to each new namespace, a moment
-// later, and no Pod is admitted before. Who may not look goes on.
-func (c *Cluster) AwaitAccount(ctx context.Context) error {
-	const usual = "default"
-	among := c.objects.Resource(kinds["ServiceAccount"]).Namespace(c.Client.Namespace)
+// WaitForDefaultServiceAccount waits until the namespace has the ServiceAccount default, which a controller creates after the
+// namespace: no Pod is admitted before. It does not wait without the right to get that ServiceAccount.
+func (c *Cluster) WaitForDefaultServiceAccount(ctx context.Context) error {
+	const name = "default"
+	client := c.dynamicClient.Resource(resourcesByKind["ServiceAccount"]).Namespace(c.Client.Namespace)
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-		_, err := among.Get(ctx, usual, metav1.GetOptions{})
+		_, err := client.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
 		return err == nil || apierrors.IsForbidden(err), err
 	})
 	if err != nil && !apierrors.IsForbidden(err) {
-		return fmt.Errorf("ServiceAccount %s/%s, which the controller manager gives to each namespace: %w", c.Client.Namespace, usual, err)
+		return fmt.Errorf("wait for ServiceAccount %s/%s, which the controller manager creates in each namespace: %w",
+			c.Client.Namespace, name, err)
 	}
 	return nil
 }
 
-// Token asks for a token of the service account that lives so long, if the API server gives such, and tells when it ends.
-func (c *Cluster) Token(ctx context.Context, account string, life time.Duration) (token string, ends time.Time, err error) {
+// RequestToken requests a token of the service account with this lifetime. The API server may issue one that expires earlier.
+func (c *Cluster) RequestToken(ctx context.Context, account string, lifetime time.Duration) (token string, expires time.Time, err error) {
 	request := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": map[string]any{"name": account},
-		"spec": map[string]any{"expirationSeconds": int64(life / time.Second)},
+		"spec": map[string]any{"expirationSeconds": int64(lifetime / time.Second)},
 	}}
-	got, err := c.objects.Resource(kinds["ServiceAccount"]).Namespace(c.Client.Namespace).Create(ctx, request, metav1.CreateOptions{}, "token")
+	response, err := c.dynamicClient.Resource(resourcesByKind["ServiceAccount"]).Namespace(c.Client.Namespace).
+		Create(ctx, request, metav1.CreateOptions{}, "token")
 	if err != nil {
-		return "", ends, err
+		return "", expires, err
 	}
-	token, _, err = unstructured.NestedString(got.Object, "status", "token")
+	token, _, err = unstructured.NestedString(response.Object, "status", "token")
 	if err != nil || token == "" {
-		return "", ends, errors.Join(fmt.Errorf("the API server gave no token of ServiceAccount %s/%s", c.Client.Namespace, account), err)
+		return "", expires, errors.Join(fmt.Errorf("the API server returned no token for ServiceAccount %s/%s", c.Client.Namespace, account), err)
 	}
-	said, _, _ := unstructured.NestedString(got.Object, "status", "expirationTimestamp")
-	ends, _ = time.Parse(time.RFC3339, said)
-	return token, ends, nil
+	expiration, _, _ := unstructured.NestedString(response.Object, "status", "expirationTimestamp")
+	expires, _ = time.Parse(time.RFC3339, expiration)
+	return token, expires, nil
 }
 
-// SecretToken waits until the Secret has the token that Kubernetes puts there, and returns it with the cluster's authority.
-func (c *Cluster) SecretToken(ctx context.Context, name string) (token string, authority []byte, err error) {
-	among := c.objects.Resource(kinds["Secret"]).Namespace(c.Client.Namespace)
+// WaitForSecretToken waits until Kubernetes has added a token to the Secret. It returns the token and the certificate authority.
+func (c *Cluster) WaitForSecretToken(ctx context.Context, name string) (token string, authority []byte, err error) {
+	client := c.dynamicClient.Resource(resourcesByKind["Secret"]).Namespace(c.Client.Namespace)
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-		secret, err := among.Get(ctx, name, metav1.GetOptions{})
+		secret, err := client.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err
 		}
-		said, _, _ := unstructured.NestedString(secret.Object, "data", "token")
-		if said == "" {
+		encoded, _, _ := unstructured.NestedString(secret.Object, "data", "token")
+		if encoded == "" {
 			return false, nil
 		}
-		raw, err := base64.StdEncoding.DecodeString(said)
+		raw, err := base64.StdEncoding.DecodeString(encoded)
 		if err != nil {
 			return false, err
 		}
 		token = string(raw)
-		said, _, _ = unstructured.NestedString(secret.Object, "data", "ca.crt")
-		authority, err = base64.StdEncoding.DecodeString(said)
+		encoded, _, _ = unstructured.NestedString(secret.Object, "data", "ca.crt")
+		authority, err = base64.StdEncoding.DecodeString(encoded)
 		return err == nil, err
 	})
 	if err != nil {
-		return "", nil, fmt.Errorf("the token of Secret %s/%s: %w", c.Client.Namespace, name, err)
+		return "", nil, fmt.Errorf("wait for the token of Secret %s/%s: %w", c.Client.Namespace, name, err)
 	}
 	return token, authority, nil
 }

@@ -13,25 +13,25 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Account is the CPI's service account, and TokenSecret the Secret with a token of it that does not end.
+// Account is the CPI's service account, and TokenSecret is the Secret with its token that does not expire.
 const (
 	Account     = "bosh-cpi"
 	TokenSecret = "bosh-cpi-token"
 )
 
-// patience is how long a request is repeated while the API server cannot be reached.
-const patience = 5 * time.Second
+// retryTimeout bounds how long a request is repeated while the API server cannot be reached.
+const retryTimeout = 5 * time.Second
 
-// needed are the rights that every run takes, and neededToMake those that it takes where nobody has made the namespace and the
-// CPI's rights yet. The latter does not name the CPI's own rights: nobody can give what he has not.
+// requiredRights are required by each run. setupRights are required in addition if the namespace and the CPI's RBAC objects do not
+// exist yet. They omit the rights of the CPI itself, which a user must have to grant them.
 var (
-	needed = []kube.Right{
+	requiredRights = []kube.Right{
 		{Resource: "serviceaccounts/token", Verb: "create", Name: Account},
 		{Resource: "pods", Verb: "list"},
 		{Resource: "services", Verb: "list"},
 		{Resource: "pods/portforward", Verb: "create"},
 	}
-	neededToMake = []kube.Right{
+	setupRights = []kube.Right{
 		{Resource: "namespaces", Verb: "create", ClusterScoped: true},
 		{Resource: "serviceaccounts", Verb: "create"},
 		{Group: "rbac.authorization.k8s.io", Resource: "roles", Verb: "create"},
@@ -41,48 +41,49 @@ var (
 	}
 )
 
-func (c *Cluster) lookAtRights(ctx context.Context, f *Found) (string, error) {
+func (c *Cluster) inspectRights(ctx context.Context, result *Inspection) (string, error) {
 	reviewer, err := c.Client.Reviewer()
 	if err != nil {
 		return "", err
 	}
-	rights := needed
-	if !c.prepared(ctx) {
-		rights = slices.Concat(neededToMake, needed)
+	rights := requiredRights
+	if !c.accountExists(ctx) {
+		rights = slices.Concat(setupRights, requiredRights)
 	}
 	for _, right := range rights {
-		may, err := reviewer.IsAllowed(ctx, right)
+		allowed, err := reviewer.IsAllowed(ctx, right)
 		if err != nil {
 			return "", err
 		}
-		if !may {
-			f.Missing = append(f.Missing, right.String())
+		if !allowed {
+			result.MissingRights = append(result.MissingRights, right.String())
 		}
 	}
-	if len(f.Missing) > 0 {
-		return "missing: " + strings.Join(f.Missing, ", ") + "; `kubectl bosh up --print-rights` prints what an administrator can apply", nil
+	if len(result.MissingRights) > 0 {
+		return "missing: " + strings.Join(result.MissingRights, ", ") +
+			"; an administrator can apply the output of `kubectl bosh up --print-rights`", nil
 	}
-	return "all that this takes", nil
+	return "sufficient", nil
 }
 
-// prepared reports whether the CPI's account exists.
-func (c *Cluster) prepared(ctx context.Context) bool {
-	_, err := c.objects.Resource(kinds["ServiceAccount"]).Namespace(c.Client.Namespace).Get(ctx, Account, metav1.GetOptions{})
+// accountExists reports whether the CPI's service account exists.
+func (c *Cluster) accountExists(ctx context.Context) bool {
+	_, err := c.dynamicClient.Resource(resourcesByKind["ServiceAccount"]).Namespace(c.Client.Namespace).Get(ctx, Account, metav1.GetOptions{})
 	return err == nil
 }
 
-// User is the name by which the API server knows whoever asks.
-func (c *Cluster) User(ctx context.Context) (string, error) {
+// CurrentUser returns the name of the operator at the API server.
+func (c *Cluster) CurrentUser(ctx context.Context) (string, error) {
 	review := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}}
-	got, err := c.objects.Resource(kinds["SelfSubjectReview"]).Create(ctx, review, metav1.CreateOptions{})
+	response, err := c.dynamicClient.Resource(resourcesByKind["SelfSubjectReview"]).Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
-	name, _, err := unstructured.NestedString(got.Object, "status", "userInfo", "username")
+	name, _, err := unstructured.NestedString(response.Object, "status", "userInfo", "username")
 	return name, err
 }
 
-// IsForbidden reports whether a right is missing.
+// IsForbidden reports whether the request failed for lack of a right.
 func IsForbidden(err error) bool { return apierrors.IsForbidden(err) }
 
 // IsNotFound reports whether the object does not exist.

@@ -6,76 +6,78 @@ import (
 	"strings"
 )
 
-// Bosh are the arguments of create-env or delete-env.
-func (f Folder) Bosh(program, verb string, settings Settings) []string {
+// BOSHCommand returns the command that runs create-env or delete-env with the folder's files.
+func (f Folder) BOSHCommand(program, verb string, settings Settings) []string {
 	arguments := []string{program, verb, settings.Manifest}
-	for _, each := range settings.OpsFiles {
-		if !filepath.IsAbs(each) {
-			each = f.in(each)
+	for _, opsFile := range settings.OpsFiles {
+		if !filepath.IsAbs(opsFile) {
+			opsFile = f.filePath(opsFile)
 		}
-		arguments = append(arguments, "--ops-file", each)
+		arguments = append(arguments, "--ops-file", opsFile)
 	}
-	arguments = append(arguments, "--state", f.in(stateFile), "--vars-store", f.in(credentialsFile), "--vars-file", f.in(varsFile),
-		"--var-file", "kubeconfig="+f.in(kubeconfigFile))
-	if settings.Credentials == Kubeconfig {
-		arguments = append(arguments, "--var-file", "director_kubeconfig="+f.in(directorsFile))
+	arguments = append(arguments, "--state", f.filePath(stateFile), "--vars-store", f.filePath(varsStoreFile),
+		"--vars-file", f.filePath(varsFile), "--var-file", "kubeconfig="+f.filePath(kubeconfigFile))
+	if settings.Credentials == CredentialsKubeconfig {
+		arguments = append(arguments, "--var-file", "director_kubeconfig="+f.filePath(directorKubeconfigFile))
 	}
 	return arguments
 }
 
-// ByHand are the commands that do what `kubectl bosh up` does, with the folder's files.
-func (f Folder) ByHand(program string, plan *Plan) []string {
-	in := " --namespace " + plan.Namespace + plan.reach()
-	commands := []string{"kubectl apply -f " + quoted(f.in(rightsFile)) + plan.reach()}
-	if plan.NamespaceLabel != "" {
-		commands = append(commands, plan.NamespaceLabel+plan.reach())
+// ManualCommands returns the commands that do the same as `kubectl bosh up`, with the folder's files.
+func (f Folder) ManualCommands(program string, plan *Plan) []string {
+	namespaceFlags := " --namespace " + plan.Namespace + plan.kubectlFlags()
+	commands := []string{"kubectl apply -f " + quoteWord(f.filePath(rightsFile)) + plan.kubectlFlags()}
+	if plan.LabelCommand != "" {
+		commands = append(commands, plan.LabelCommand+plan.kubectlFlags())
 	}
-	commands = append(commands, "kubectl create token "+Account+in+" --duration 24h >"+quoted(f.in(tokenFile)))
-	if plan.Credentials == Kubeconfig {
-		commands = append(commands, "kubectl config --kubeconfig "+quoted(f.in(directorsFile))+" set-credentials "+Account+
-			" --token \"$(kubectl get secret "+TokenSecret+in+" -o 'jsonpath={.data.token}' | base64 --decode)\"")
+	commands = append(commands, "kubectl create token "+Account+namespaceFlags+" --duration 24h >"+quoteWord(f.filePath(tokenFile)))
+	if plan.Credentials == CredentialsKubeconfig {
+		commands = append(commands, "kubectl config --kubeconfig "+quoteWord(f.filePath(directorKubeconfigFile))+" set-credentials "+Account+
+			" --token \"$(kubectl get secret "+TokenSecret+namespaceFlags+" -o 'jsonpath={.data.token}' | base64 --decode)\"")
 	}
-	return append(commands, "kubectl bosh proxy --direct"+in+" -- \\\n    "+Quote(f.Bosh(program, "create-env", plan.Settings)))
+	return append(commands, "kubectl bosh proxy --direct"+namespaceFlags+" -- \\\n    "+
+		QuoteCommand(f.BOSHCommand(program, "create-env", plan.Settings)))
 }
 
-// reach are the flags that lead a command to the cluster, after a space.
-func (p *Plan) reach() string {
-	if len(p.options.Reach) == 0 {
+// kubectlFlags returns the flags that select the cluster, with a leading space; "" if there are none.
+func (p *Plan) kubectlFlags() string {
+	if len(p.options.KubectlFlags) == 0 {
 		return ""
 	}
-	return " " + Quote(p.options.Reach)
+	return " " + QuoteCommand(p.options.KubectlFlags)
 }
 
-// Afterwards are the commands by which an operator goes on.
-func (f Folder) Afterwards(plan *Plan) []string {
-	config := []string{"bosh", "-e", plan.Director, "update-cloud-config", f.in(cloudConfigFile), "--vars-file", f.in(cloudConfigVarsFile)}
-	if plan.Network == Service {
-		config = append(config, "--ops-file", f.in(opsFolder+"/"+dynamicNetwork))
+// NextSteps returns the commands to log in to the director and to set its cloud config.
+func (f Folder) NextSteps(plan *Plan) []string {
+	config := []string{"bosh", "-e", plan.Director, "update-cloud-config", f.filePath(cloudConfigFile),
+		"--vars-file", f.filePath(cloudConfigVarsFile)}
+	if plan.Network == NetworkService {
+		config = append(config, "--ops-file", f.filePath(opsFolder+"/"+dynamicNetworkFile))
 	}
-	store, address := quoted(f.in(credentialsFile)), plan.Vars.Text("internal_ip")
+	varsStore, address := quoteWord(f.filePath(varsStoreFile)), plan.Vars.Text("internal_ip")
 	return []string{
-		"kubectl bosh proxy --namespace " + plan.Namespace + plan.reach() + " --port 1080" +
-			" # in another terminal, where there is no route to " + address,
+		"kubectl bosh proxy --namespace " + plan.Namespace + plan.kubectlFlags() + " --port 1080" +
+			" # in another terminal, if there is no network route to " + address,
 		"export BOSH_ALL_PROXY=socks5://127.0.0.1:1080",
-		"bosh alias-env " + plan.Director + " -e " + address + " --ca-cert <(bosh interpolate " + store + " --path /director_ssl/ca)",
-		"export BOSH_CLIENT=admin BOSH_CLIENT_SECRET=$(bosh interpolate " + store + " --path /admin_password)",
-		Quote(config),
+		"bosh alias-env " + plan.Director + " -e " + address + " --ca-cert <(bosh interpolate " + varsStore + " --path /director_ssl/ca)",
+		"export BOSH_CLIENT=admin BOSH_CLIENT_SECRET=$(bosh interpolate " + varsStore + " --path /admin_password)",
+		QuoteCommand(config),
 	}
 }
 
-var plain = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+var shellSafe = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
 
-// Quote is the command as a shell takes it.
-func Quote(command []string) string {
+// QuoteCommand returns the command with quotes for a shell.
+func QuoteCommand(command []string) string {
 	var words []string
 	for _, word := range command {
-		words = append(words, quoted(word))
+		words = append(words, quoteWord(word))
 	}
 	return strings.Join(words, " ")
 }
 
-func quoted(word string) string {
-	if plain.MatchString(word) {
+func quoteWord(word string) string {
+	if shellSafe.MatchString(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

@@ -1,3 +1,3 @@
-// Package environment is a folder with all that `bosh create-env` takes for a director on Kubernetes: what was decided, ops
-// files, variables, rights and credentials. What is in it once stays: the operator may change it.
+// Package environment plans a director on Kubernetes, and writes the folder with the files for `bosh create-env`: decisions, ops files,
+// variables, RBAC objects and credentials. It does not overwrite decisions and files that operators may have edited.
 package environment

@@ -16,76 +16,76 @@ import (
 
 // Names of the files in the folder.
 const (
-	settingsFile        = "up.yml"
-	varsFile            = "vars.yml"
-	rightsFile          = "rights.yaml"
-	cloudConfigFile     = "cloud-config.yml"
-	cloudConfigVarsFile = "cloud-config-vars.yml"
-	kubeconfigFile      = "cpi.kubeconfig"
-	tokenFile           = "cpi.token"
-	directorsFile       = "director.kubeconfig"
-	stateFile           = "state.json"
-	credentialsFile     = "creds.yml"
-	opsFolder           = "ops"
+	settingsFile           = "up.yml"
+	varsFile               = "vars.yml"
+	rightsFile             = "rights.yaml"
+	cloudConfigFile        = "cloud-config.yml"
+	cloudConfigVarsFile    = "cloud-config-vars.yml"
+	kubeconfigFile         = "cpi.kubeconfig"
+	tokenFile              = "cpi.token"
+	directorKubeconfigFile = "director.kubeconfig"
+	stateFile              = "state.json"
+	varsStoreFile          = "creds.yml"
+	opsFolder              = "ops"
 )
 
-// place is where in a file a YAML parser's error is.
-var place = regexp.MustCompile(`: line \d+`)
+// yamlLine matches the line number in an error of the YAML parser.
+var yamlLine = regexp.MustCompile(`: line \d+`)
 
-// Folder is where an environment's files are.
+// Folder is the folder with the files of an environment.
 type Folder struct{ Path string }
 
-// Settings are what was decided, but for the variables.
+// Settings are the recorded decisions, without the variables.
 type Settings struct {
 	Director    string   `json:"director_name"`
 	Namespace   string   `json:"namespace"`
 	Network     string   `json:"network"`
 	Credentials string   `json:"credentials"`
 	Manifest    string   `json:"manifest"`
-	OpsFiles    []string `json:"ops_files"` // those without a leading slash are the folder's
+	OpsFiles    []string `json:"ops_files"` // relative paths are relative to the folder
 
-	// FormerPodSecurity is the value of the namespace's label for Pod Security before `up` changed it, "" for no label; nil if `up` has not.
+	// FormerPodSecurity is the value of cluster.PodSecurityLabel before `up` changed it, "" for no label; nil if `up` has not changed it.
 	FormerPodSecurity *string `json:"former_pod_security,omitempty"`
 
-	// Cluster is the one that the director is in; nil in a folder that an older version of this program has written.
+	// Cluster is the director's cluster; nil in a folder of an older version of this program.
 	Cluster *cluster.Identity `json:"cluster,omitempty"`
 }
 
-// Vars are the values of the manifest's variables.
+// Vars are the variables of the manifest.
 type Vars map[string]any
 
-// Text is the value of a variable that is a text; "" without one.
+// Text returns the value of a string variable; "" if there is none.
 func (v Vars) Text(name string) string {
 	text, _ := v[name].(string)
 	return text
 }
 
-func (f Folder) in(name string) string { return filepath.Join(f.Path, name) }
+func (f Folder) filePath(name string) string { return filepath.Join(f.Path, name) }
 
-// Settings are those of the folder; false when it has none yet.
+// Settings returns the recorded settings, and whether there are any.
 func (f Folder) Settings() (settings Settings, found bool, err error) {
-	found, err = f.read(settingsFile, &settings)
+	found, err = f.readYAML(settingsFile, &settings)
 	return settings, found, err
 }
 
-// Vars are those of the folder; none when it has none yet.
+// Vars returns the recorded variables; there may be no variables.
 func (f Folder) Vars() (Vars, error) {
 	vars := Vars{}
-	_, err := f.read(varsFile, &vars)
+	_, err := f.readYAML(varsFile, &vars)
 	return vars, err
 }
 
-// Director is the UUID by which the CPI of create-env knows what it has made; "" before it has made anything.
-func (f Folder) Director() (string, error) {
+// DirectorUUID returns the director UUID of the objects that create-env has created; "" if it has not created any.
+func (f Folder) DirectorUUID() (string, error) {
 	var state struct {
 		DirectorID string `json:"director_id"`
 	}
-	_, err := f.read(stateFile, &state)
+	_, err := f.readYAML(stateFile, &state)
 	return state.DirectorID, err
 }
 
-func (f Folder) read(name string, into any) (found bool, err error) {
-	content, err := os.ReadFile(f.in(name))
+func (f Folder) readYAML(name string, into any) (found bool, err error) {
+	content, err := os.ReadFile(f.filePath(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -93,29 +93,30 @@ func (f Folder) read(name string, into any) (found bool, err error) {
 		return false, err
 	}
 	if err := yaml.Unmarshal(content, into); err != nil {
-		return false, fmt.Errorf("cannot parse %s%s", f.in(name), place.FindString(err.Error())) // the rest may quote a secret
+		return false, fmt.Errorf("cannot parse %s%s", f.filePath(name), yamlLine.FindString(err.Error())) // the rest may quote a secret
 	}
 	return true, nil
 }
 
-// Recognize returns the folder's record of its cluster, complete; an error if the cluster that is reached now is another one.
-func (f Folder) Recognize(now cluster.Identity) (*cluster.Identity, error) {
-	recorded, err := f.recorded()
+// VerifyCluster fails if the current cluster is not the recorded one. It returns the identity to record.
+func (f Folder) VerifyCluster(current cluster.Identity) (*cluster.Identity, error) {
+	recorded, err := f.recordedCluster()
 	if err != nil || recorded == nil {
-		return &now, err
+		return &current, err
 	}
-	if why := recorded.Mismatch(now); why != "" {
-		return nil, fmt.Errorf("the director of %s is in another cluster: %s was written for %s, and your kubeconfig leads to %s; %s "+
-			"(--context and --kubeconfig choose the cluster, --dir chooses another folder)", f.Path, f.in(settingsFile), recorded, now, why)
+	if mismatch := recorded.Mismatch(current); mismatch != "" {
+		return nil, fmt.Errorf("the director of folder %s is in another cluster: %s was written for %s, but your kubeconfig selects %s; %s "+
+			"(--context and --kubeconfig select the cluster, --dir selects the folder)",
+			f.Path, f.filePath(settingsFile), recorded, current, mismatch)
 	}
 	if recorded.UID == "" {
-		recorded.UID = now.UID
+		recorded.UID = current.UID
 	}
 	return recorded, nil
 }
 
-// recorded is the cluster that the folder was written for; nil without a folder.
-func (f Folder) recorded() (*cluster.Identity, error) {
+// recordedCluster returns the cluster that the folder was written for; nil if there is no folder yet.
+func (f Folder) recordedCluster() (*cluster.Identity, error) {
 	settings, _, err := f.Settings()
 	if err != nil || settings.Cluster != nil {
 		return settings.Cluster, err
@@ -127,19 +128,19 @@ func (f Folder) recorded() (*cluster.Identity, error) {
 	return &cluster.Identity{Server: server.Server, Authorities: cluster.Fingerprints(server.CertificateAuthorityData)}, nil
 }
 
-// keep writes the file unless there is one, and says what it has done. One that is there and not the same is the
-// operator's, or an older release's.
-func (f Folder) keep(name string, content []byte) (string, error) {
-	there, err := os.ReadFile(f.in(name))
+// writeIfMissing writes the file unless it exists, and returns the outcome in words. An existing file with other content was edited by
+// the operator, or written by another release.
+func (f Folder) writeIfMissing(name string, content []byte) (string, error) {
+	existing, err := os.ReadFile(f.filePath(name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "written", f.write(name, content)
 	case err != nil:
 		return "", err
-	case string(there) == string(content):
-		return "as it was", nil
+	case string(existing) == string(content):
+		return "unchanged", nil
 	}
-	return "kept as it is, other than this program would write it (to have that, remove the file and run this again)", nil
+	return "kept, although its content differs from the default; to replace it, delete the file and run up again", nil
 }
 
 func exists(path string) (bool, error) {
@@ -150,13 +151,13 @@ func exists(path string) (bool, error) {
 	return err == nil, err
 }
 
-// write writes the file, which may hold secrets, and its folders.
+// write writes the file, which may contain secrets, and creates its folders.
 func (f Folder) write(name string, content []byte) error {
-	path := f.in(name)
+	path := f.filePath(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	// Under another name first: a file that was cut short would be taken for the operator's. A former run's file keeps its mode.
+	// Rename a complete file: an incomplete one would be taken for an edited one. Remove a file of an interrupted run, for its mode.
 	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -166,8 +167,8 @@ func (f Folder) write(name string, content []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// put is write for a value, below lines of comment.
-func (f Folder) put(name, comment string, value any) error {
+// writeYAML writes the value as YAML, after a comment.
+func (f Folder) writeYAML(name, comment string, value any) error {
 	content, err := yaml.Marshal(value)
 	if err != nil {
 		return err

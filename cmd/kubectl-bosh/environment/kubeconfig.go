@@ -13,14 +13,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// clusterName is what the folder's kubeconfigs call the cluster.
+// clusterName is the name of the cluster in the folder's kubeconfigs.
 const clusterName = "kubernetes"
 
-// WriteKubeconfig writes the one of this machine's CPI: the API server as this machine reaches it, and a token of the service
-// account. The token is in a file of its own: create-env recreates the VM when anything in the manifest has changed, and
-// the kubeconfig's content is part of that.
+// WriteKubeconfig writes the kubeconfig of create-env's CPI, with the API server as this computer reaches it, and the token. The token
+// is in a separate file: the manifest contains the kubeconfig, and create-env recreates the VM when the manifest changes.
 func (f Folder) WriteKubeconfig(server *api.Cluster, namespace, token string) error {
-	path, err := filepath.Abs(f.in(tokenFile))
+	path, err := filepath.Abs(f.filePath(tokenFile))
 	if err != nil {
 		return err
 	}
@@ -29,31 +28,31 @@ func (f Folder) WriteKubeconfig(server *api.Cluster, namespace, token string) er
 			return err
 		}
 	}
-	return f.kubeconfig(kubeconfigFile, server, namespace, api.AuthInfo{TokenFile: path})
+	return f.writeKubeconfigFile(kubeconfigFile, server, namespace, api.AuthInfo{TokenFile: path})
 }
 
-// WriteDirectorsKubeconfig writes the director's: the API server as Pods reach it.
-func (f Folder) WriteDirectorsKubeconfig(server string, authority []byte, namespace, token string) error {
-	from := &api.Cluster{Server: server, CertificateAuthorityData: authority}
-	return f.kubeconfig(directorsFile, from, namespace, api.AuthInfo{Token: token})
+// WriteDirectorKubeconfig writes the kubeconfig of the director, with the API server as Pods reach it.
+func (f Folder) WriteDirectorKubeconfig(server string, authority []byte, namespace, token string) error {
+	apiServer := &api.Cluster{Server: server, CertificateAuthorityData: authority}
+	return f.writeKubeconfigFile(directorKubeconfigFile, apiServer, namespace, api.AuthInfo{Token: token})
 }
 
-// prepareKubeconfigs writes kubeconfigs that have no token yet, where there are none.
+// prepareKubeconfigs writes kubeconfigs without tokens if there are none yet.
 func (f Folder) prepareKubeconfigs(p *Plan, config *rest.Config) error {
-	if there, err := exists(f.in(kubeconfigFile)); err != nil || there {
+	if written, err := exists(f.filePath(kubeconfigFile)); err != nil || written {
 		return err
 	}
-	server, err := ServerOf(config)
+	server, err := ServerFromConfig(config)
 	if err != nil {
 		return err
 	}
-	if err := f.WriteKubeconfig(server, p.Namespace, ""); err != nil || p.Credentials != Kubeconfig {
+	if err := f.WriteKubeconfig(server, p.Namespace, ""); err != nil || p.Credentials != CredentialsKubeconfig {
 		return err
 	}
-	return f.WriteDirectorsKubeconfig(p.found.API, server.CertificateAuthorityData, p.Namespace, "")
+	return f.WriteDirectorKubeconfig(p.inspection.APIURL, server.CertificateAuthorityData, p.Namespace, "")
 }
 
-// RecordedServer is the API server of the kubeconfig of this machine's CPI; nil without one.
+// RecordedServer returns the API server in the kubeconfig of create-env's CPI; nil if there is no kubeconfig yet.
 func (f Folder) RecordedServer() (*api.Cluster, error) {
 	config, err := f.loadKubeconfig()
 	if err != nil || config.Clusters[clusterName] == nil {
@@ -64,33 +63,33 @@ func (f Folder) RecordedServer() (*api.Cluster, error) {
 	return server, nil
 }
 
-// formerly is the path that the token had when the kubeconfig was written, if it is another one now.
-func (f Folder) formerly() (string, error) {
+// previousTokenPath returns the path of the token in the kubeconfig if the folder was moved since; "" otherwise.
+func (f Folder) previousTokenPath() (string, error) {
 	config, err := f.loadKubeconfig()
 	if err != nil || config.AuthInfos[Account] == nil {
 		return "", err
 	}
-	path, err := filepath.Abs(f.in(tokenFile))
+	path, err := filepath.Abs(f.filePath(tokenFile))
 	if recorded := config.AuthInfos[Account].TokenFile; err == nil && recorded != path {
 		return recorded, nil
 	}
 	return "", err
 }
 
-// loadKubeconfig returns an empty one where there is none yet.
+// loadKubeconfig loads the kubeconfig of create-env's CPI, or returns an empty one if there is none yet.
 func (f Folder) loadKubeconfig() (*api.Config, error) {
-	config, err := clientcmd.LoadFromFile(f.in(kubeconfigFile))
+	config, err := clientcmd.LoadFromFile(f.filePath(kubeconfigFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return api.NewConfig(), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.in(kubeconfigFile), err)
+		return nil, fmt.Errorf("load %s: %w", f.filePath(kubeconfigFile), err)
 	}
 	return config, nil
 }
 
-// ServerOf is the API server as a kubeconfig names it.
-func ServerOf(config *rest.Config) (*api.Cluster, error) {
+// ServerFromConfig returns the API server of the connection settings, as in a kubeconfig.
+func ServerFromConfig(config *rest.Config) (*api.Cluster, error) {
 	config = rest.CopyConfig(config)
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, err
@@ -113,23 +112,23 @@ func ServerOf(config *rest.Config) (*api.Cluster, error) {
 	return server, err
 }
 
-// NewKubeconfig is one with a single context.
-func NewKubeconfig(server *api.Cluster, namespace string, as api.AuthInfo) api.Config {
+// NewKubeconfig returns a kubeconfig with a single context.
+func NewKubeconfig(server *api.Cluster, namespace string, user api.AuthInfo) api.Config {
 	return api.Config{
 		Clusters:       map[string]*api.Cluster{clusterName: server},
-		AuthInfos:      map[string]*api.AuthInfo{Account: &as},
+		AuthInfos:      map[string]*api.AuthInfo{Account: &user},
 		Contexts:       map[string]*api.Context{Account: {Cluster: clusterName, AuthInfo: Account, Namespace: namespace}},
 		CurrentContext: Account,
 	}
 }
 
-func (f Folder) kubeconfig(name string, server *api.Cluster, namespace string, as api.AuthInfo) error {
-	content, err := clientcmd.Write(NewKubeconfig(server, namespace, as))
+func (f Folder) writeKubeconfigFile(name string, server *api.Cluster, namespace string, user api.AuthInfo) error {
+	content, err := clientcmd.Write(NewKubeconfig(server, namespace, user))
 	if err != nil {
 		return err
 	}
 	return f.write(name, content)
 }
 
-// Kubeconfig is the path of this machine's CPI's.
-func (f Folder) Kubeconfig() string { return f.in(kubeconfigFile) }
+// KubeconfigPath returns the path of the kubeconfig of create-env's CPI.
+func (f Folder) KubeconfigPath() string { return f.filePath(kubeconfigFile) }

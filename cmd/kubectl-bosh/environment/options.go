@@ -12,109 +12,109 @@ import (
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 )
 
-// Options are what the operator says. What is empty is found out, or is as it was.
+// Options are the values of the operator's flags. Empty ones are taken from the folder, or decided by inspecting the cluster.
 type Options struct {
-	Director  string // its name
+	Director  string // name
 	Namespace string
-	Cluster   *cluster.Identity // as the folder is to record it
+	Cluster   *cluster.Identity // identity to record in the folder
 
-	Deployment string // a folder with bosh-deployment
-	Manifest   string // instead of its bosh.yml
-	OpsFiles   []string
-	Vars       []string // NAME=VALUE
+	BOSHDeployment string // folder of a bosh-deployment checkout
+	Manifest       string // instead of bosh.yml of bosh-deployment
+	OpsFiles       []string
+	Vars           []string // NAME=VALUE
 
-	Release, ReleaseSHA1   string // a path, or a URL
+	Release, ReleaseSHA1   string // path or URL
 	Stemcell, StemcellSHA1 string
 
-	Network     string // Static or Service
+	Network     string // NetworkStatic or NetworkService
 	Range       string
 	Address     string
-	Credentials string // InCluster or Kubeconfig
+	Credentials string // CredentialsInCluster or CredentialsKubeconfig
 
-	ReplaceServer   bool // in the kubeconfig of this machine's CPI
-	AllowPrivileged bool // Pods, in a namespace that exists
+	ReplaceServer   bool // in the kubeconfig of create-env's CPI
+	AllowPrivileged bool // change the label of an existing namespace to admit VM Pods
 
-	// Reach are the flags of kubectl and of this program that lead to the cluster, as the operator has given them.
-	Reach []string
+	// KubectlFlags are the operator's flags that select the cluster and the user.
+	KubectlFlags []string
 }
 
-// How a director has its address.
+// Kinds of the director's address.
 const (
-	Static  = "static"  // the Pod's own, asked of the network plugin
-	Service = "service" // of a Service that outlives its VM
+	NetworkStatic  = "static"  // of the Pod, requested from the network plugin
+	NetworkService = "service" // of a Service that outlives the director's VM
 )
 
-// As whom a director works in the cluster.
+// Credentials of the director at the API server.
 const (
-	InCluster  = "in-cluster" // by the service account of its own Pod
-	Kubeconfig = "kubeconfig" // by a kubeconfig with a token
+	CredentialsInCluster  = "in-cluster" // service account of its Pod
+	CredentialsKubeconfig = "kubeconfig" // kubeconfig with a token
 )
 
-// Validate checks what can be checked without a cluster.
+// Validate checks the options without a cluster.
 func (o Options) Validate() error {
-	if o.Deployment != "" && o.Manifest != "" {
-		return errors.New("--bosh-deployment and --manifest are both given: give one of them")
+	if o.BOSHDeployment != "" && o.Manifest != "" {
+		return errors.New("--bosh-deployment and --manifest exclude each other; give one of them")
 	}
-	if err := oneOf("--network", o.Network, Static, Service); err != nil {
+	if err := validateChoice("--network", o.Network, NetworkStatic, NetworkService); err != nil {
 		return err
 	}
-	if err := oneOf("--credentials", o.Credentials, InCluster, Kubeconfig); err != nil {
+	if err := validateChoice("--credentials", o.Credentials, CredentialsInCluster, CredentialsKubeconfig); err != nil {
 		return err
 	}
 	if o.Range != "" {
 		if prefix, err := netip.ParsePrefix(o.Range); err != nil || prefix != prefix.Masked() {
-			return fmt.Errorf("--range %q is no range such as 10.244.128.0/17", o.Range)
+			return fmt.Errorf("--range %q is not a CIDR such as 10.244.128.0/17", o.Range)
 		}
 	}
 	if o.Address != "" {
 		if _, err := netip.ParseAddr(o.Address); err != nil {
-			return fmt.Errorf("--address %q is no address", o.Address)
+			return fmt.Errorf("--address %q is not a valid IP address", o.Address)
 		}
 	}
-	if o.Range != "" && o.Network == Service {
-		return errors.New("--range is for --network static: a Service's address is of the cluster's Service range")
+	if o.Range != "" && o.Network == NetworkService {
+		return errors.New("--range requires --network static; the address of a Service is in the cluster's Service range")
 	}
 	for flag, given := range map[string][2]string{"release": {o.Release, o.ReleaseSHA1}, "stemcell": {o.Stemcell, o.StemcellSHA1}} {
-		if remote(given[0]) && given[1] == "" {
-			return fmt.Errorf("--%s is downloaded, and the BOSH CLI takes it with its checksum only: give --%s-sha1", flag, flag)
+		if isURL(given[0]) && given[1] == "" {
+			return fmt.Errorf("--%s is a URL, for which the BOSH CLI requires a checksum; add --%s-sha1", flag, flag)
 		}
 	}
-	_, err := o.vars()
+	_, err := o.parseVars()
 	return err
 }
 
-func oneOf(flag, value string, known ...string) error {
-	for _, each := range known {
-		if value == "" || value == each {
+func validateChoice(flag, value string, known ...string) error {
+	for _, choice := range known {
+		if value == "" || value == choice {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s %q is none of %s", flag, value, strings.Join(known, ", "))
+	return fmt.Errorf("%s %q is not valid; use one of %s", flag, value, strings.Join(known, ", "))
 }
 
-// remote reports whether the BOSH CLI downloads it.
-func remote(place string) bool {
-	return strings.HasPrefix(place, "https://") || strings.HasPrefix(place, "http://")
+// isURL reports whether the BOSH CLI downloads from this location.
+func isURL(location string) bool {
+	return strings.HasPrefix(location, "https://") || strings.HasPrefix(location, "http://")
 }
 
-// url is the place as manifests name it.
-func url(place string) (string, error) {
-	if strings.Contains(place, "://") {
-		return place, nil
+// toURL returns the location as a URL, as manifests require.
+func toURL(location string) (string, error) {
+	if strings.Contains(location, "://") {
+		return location, nil
 	}
-	path, err := filepath.Abs(place)
+	path, err := filepath.Abs(location)
 	return "file://" + path, err
 }
 
-// vars are the variables that are given one by one, and those of the release and the stemcell.
-func (o Options) vars() (Vars, error) {
+// parseVars returns the variables of --var, and those for the release and the stemcell.
+func (o Options) parseVars() (Vars, error) {
 	given := Vars{}
-	for name, place := range map[string]string{"kubernetes_cpi_url": o.Release, "stemcell_url": o.Stemcell} {
-		if place == "" {
+	for name, location := range map[string]string{"kubernetes_cpi_url": o.Release, "stemcell_url": o.Stemcell} {
+		if location == "" {
 			continue
 		}
 		var err error
-		if given[name], err = url(place); err != nil {
+		if given[name], err = toURL(location); err != nil {
 			return nil, err
 		}
 	}
@@ -123,15 +123,15 @@ func (o Options) vars() (Vars, error) {
 			given[name] = sum
 		}
 	}
-	// Values may be secret: no error repeats one, nor the parser's, which quotes it.
-	for i, each := range o.Vars {
-		name, text, found := strings.Cut(each, "=")
+	// Values may be secret: no error contains one, nor the parser's error, which quotes it.
+	for i, variable := range o.Vars {
+		name, text, found := strings.Cut(variable, "=")
 		if !found || name == "" {
 			return nil, fmt.Errorf("--var number %d is not NAME=VALUE", i+1)
 		}
 		var value any
 		if yaml.Unmarshal([]byte(text), &value) != nil {
-			return nil, fmt.Errorf("--var %s: the value is not valid YAML; a plain text with special characters needs quotes of its own, as in "+
+			return nil, fmt.Errorf("--var %s: the value is not valid YAML; put text with special characters in quotes, as in "+
 				"--var \"%s='VALUE'\"", name, name)
 		}
 		given[name] = value
@@ -139,13 +139,13 @@ func (o Options) vars() (Vars, error) {
 	return given, nil
 }
 
-// manifest is the path of the manifest, "" when none is given.
-func (o Options) manifest() (string, error) {
+// manifestPath returns the absolute path of the given manifest; "" if none is given.
+func (o Options) manifestPath() (string, error) {
 	switch {
 	case o.Manifest != "":
 		return filepath.Abs(o.Manifest)
-	case o.Deployment != "":
-		return filepath.Abs(filepath.Join(o.Deployment, "bosh.yml"))
+	case o.BOSHDeployment != "":
+		return filepath.Abs(filepath.Join(o.BOSHDeployment, "bosh.yml"))
 	}
 	return "", nil
 }

@@ -13,112 +13,112 @@ import (
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 )
 
-// Plan is what is going to be in the folder, and why.
+// Plan is the desired content of the folder, with the reasons.
 type Plan struct {
 	Settings
 	Vars      Vars
 	Decisions []cluster.Fact
-	// NamespaceLabel is the command by which the namespace comes to allow VM Pods; "" where it stays as it is.
-	NamespaceLabel string
+	// LabelCommand is the command that labels the namespace to admit VM Pods; "" if the label is not changed.
+	LabelCommand string
 
-	found   *cluster.Found
-	options Options
-	changed []string // names of variables that have other values than in the folder
-	again   bool     // the folder has a plan already
+	inspection  *cluster.Inspection
+	options     Options
+	changedVars []string // names of variables with other values than in the folder
+	exists      bool     // whether the folder has recorded decisions
 }
 
-// Addresses finds addresses that nobody has.
-type Addresses interface {
-	FreeServiceAddress(ctx context.Context, found *cluster.Found) (string, error)
-	FreePodAddress(ctx context.Context, of cluster.Range, first int) (string, error)
+// AddressFinder finds addresses that are not in use.
+type AddressFinder interface {
+	FindFreeServiceAddress(ctx context.Context, inspection *cluster.Inspection) (string, error)
+	FindFreePodAddress(ctx context.Context, reserved cluster.ReservedRange, first int) (string, error)
 }
 
-// Offsets in the range of static addresses: the gateway, which no Pod uses, the director, and the last one that a cloud
-// config leaves alone.
+// Offsets in the reserved range: of the gateway, which Pods do not use, of the director, and of the last address that the cloud config
+// reserves.
 const (
 	gatewayOffset  = 1
 	directorOffset = 6
 	reservedOffset = 20
 )
 
-// Decide returns the plan for the folder: what is in it stays, unless an option says something else.
-func Decide(ctx context.Context, folder Folder, options Options, found *cluster.Found, free Addresses) (*Plan, error) {
+// NewPlan returns the plan for the folder. It keeps recorded decisions, unless an option changes them.
+func NewPlan(ctx context.Context, folder Folder, options Options, inspection *cluster.Inspection, addresses AddressFinder) (*Plan, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Plan{found: found, options: options}
+	p := &Plan{inspection: inspection, options: options}
 	var err error
-	if p.Settings, p.again, err = folder.Settings(); err != nil {
+	if p.Settings, p.exists, err = folder.Settings(); err != nil {
 		return nil, err
 	}
 	if p.Vars, err = folder.Vars(); err != nil {
 		return nil, err
 	}
 	p.Cluster = options.Cluster
-	p.decideNamespace()
-	if p.again {
-		err = p.decideAgain(folder)
+	p.planNamespace()
+	if p.exists {
+		err = p.planExisting(folder)
 	} else {
-		err = p.decideFirst(ctx, free)
+		err = p.planNew(ctx, addresses)
 	}
 	return p, err
 }
 
-func (p *Plan) decide(what, said string) {
-	p.Decisions = append(p.Decisions, cluster.Fact{What: what, Said: said})
+func (p *Plan) addDecision(name, value string) {
+	p.Decisions = append(p.Decisions, cluster.Fact{Name: name, Value: value})
 }
 
-// decideNamespace says what becomes of the namespace. That it refuses VM Pods is changed by nothing but a flag.
-func (p *Plan) decideNamespace() {
-	existing := p.found.Namespace
+// planNamespace decides on the namespace and its label for Pod Security. Only a flag changes the label of an existing namespace.
+func (p *Plan) planNamespace() {
+	existing := p.inspection.Namespace
 	switch {
 	case !existing.Known:
 	case !existing.Exists:
-		p.NamespaceLabel = "kubectl label namespace " + p.namespace() + " " + privilegedLabel
-		p.decide("namespace", "created with "+privilegedLabel+", since VM Pods are privileged")
-	case p.options.AllowPrivileged && existing.PodSecurity != cluster.Privileged:
-		p.NamespaceLabel = "kubectl label --overwrite namespace " + p.namespace() + " " + privilegedLabel
-		p.decide("namespace", "gets "+privilegedLabel+" in place of "+cmp.Or(existing.PodSecurity, "no such label")+
-			", as --allow-privileged-namespace says; down restores that")
+		p.LabelCommand = "kubectl label namespace " + p.directorNamespace() + " " + privilegedLabel
+		p.addDecision("namespace", "created with the label "+privilegedLabel+", because VM Pods are privileged")
+	case p.options.AllowPrivileged && existing.PodSecurity != cluster.PodSecurityPrivileged:
+		p.LabelCommand = "kubectl label --overwrite namespace " + p.directorNamespace() + " " + privilegedLabel
+		p.addDecision("namespace", "gets the label "+privilegedLabel+" instead of "+cmp.Or(existing.PodSecurity, "none")+
+			" (--allow-privileged-namespace); down restores it")
 	case existing.RefusesVMs():
-		p.decide("namespace", "refuses VM Pods by its label; nothing is done unless --allow-privileged-namespace is given")
+		p.addDecision("namespace", "its label refuses VM Pods; up stops without --allow-privileged-namespace")
 	}
 }
 
-const privilegedLabel = cluster.PodSecurity + "=" + cluster.Privileged
+const privilegedLabel = cluster.PodSecurityLabel + "=" + cluster.PodSecurityPrivileged
 
-// namespace is the director's, which is settled before the plan is.
-func (p *Plan) namespace() string { return cmp.Or(p.Namespace, p.options.Namespace) }
+// directorNamespace returns the recorded namespace, or that of the options.
+func (p *Plan) directorNamespace() string { return cmp.Or(p.Namespace, p.options.Namespace) }
 
-func (p *Plan) decideFirst(ctx context.Context, free Addresses) error {
+func (p *Plan) planNew(ctx context.Context, addresses AddressFinder) error {
 	o := p.options
 	if o.Release == "" || o.Stemcell == "" {
-		return errors.New("give --release (as `make release` makes it) and --stemcell (a light stemcell), each as a path or a URL")
+		return errors.New("--release and --stemcell are required for a new director: paths or URLs of the CPI release and a light stemcell")
 	}
 	p.Director, p.Namespace = o.Director, o.Namespace
 	p.Vars["director_name"], p.Vars["namespace"] = o.Director, o.Namespace
 	p.OpsFiles = []string{"cpi.yml"}
-	if err := p.decideNetwork(ctx, free); err != nil {
+	if err := p.planNetwork(ctx, addresses); err != nil {
 		return err
 	}
-	if err := p.decideCredentials(); err != nil {
+	if err := p.planCredentials(); err != nil {
 		return err
 	}
 	if o.ReleaseSHA1 != "" || o.StemcellSHA1 != "" {
 		if o.ReleaseSHA1 == "" || o.StemcellSHA1 == "" {
-			return errors.New("give --release-sha1 and --stemcell-sha1 both, or neither")
+			return errors.New("--release-sha1 and --stemcell-sha1 require each other; give both or neither")
 		}
 		p.OpsFiles = append(p.OpsFiles, "checksums.yml")
 	}
 	for i, name := range p.OpsFiles {
 		p.OpsFiles[i] = opsFolder + "/" + name
 	}
-	return p.take()
+	return p.applyOptions()
 }
 
-// take puts in what the operator gives by name.
-func (p *Plan) take() error {
-	manifest, err := p.options.manifest()
+// applyOptions applies the given manifest, ops files and variables.
+func (p *Plan) applyOptions() error {
+	manifest, err := p.options.manifestPath()
 	if err != nil {
 		return err
 	}
@@ -126,11 +126,11 @@ func (p *Plan) take() error {
 		p.Manifest = manifest
 	}
 	if p.Manifest == "" {
-		return errors.New("which manifest? Give --bosh-deployment, the folder of a checkout of " +
-			"https://github.com/cloudfoundry/bosh-deployment, or --manifest")
+		return errors.New("--bosh-deployment or --manifest is required: the folder of a checkout of " +
+			"https://github.com/cloudfoundry/bosh-deployment, or a manifest")
 	}
-	for _, each := range p.options.OpsFiles {
-		path, err := filepath.Abs(each)
+	for _, opsFile := range p.options.OpsFiles {
+		path, err := filepath.Abs(opsFile)
 		if err != nil {
 			return err
 		}
@@ -138,147 +138,149 @@ func (p *Plan) take() error {
 			p.OpsFiles = append(p.OpsFiles, path)
 		}
 	}
-	given, err := p.options.vars()
+	given, err := p.options.parseVars()
 	if err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if there, known := p.Vars[name]; known && fmt.Sprint(there) == fmt.Sprint(given[name]) {
+		if recorded, known := p.Vars[name]; known && fmt.Sprint(recorded) == fmt.Sprint(given[name]) {
 			continue
 		}
 		p.Vars[name] = given[name]
-		p.changed = append(p.changed, name)
+		p.changedVars = append(p.changedVars, name)
 	}
 	return nil
 }
 
-// decideAgain goes by what is in the folder. Another network, or another namespace, would be another director.
-func (p *Plan) decideAgain(folder Folder) error {
+// planExisting plans a director with recorded decisions. Some of them cannot be changed: that would be another director.
+func (p *Plan) planExisting(folder Folder) error {
 	o := p.options
-	for _, each := range []struct{ flag, given, kept string }{
+	for _, fixed := range []struct{ flag, given, recorded string }{
 		{"--name", o.Director, p.Director}, {"--namespace", o.Namespace, p.Namespace}, {"--network", o.Network, p.Network},
 		{"--range", o.Range, p.Vars.Text("internal_cidr")}, {"--address", o.Address, p.Vars.Text("internal_ip")},
 		{"--credentials", o.Credentials, p.Credentials},
 	} {
-		if each.given != "" && each.given != each.kept {
-			return fmt.Errorf("%s has a director with %s %s, and not %s: take another folder (--dir), or change its files by hand",
-				folder.Path, each.flag, each.kept, each.given)
+		if fixed.given != "" && fixed.given != fixed.recorded {
+			return fmt.Errorf("folder %s has a director with %s %s, not %s; use another folder (--dir), or edit its files",
+				folder.Path, fixed.flag, fixed.recorded, fixed.given)
 		}
 	}
-	p.decide("all", "as "+folder.in(settingsFile)+" and "+folder.in(varsFile)+" have it")
-	if err := p.take(); err != nil {
+	p.addDecision("all", "as recorded in "+folder.filePath(settingsFile)+" and "+folder.filePath(varsFile))
+	if err := p.applyOptions(); err != nil {
 		return err
 	}
-	for _, name := range p.changed {
-		p.decide(name, "as it is given now") // without its value, which may be secret
+	for _, name := range p.changedVars {
+		p.addDecision(name, "changed by a flag") // without its value, which may be secret
 	}
-	return p.decideKubeconfig(folder)
+	return p.planKubeconfig(folder)
 }
 
-// decideKubeconfig says what of the kubeconfig's content makes create-env recreate the director's VM.
-func (p *Plan) decideKubeconfig(folder Folder) error {
-	director, err := folder.Director()
+// planKubeconfig describes changes of the kubeconfig, which make create-env recreate the director's VM.
+func (p *Plan) planKubeconfig(folder Folder) error {
+	director, err := folder.DirectorUUID()
 	if err != nil || director == "" {
 		return err
 	}
-	const recreates = "; create-env recreates the director's VM, because the manifest holds the kubeconfig"
-	former, err := folder.formerly()
+	const recreates = "; create-env recreates the director's VM, because the manifest contains the kubeconfig"
+	previousPath, err := folder.previousTokenPath()
 	if err != nil {
 		return err
 	}
-	if former != "" {
-		p.decide(kubeconfigFile, "the folder was in "+filepath.Dir(former)+" before"+recreates)
+	if previousPath != "" {
+		p.addDecision(kubeconfigFile, "the folder was moved from "+filepath.Dir(previousPath)+recreates)
 	}
 	if p.options.ReplaceServer {
-		p.decide(kubeconfigFile, "the API server of your kubeconfig, as --replace-server says"+recreates)
+		p.addDecision(kubeconfigFile, "API server replaced with that of your kubeconfig (--replace-server)"+recreates)
 	}
 	return nil
 }
 
-func (p *Plan) decideNetwork(ctx context.Context, free Addresses) error {
-	plugin := p.found.Plugin
-	kept, why := p.keptRange()
+func (p *Plan) planNetwork(ctx context.Context, addresses AddressFinder) error {
+	plugin := p.inspection.NetworkPlugin
+	reserved, why := p.reservedRange()
 	switch {
-	case p.options.Network == Service:
-		return p.behindService(ctx, free, "as --network says")
-	case kept != nil:
-		return p.atStatic(ctx, free, *kept, why)
-	case p.options.Network == Static:
-		return errors.New("--network static takes a range whose addresses the network plugin gives on request, and to nobody else: " +
-			"give it with --range (docs/networks.md, Keeping a range for BOSH)")
+	case p.options.Network == NetworkService:
+		return p.useServiceAddress(ctx, addresses, "set by --network")
+	case reserved != nil:
+		return p.useStaticAddress(ctx, addresses, *reserved, why)
+	case p.options.Network == NetworkStatic:
+		return errors.New("--network static requires a reserved range, which the network plugin assigns on request only; " +
+			"give it with --range (docs/networks.md, Reserved ranges)")
 	case plugin.Name == "":
-		return p.behindService(ctx, free, "which network plugin there is is not known, and whether it gives addresses on request")
+		return p.useServiceAddress(ctx, addresses, "the network plugin is unknown, and so is whether it assigns requested addresses")
 	case plugin.Annotation == "":
-		return p.behindService(ctx, free, plugin.Name+" gives no address on request")
+		return p.useServiceAddress(ctx, addresses, plugin.Name+" does not assign requested addresses")
 	}
-	return p.behindService(ctx, free, plugin.Name+" gives addresses on request, but no range of them is kept for that: "+
-		"any Pod could have the director's (docs/networks.md, Keeping a range for BOSH; then --network static, or --range)")
+	return p.useServiceAddress(ctx, addresses, plugin.Name+" assigns requested addresses, but without a reserved range "+
+		"any Pod could get the director's; reserve one (docs/networks.md, Reserved ranges) and give it with --range")
 }
 
-// keptRange is the range of static addresses, and why there are such.
-func (p *Plan) keptRange() (kept *cluster.Range, why string) {
+// reservedRange returns the reserved range, and why it is used; nil if there is none.
+func (p *Plan) reservedRange() (reserved *cluster.ReservedRange, why string) {
 	switch {
 	case p.options.Range != "":
-		return &cluster.Range{Prefix: netip.MustParsePrefix(p.options.Range)}, "--range says so"
-	case len(p.found.Kept) > 0:
-		first := p.found.Kept[0]
-		return &first, p.found.Plugin.Name + " gives addresses on request, and " + first.By + " keeps " + first.String() + " for that"
+		return &cluster.ReservedRange{Prefix: netip.MustParsePrefix(p.options.Range)}, "set by --range"
+	case len(p.inspection.ReservedRanges) > 0:
+		first := p.inspection.ReservedRanges[0]
+		return &first, p.inspection.NetworkPlugin.Name + " assigns requested addresses, and " + first.Source +
+			" reserves " + first.String()
 	}
 	return nil, ""
 }
 
-func (p *Plan) atStatic(ctx context.Context, free Addresses, kept cluster.Range, why string) error {
+func (p *Plan) useStaticAddress(ctx context.Context, addresses AddressFinder, reserved cluster.ReservedRange, why string) error {
 	address := p.options.Address
 	if address == "" {
 		var err error
-		if address, err = free.FreePodAddress(ctx, kept, directorOffset); err != nil {
+		if address, err = addresses.FindFreePodAddress(ctx, reserved, directorOffset); err != nil {
 			return err
 		}
 	}
-	if parsed, err := netip.ParseAddr(address); err != nil || !kept.Contains(parsed) {
-		return fmt.Errorf("--address %s is not in the range of static addresses, %s", address, kept)
+	if parsed, err := netip.ParseAddr(address); err != nil || !reserved.Contains(parsed) {
+		return fmt.Errorf("--address %s is not in the reserved range %s", address, reserved)
 	}
-	p.Network = Static
-	p.Vars["internal_ip"], p.Vars["internal_cidr"], p.Vars["internal_gw"] = address, kept.String(), kept.Nth(gatewayOffset)
-	p.decide("network", Static+": "+why)
-	p.decide("address", address+", the director's Pod's own, whichever it is")
-	if plugin := p.found.Plugin; plugin.Annotation != "" && plugin.Name != cluster.Calico {
+	p.Network = NetworkStatic
+	p.Vars["internal_ip"], p.Vars["internal_cidr"], p.Vars["internal_gw"] = address, reserved.String(), reserved.AddressAt(gatewayOffset)
+	p.addDecision("network", NetworkStatic+": "+why)
+	p.addDecision("address", address+", requested by each VM Pod of the director")
+	if plugin := p.inspection.NetworkPlugin; plugin.Annotation != "" && plugin.Name != cluster.Calico {
 		p.OpsFiles = append(p.OpsFiles, "address-annotations.yml")
 		p.Vars["address_annotations"] = []any{map[string]any{"name": plugin.Annotation, "value": `{{join .IPs ","}}`}}
-		p.decide("annotation", plugin.Annotation+", which "+plugin.Name+" reads")
+		p.addDecision("annotation", plugin.Annotation+", which "+plugin.Name+" reads")
 	}
 	return nil
 }
 
-func (p *Plan) behindService(ctx context.Context, free Addresses, why string) error {
+func (p *Plan) useServiceAddress(ctx context.Context, addresses AddressFinder, why string) error {
 	address := p.options.Address
 	if address == "" {
 		var err error
-		if address, err = free.FreeServiceAddress(ctx, p.found); err != nil {
+		if address, err = addresses.FindFreeServiceAddress(ctx, p.inspection); err != nil {
 			return err
 		}
 	}
-	p.Network = Service
+	p.Network = NetworkService
 	p.OpsFiles = append(p.OpsFiles, "service.yml")
 	p.Vars["internal_ip"] = address
-	p.decide("network", Service+": "+why)
-	p.decide("address", address+", of the Service bosh-director, which stays when the director's VM is made anew")
+	p.addDecision("network", NetworkService+": "+why)
+	p.addDecision("address", address+" of Service bosh-director, which outlives the director's VM")
 	return nil
 }
 
-func (p *Plan) decideCredentials() error {
-	if p.options.Credentials != Kubeconfig {
-		p.Credentials = InCluster
+func (p *Plan) planCredentials() error {
+	if p.options.Credentials != CredentialsKubeconfig {
+		p.Credentials = CredentialsInCluster
 		p.OpsFiles = append(p.OpsFiles, "in-cluster.yml")
-		p.decide("credentials", InCluster+": the director works by the service account of its Pod, whose token the cluster renews")
+		p.addDecision("credentials",
+			CredentialsInCluster+": the director uses the service account of its Pod, with a token that the cluster renews")
 		return nil
 	}
-	if p.found.API == "" {
-		return errors.New("--credentials kubeconfig takes the API server's address as Pods reach it, which was not found: " +
+	if p.inspection.APIURL == "" {
+		return errors.New("--credentials kubeconfig requires the in-cluster address of the API server, which is unknown; " +
 			"use in-cluster, or write a kubeconfig yourself (manifests/director-kubeconfig.yml)")
 	}
-	p.Credentials = Kubeconfig
+	p.Credentials = CredentialsKubeconfig
 	p.OpsFiles = append(p.OpsFiles, "director-kubeconfig.yml")
-	p.decide("credentials", Kubeconfig+": a token that does not end, for "+p.found.API)
+	p.addDecision("credentials", CredentialsKubeconfig+": a token that does not expire, for "+p.inspection.APIURL)
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/docs"
 )
 
-// Account is the service account of docs/rbac.yaml, and TokenSecret the Secret with a token of it that does not end.
+// Account is the service account of docs/rbac.yaml, and TokenSecret is the Secret with its token that does not expire.
 const (
 	Account     = cluster.Account
 	TokenSecret = cluster.TokenSecret
@@ -22,24 +22,24 @@ const (
 
 const separator = "---\n"
 
-// rights are the objects of docs/rbac.yaml for the plan's namespace, with the namespace itself, and with a Secret for the
-// director's token where it is to have one. The namespace comes without the label for Pod Security: applying the file does not
-// change what Pods an existing namespace allows.
-func (p *Plan) rights() string {
-	return fmt.Sprintf("# What the director's CPI may do: docs/rbac.yaml, for namespace %[1]s.\n"+
-		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %[1]s\n", p.Namespace) + separator + ofCPI(p.Namespace, p.Credentials)
+// renderRights returns the objects of docs/rbac.yaml for the plan's namespace, the namespace itself, and the Secret for the director's
+// token if it has one. The namespace has no label for Pod Security: applying the file must not change what an existing namespace
+// admits.
+func (p *Plan) renderRights() string {
+	return fmt.Sprintf("# Rights of the director's CPI: docs/rbac.yaml for namespace %[1]s.\n"+
+		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %[1]s\n", p.Namespace) + separator + cpiRights(p.Namespace, p.Credentials)
 }
 
-// ofCPI are the rights of the CPI in a namespace.
-func ofCPI(namespace, credentials string) string {
-	objects := inNamespace(docs.Rights, namespace)
-	if credentials == Kubeconfig {
-		objects += separator + inNamespace(tokenSecret, namespace)
+// cpiRights returns the objects that grant the CPI its rights in a namespace.
+func cpiRights(namespace, credentials string) string {
+	objects := withNamespace(docs.Rights, namespace)
+	if credentials == CredentialsKubeconfig {
+		objects += separator + withNamespace(tokenSecret, namespace)
 	}
 	return objects
 }
 
-const tokenSecret = `# The director's token, which does not end: --credentials kubeconfig.
+const tokenSecret = `# The director's token, which does not expire (--credentials kubeconfig).
 apiVersion: v1
 kind: Secret
 metadata:
@@ -49,79 +49,79 @@ metadata:
 type: kubernetes.io/service-account-token
 `
 
-// RightsOfOperator are what an administrator applies for a user who is to run `up` and `down` in the namespace, and who may do
-// nothing else: the namespace, the rights of the CPI and those of the user, with the reasons as comments.
-func RightsOfOperator(user, namespace, credentials string) string {
-	operator := inNamespace(docs.RightsOfUp, namespace)
-	// Each user has bindings of his own: another one's subjects stay.
-	operator = binding.ReplaceAllStringFunc(operator, func(text string) string {
+// OperatorRights returns the objects that an administrator applies to let a user run `up` and `down` in the namespace, and nothing
+// else: the namespace, the rights of the CPI and those of the user, with comments.
+func OperatorRights(user, namespace, credentials string) string {
+	operator := withNamespace(docs.RightsOfUp, namespace)
+	// Bindings are separate for each user: applying the objects for another user must not change their subjects.
+	operator = bindingName.ReplaceAllStringFunc(operator, func(text string) string {
 		kind, name, _ := strings.Cut(text, "  name: ")
-		return kind + "  name: " + inQuotes(name+"-"+nameReplacer.Replace(user))
+		return kind + "  name: " + quoteYAML(name+"-"+nameReplacer.Replace(user))
 	})
-	operator = group.ReplaceAllLiteralString(operator, "kind: User\n  name: "+inQuotes(user))
-	return fmt.Sprintf(rightsHead, user, namespace) + separator + ofCPI(namespace, credentials) + separator + operator
+	operator = groupSubject.ReplaceAllLiteralString(operator, "kind: User\n  name: "+quoteYAML(user))
+	return fmt.Sprintf(rightsHead, user, namespace) + separator + cpiRights(namespace, credentials) + separator + operator
 }
 
 var (
-	binding = regexp.MustCompile(`(?m)^kind: (?:Cluster)?RoleBinding\nmetadata:\n {2}name: \S+$`)
-	group   = regexp.MustCompile(`kind: Group\n {2}name: \S+`)
-	// nameReplacer replaces what no object's name may hold.
+	bindingName  = regexp.MustCompile(`(?m)^kind: (?:Cluster)?RoleBinding\nmetadata:\n {2}name: \S+$`)
+	groupSubject = regexp.MustCompile(`kind: Group\n {2}name: \S+`)
+	// nameReplacer replaces characters that are not valid in names of RBAC objects.
 	nameReplacer = strings.NewReplacer("/", "-", "%", "-")
 )
 
-// inQuotes is the text as YAML takes it: as JSON has it.
-func inQuotes(text string) string {
-	quoted, _ := json.Marshal(text) // of a string, it does not fail
+// quoteYAML quotes the text for YAML, as a JSON string.
+func quoteYAML(text string) string {
+	quoted, _ := json.Marshal(text) // cannot fail for a string
 	return string(quoted)
 }
 
-const rightsHead = `# What the user %[1]q needs to run "kubectl bosh up" and "down" in namespace %[2]s. An administrator applies it:
+const rightsHead = `# Rights of user %[1]q to run "kubectl bosh up" and "down" in namespace %[2]s. An administrator applies this file:
 #
 #   kubectl apply -f FILE
 #
-# Cluster-wide are: the namespace; the ClusterRole bosh-cpi-%[2]s, by which the CPI reads nodes, volumes and storage classes; the
-# ClusterRole bosh-up-%[2]s, by which the user reads what the cluster is like; and the bindings of both. All else is in the namespace.
+# Cluster-wide objects are: the namespace; ClusterRole bosh-cpi-%[2]s, with which the CPI reads nodes, volumes and storage classes;
+# ClusterRole bosh-up-%[2]s, with which the user inspects the cluster; and the bindings of both. All others are in the namespace.
 #
-# With a token of the CPI the user can do in the namespace whatever the CPI can: docs/trust.md says what that is, and how an
-# admission policy limits it. Nothing here gives rights in another namespace, or the right to change rights.
+# The user can request a token of the CPI, and with it do everything that the CPI can do in the namespace: docs/trust.md describes
+# that, and how an admission policy limits it. No object grants rights in other namespaces, or the right to change rights.
 ---
-# VM Pods are privileged: the label allows them in this namespace.
+# VM Pods are privileged; this label admits them to the namespace.
 apiVersion: v1
 kind: Namespace
 metadata:
   name: %[2]s
   labels:
-    ` + cluster.PodSecurity + ": " + cluster.Privileged + "\n"
+    ` + cluster.PodSecurityLabel + ": " + cluster.PodSecurityPrivileged + "\n"
 
 var (
-	// named are the places of docs/rbac*.yaml that hold the namespace: names that end in it, and its own.
-	named = regexp.MustCompile(`(?m)([- ])bosh$`)
-	// placed are the objects there that are in the namespace.
-	placed = regexp.MustCompile(`(?m)^kind: (?:ServiceAccount|Secret|Role|RoleBinding)\nmetadata:\n {2}name: \S+\n`)
-	// head are a file's comments before its first object.
-	head = regexp.MustCompile(`^(?:#.*\n)+`)
+	// namespaceReference matches the namespace in docs/rbac*.yaml, also as the end of another name.
+	namespaceReference = regexp.MustCompile(`(?m)([- ])bosh$`)
+	// namespacedObject matches objects of namespaced kinds.
+	namespacedObject = regexp.MustCompile(`(?m)^kind: (?:ServiceAccount|Secret|Role|RoleBinding)\nmetadata:\n {2}name: \S+\n`)
+	// headComment matches the comments before the first object of a file.
+	headComment = regexp.MustCompile(`^(?:#.*\n)+`)
 )
 
-// inNamespace are the objects of docs/rbac.yaml and its kind for another namespace than bosh.
-func inNamespace(objects, namespace string) string {
-	objects = named.ReplaceAllString(head.ReplaceAllString(objects, ""), "${1}"+namespace)
-	return placed.ReplaceAllString(objects, "${0}  namespace: "+namespace+"\n")
+// withNamespace replaces the namespace bosh in the objects of docs/rbac*.yaml.
+func withNamespace(objects, namespace string) string {
+	objects = namespaceReference.ReplaceAllString(headComment.ReplaceAllString(objects, ""), "${1}"+namespace)
+	return namespacedObject.ReplaceAllString(objects, "${0}  namespace: "+namespace+"\n")
 }
 
-// Objects are those of the folder's file with rights, as the operator may have changed it.
-func (f Folder) Objects() ([]*unstructured.Unstructured, error) {
-	content, err := os.ReadFile(f.in(rightsFile))
+// RightsObjects returns the objects of the folder's rights.yaml, which the operator may have edited.
+func (f Folder) RightsObjects() ([]*unstructured.Unstructured, error) {
+	content, err := os.ReadFile(f.filePath(rightsFile))
 	if err != nil {
 		return nil, err
 	}
-	objects, err := split(content)
+	objects, err := parseObjects(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.in(rightsFile), err)
+		return nil, fmt.Errorf("parse %s: %w", f.filePath(rightsFile), err)
 	}
 	return objects, nil
 }
 
-func split(documents []byte) ([]*unstructured.Unstructured, error) {
+func parseObjects(documents []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for document := range strings.SplitSeq(string(documents), "\n"+separator) {
 		object := &unstructured.Unstructured{}

@@ -11,52 +11,52 @@ import (
 	"bosh-kubernetes-cpi/manifests"
 )
 
-// Write puts the plan's files into the folder, and returns what became of each. config is how the operator reaches the API
-// server.
+// Write writes the plan's files to the folder, and returns the outcome for each. config are the connection settings of the operator.
 func (f Folder) Write(p *Plan, config *rest.Config) ([]cluster.Fact, error) {
-	var said []cluster.Fact
+	var outcomes []cluster.Fact
 	if err := f.writeSettings(p); err != nil {
 		return nil, err
 	}
 	if err := f.prepareKubeconfigs(p, config); err != nil {
 		return nil, err
 	}
-	said = append(said,
-		cluster.Fact{What: settingsFile, Said: "what was decided"}, cluster.Fact{What: varsFile, Said: "the manifest's variables"})
+	outcomes = append(outcomes,
+		cluster.Fact{Name: settingsFile, Value: "recorded decisions"}, cluster.Fact{Name: varsFile, Value: "variables of the manifest"})
 	files, err := p.files()
 	if err != nil {
 		return nil, err
 	}
-	for _, each := range files {
-		outcome, err := f.keep(each.name, each.content)
+	for _, file := range files {
+		outcome, err := f.writeIfMissing(file.name, file.content)
 		if err != nil {
 			return nil, err
 		}
-		said = append(said, cluster.Fact{What: each.name, Said: outcome})
+		outcomes = append(outcomes, cluster.Fact{Name: file.name, Value: outcome})
 	}
-	return said, nil
+	return outcomes, nil
 }
 
-// writeSettings leaves the files alone where nothing in them is new.
+// writeSettings writes the settings and the variables if they have changed.
 func (f Folder) writeSettings(p *Plan) error {
-	before, found, err := f.Settings()
+	recorded, found, err := f.Settings()
 	if err != nil {
 		return err
 	}
-	if !found || !equality.Semantic.DeepEqual(before, p.Settings) {
+	if !found || !equality.Semantic.DeepEqual(recorded, p.Settings) {
 		if err := f.WriteSettings(p.Settings); err != nil {
 			return err
 		}
 	}
-	if found && len(p.changed) == 0 {
+	if found && len(p.changedVars) == 0 {
 		return nil
 	}
-	return f.put(varsFile, "Variables for the manifest. They are yours to change: the next run of `kubectl bosh up` goes by them.", p.Vars)
+	return f.writeYAML(varsFile,
+		"Variables of the manifest. You may edit them: the next run of `kubectl bosh up` uses them.", p.Vars)
 }
 
-// WriteSettings writes what was decided, but for the variables.
+// WriteSettings writes the recorded decisions, without the variables.
 func (f Folder) WriteSettings(settings Settings) error {
-	return f.put(settingsFile, "What `kubectl bosh up` has decided. It is yours to change: the next run goes by it.", settings)
+	return f.writeYAML(settingsFile, "Decisions of `kubectl bosh up`. You may edit them: the next run uses them.", settings)
 }
 
 type file struct {
@@ -64,7 +64,7 @@ type file struct {
 	content []byte
 }
 
-// files are those that are written once: ops files, the cloud config, and the rights.
+// files returns the files that are written only if they are missing: ops files, rights, and for a new director the cloud config.
 func (p *Plan) files() ([]file, error) {
 	var files []file
 	for _, name := range p.OpsFiles {
@@ -77,8 +77,8 @@ func (p *Plan) files() ([]file, error) {
 		}
 		files = append(files, file{name, content})
 	}
-	files = append(files, file{rightsFile, []byte(p.rights())})
-	if p.again {
+	files = append(files, file{rightsFile, []byte(p.renderRights())})
+	if p.exists {
 		return files, nil
 	}
 	config, err := p.cloudConfig()

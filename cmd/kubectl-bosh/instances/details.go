@@ -13,27 +13,27 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Details are all objects of a machine.
+// Details are an instance with all its objects.
 type Details struct {
 	Instance
 
-	Machine  *corev1.Pod
-	Helpers  []*corev1.Pod // attachments, and others that do something for it
-	Claims   []*corev1.PersistentVolumeClaim
-	Services []*corev1.Service
-	Budgets  []*policyv1.PodDisruptionBudget
-	Events   []*corev1.Event // of all of these, the latest last
+	VMPod      *corev1.Pod
+	HelperPods []*corev1.Pod // attachment Pods and helper Pods
+	PVCs       []*corev1.PersistentVolumeClaim
+	Services   []*corev1.Service
+	PDBs       []*policyv1.PodDisruptionBudget
+	Events     []*corev1.Event // of the objects above, the latest last
 }
 
-// Describe returns the instance of this name with all its objects.
+// Describe returns the instance with this name and all its objects.
 func Describe(ctx context.Context, client *kube.Client, filter Filter, name string) (Details, error) {
 	instance, err := Find(ctx, client, filter, name)
 	if err != nil {
 		return Details{}, err
 	}
-	details := Details{Instance: instance, Machine: instance.pod}
+	details := Details{Instance: instance, VMPod: instance.pod}
 	for _, gather := range []func(context.Context, *kube.Client) error{
-		details.gatherDisks, details.gatherServices, details.gatherBudgets, details.gatherEvents,
+		details.gatherDisks, details.gatherServices, details.gatherPDBs, details.gatherEvents,
 	} {
 		if err := gather(ctx, client); err != nil {
 			return Details{}, err
@@ -43,32 +43,32 @@ func Describe(ctx context.Context, client *kube.Client, filter Filter, name stri
 }
 
 func (d *Details) gatherDisks(ctx context.Context, client *kube.Client) error {
-	pods, err := client.Pods.List(ctx, kube.Selection{Labels: ours.Labels + "," + manifest.LabelVM + "=" + d.Pod})
+	pods, err := client.Pods.List(ctx, kube.Selection{Labels: managedByCPI.Labels + "," + manifest.LabelVM + "=" + d.Pod})
 	if err != nil {
 		return err
 	}
 	for _, pod := range pods.Items {
 		if pod.Labels[manifest.LabelRole] != manifest.RoleVM {
-			d.Helpers = append(d.Helpers, pod)
+			d.HelperPods = append(d.HelperPods, pod)
 		}
 	}
-	claims, err := client.PVCs.List(ctx, ours)
+	pvcs, err := client.PVCs.List(ctx, managedByCPI)
 	if err != nil {
 		return err
 	}
-	d.Disks = disks(d.Pod, pods.Items, claims.Items)
-	for _, claim := range claims.Items {
-		used := slices.ContainsFunc(d.Disks, func(disk Disk) bool { return disk.CID == claim.Name })
-		if used || mounts(d.Machine, claim.Name) {
-			d.Claims = append(d.Claims, claim)
+	d.Disks = disksOf(d.Pod, pods.Items, pvcs.Items)
+	for _, pvc := range pvcs.Items {
+		used := slices.ContainsFunc(d.Disks, func(disk Disk) bool { return disk.CID == pvc.Name })
+		if used || mounts(d.VMPod, pvc.Name) {
+			d.PVCs = append(d.PVCs, pvc)
 		}
 	}
 	return nil
 }
 
-func mounts(pod *corev1.Pod, claim string) bool {
+func mounts(pod *corev1.Pod, pvc string) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool {
-		return volume.PersistentVolumeClaim != nil && volume.PersistentVolumeClaim.ClaimName == claim
+		return volume.PersistentVolumeClaim != nil && volume.PersistentVolumeClaim.ClaimName == pvc
 	})
 }
 
@@ -78,7 +78,7 @@ func (d *Details) gatherServices(ctx context.Context, client *kube.Client) error
 		return err
 	}
 	for _, service := range services.Items {
-		if selects(service, d.Machine) {
+		if selects(service, d.VMPod) {
 			d.Services = append(d.Services, service)
 			d.Instance.Services = append(d.Instance.Services, service.Name)
 		}
@@ -86,39 +86,39 @@ func (d *Details) gatherServices(ctx context.Context, client *kube.Client) error
 	return nil
 }
 
-func (d *Details) gatherBudgets(ctx context.Context, client *kube.Client) error {
-	among, err := client.PodDisruptionBudgets()
+func (d *Details) gatherPDBs(ctx context.Context, kubeClient *kube.Client) error {
+	client, err := kubeClient.PodDisruptionBudgets()
 	if err != nil {
 		return err
 	}
-	budgets, err := among.List(ctx, kube.Selection{})
+	pdbs, err := client.List(ctx, kube.Selection{})
 	if err != nil {
 		return err
 	}
-	for _, budget := range budgets.Items {
-		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(d.Machine.Labels)) {
-			d.Budgets = append(d.Budgets, budget)
+	for _, pdb := range pdbs.Items {
+		selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
+		if err == nil && !selector.Empty() && selector.Matches(labels.Set(d.VMPod.Labels)) {
+			d.PDBs = append(d.PDBs, pdb)
 		}
 	}
 	return nil
 }
 
-// gatherEvents takes those of the machine's objects; a former object of the same name is another.
+// gatherEvents selects events by the UIDs of the objects: events of former objects with the same names are omitted.
 func (d *Details) gatherEvents(ctx context.Context, client *kube.Client) error {
 	events, err := client.Events.List(ctx, kube.Selection{})
 	if err != nil {
 		return err
 	}
-	about := map[string]bool{string(d.Machine.UID): true}
-	for _, pod := range d.Helpers {
-		about[string(pod.UID)] = true
+	objectUIDs := map[string]bool{string(d.VMPod.UID): true}
+	for _, pod := range d.HelperPods {
+		objectUIDs[string(pod.UID)] = true
 	}
-	for _, claim := range d.Claims {
-		about[string(claim.UID)] = true
+	for _, pvc := range d.PVCs {
+		objectUIDs[string(pvc.UID)] = true
 	}
 	for _, event := range events.Items {
-		if about[string(event.InvolvedObject.UID)] {
+		if objectUIDs[string(event.InvolvedObject.UID)] {
 			d.Events = append(d.Events, event)
 		}
 	}
@@ -126,7 +126,7 @@ func (d *Details) gatherEvents(ctx context.Context, client *kube.Client) error {
 	return nil
 }
 
-// LastSeen is when the event happened last, by whichever of its fields is set.
+// LastSeen returns the time of the event's last occurrence, from the field that is set.
 func LastSeen(event *corev1.Event) metav1.Time {
 	switch {
 	case event.Series != nil:

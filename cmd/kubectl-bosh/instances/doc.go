@@ -1,3 +1,3 @@
-// Package instances is what BOSH has in a namespace: its machines by BOSH's names, with their Pods, disks and Services.
-// All of it is read from labels and annotations that the CPI writes.
+// Package instances lists BOSH instances in a namespace, with their Pods, disks and Services. It reads names and relations from labels
+// and annotations that the CPI has written.
 package instances

@@ -13,9 +13,9 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Instance is a machine, as BOSH and Kubernetes know it. What BOSH has not said yet is "".
+// Instance is a BOSH instance and its VM. Fields that the director has not set yet are "".
 type Instance struct {
-	Director     string      `json:"director,omitempty"` // its name
+	Director     string      `json:"director,omitempty"` // name
 	DirectorUUID string      `json:"directorUUID,omitempty"`
 	Deployment   string      `json:"deployment,omitempty"`
 	Group        string      `json:"group,omitempty"`
@@ -36,20 +36,20 @@ type Instance struct {
 	pod *corev1.Pod
 }
 
-// Disk is a persistent disk that a machine uses.
+// Disk is a persistent disk of an instance.
 type Disk struct {
-	CID   string `json:"cid"` // the claim's name
-	Size  string `json:"size"`
-	Class string `json:"class,omitempty"`
-	// State is Attached; Attaching, while its attachment is not ready; Detaching, while it ends; or Unattached, of a disk that has
-	// none.
+	CID          string `json:"cid"` // name of the PVC
+	Size         string `json:"size"`
+	StorageClass string `json:"class,omitempty"`
+	// State is Attached; Attaching until the attachment Pod is ready; Detaching while that Pod is being deleted; or Unattached
+	// without an attachment Pod.
 	State string `json:"state"`
-	// Attachment is the Pod that attaches it, and Node where that is.
+	// Attachment is the name of the attachment Pod, and Node is its node.
 	Attachment string `json:"attachment,omitempty"`
 	Node       string `json:"node,omitempty"`
 }
 
-// Name is the instance's, as `bosh vms` has it, but with its index; the Pod's where BOSH has not named it.
+// Name returns GROUP/INDEX, or GROUP/ID as in `bosh vms`, or the name of the Pod if the director has not named the instance.
 func (i Instance) Name() string {
 	switch {
 	case i.Group == "":
@@ -61,26 +61,26 @@ func (i Instance) Name() string {
 	}
 }
 
-// is reports whether the instance is called so.
-func (i Instance) is(name string) bool {
+// matches reports whether this is a name of the instance; see Find.
+func (i Instance) matches(name string) bool {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "pods/"), "pod/")
 	if name == i.Pod || i.ID != "" && name == i.ID {
 		return true
 	}
-	group, which, ok := strings.Cut(name, "/")
-	return ok && i.Group != "" && group == i.Group && which != "" && (which == i.Index || which == i.ID)
+	group, indexOrID, ok := strings.Cut(name, "/")
+	return ok && i.Group != "" && group == i.Group && indexOrID != "" && (indexOrID == i.Index || indexOrID == i.ID)
 }
 
 func newInstance(pod *corev1.Pod) Instance {
-	said := metadata(pod)
+	meta := metadata(pod)
 	i := Instance{
-		Director: said["director"], DirectorUUID: pod.Labels[manifest.LabelDirector], Deployment: said["deployment"],
-		Group: said["job"], Index: said["index"], ID: said["id"],
+		Director: meta["director"], DirectorUUID: pod.Labels[manifest.LabelDirector], Deployment: meta["deployment"],
+		Group: meta["job"], Index: meta["index"], ID: meta["id"],
 		Pod: pod.Name, Namespace: pod.Namespace, State: state(pod), Ready: kube.Ready(pod), Node: pod.Spec.NodeName,
 		Stemcell: pod.Annotations[manifest.AnnotationStemcell], Created: pod.CreationTimestamp, pod: pod,
 	}
 	if i.Group == "" {
-		i.Group = said["instance_group"]
+		i.Group = meta["instance_group"]
 	}
 	for _, ip := range pod.Status.PodIPs {
 		i.Addresses = append(i.Addresses, ip.IP)
@@ -91,7 +91,7 @@ func newInstance(pod *corev1.Pod) Instance {
 	return i
 }
 
-// metadata is what the director has said of the VM, as texts.
+// metadata returns the metadata that the director has set for the VM, as strings.
 func metadata(pod *corev1.Pod) map[string]string {
 	var all map[string]any
 	if json.Unmarshal([]byte(pod.Annotations[manifest.AnnotationMetadata]), &all) != nil {
@@ -109,7 +109,7 @@ func metadata(pod *corev1.Pod) map[string]string {
 	return texts
 }
 
-// state is the Pod's in a word, as kubectl has it.
+// state returns the state of the Pod in a word, like the column STATUS of kubectl.
 func state(pod *corev1.Pod) string {
 	if pod.DeletionTimestamp != nil {
 		return "Terminating"

@@ -16,27 +16,27 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// Filter says which instances are meant; what is "" leaves out none.
+// Filter selects instances. A field that is "" selects all.
 type Filter struct {
 	Director   string // name or UUID
 	Deployment string
 }
 
-func (f Filter) takes(i Instance) bool {
+func (f Filter) matches(i Instance) bool {
 	return (f.Director == "" || f.Director == i.Director || f.Director == i.DirectorUUID) &&
 		(f.Deployment == "" || f.Deployment == i.Deployment)
 }
 
-// ours selects all of the CPI's objects in the namespace.
-var ours = kube.Selection{Labels: manifest.LabelManagedBy + "=" + manifest.ManagedBy}
+// managedByCPI selects all objects of the CPI in the namespace.
+var managedByCPI = kube.Selection{Labels: manifest.LabelManagedBy + "=" + manifest.ManagedBy}
 
-// List returns the instances with their disks and Services, sorted by director, deployment, group and index.
+// List returns the selected instances with their disks and Services, sorted by director, deployment, group and index.
 func List(ctx context.Context, client *kube.Client, filter Filter) ([]Instance, error) {
-	all, err := machines(ctx, client, filter)
+	all, err := listVMs(ctx, client, filter)
 	if err != nil {
 		return nil, err
 	}
-	claims, err := client.PVCs.List(ctx, ours)
+	pvcs, err := client.PVCs.List(ctx, managedByCPI)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func List(ctx context.Context, client *kube.Client, filter Filter) ([]Instance, 
 	}
 	for i := range all.instances {
 		instance := &all.instances[i]
-		instance.Disks = disks(instance.Pod, all.pods, claims.Items)
+		instance.Disks = disksOf(instance.Pod, all.pods, pvcs.Items)
 		for _, service := range services.Items {
 			if selects(service, instance.pod) {
 				instance.Services = append(instance.Services, service.Name)
@@ -56,15 +56,15 @@ func List(ctx context.Context, client *kube.Client, filter Filter) ([]Instance, 
 	return all.instances, nil
 }
 
-// Find returns the one instance of this name, which is GROUP/INDEX, GROUP/ID, ID, or the Pod's.
+// Find returns the instance with this name, which is GROUP/INDEX, GROUP/ID, ID, or the name of the Pod.
 func Find(ctx context.Context, client *kube.Client, filter Filter, name string) (Instance, error) {
-	all, err := machines(ctx, client, filter)
+	all, err := listVMs(ctx, client, filter)
 	if err != nil {
 		return Instance{}, err
 	}
 	var found []Instance
 	for _, instance := range all.instances {
-		if instance.is(name) {
+		if instance.matches(name) {
 			found = append(found, instance)
 		}
 	}
@@ -72,68 +72,69 @@ func Find(ctx context.Context, client *kube.Client, filter Filter, name string) 
 	case 1:
 		return found[0], nil
 	case 0:
-		return Instance{}, fmt.Errorf("no instance %q in namespace %s: `kubectl bosh ps` lists those that are there", name, client.Namespace)
+		return Instance{}, fmt.Errorf("instance %q not found in namespace %s; `kubectl bosh ps` lists the instances", name, client.Namespace)
 	}
-	var which []string
+	var candidates []string
 	for _, instance := range found {
-		which = append(which, fmt.Sprintf("%s (deployment %s, director %s)", instance.Pod, instance.Deployment,
+		candidates = append(candidates, fmt.Sprintf("%s (deployment %s, director %s)", instance.Pod, instance.Deployment,
 			cmp.Or(instance.Director, instance.DirectorUUID)))
 	}
-	return Instance{}, fmt.Errorf("%q are several: %s. Give --deployment or --director, or the Pod's name", name, strings.Join(which, ", "))
+	return Instance{}, fmt.Errorf("instance %q is ambiguous: %s; give --deployment, --director, or the name of the Pod",
+		name, strings.Join(candidates, ", "))
 }
 
-type machineList struct {
+type vmList struct {
 	instances []Instance
-	pods      []*corev1.Pod // attachments, too
+	pods      []*corev1.Pod // including attachment Pods
 }
 
-// machines are the instances without what other kinds of objects tell of them.
-func machines(ctx context.Context, client *kube.Client, filter Filter) (machineList, error) {
-	pods, err := client.Pods.List(ctx, ours)
+// listVMs returns the selected instances without disks and Services, and all Pods of the CPI.
+func listVMs(ctx context.Context, client *kube.Client, filter Filter) (vmList, error) {
+	pods, err := client.Pods.List(ctx, managedByCPI)
 	if err != nil {
-		return machineList{}, err
+		return vmList{}, err
 	}
-	all := machineList{pods: pods.Items}
+	all := vmList{pods: pods.Items}
 	for _, pod := range kube.PodsWithLabel(pods.Items, manifest.LabelRole, manifest.RoleVM) {
-		if instance := newInstance(pod); filter.takes(instance) {
+		if instance := newInstance(pod); filter.matches(instance) {
 			all.instances = append(all.instances, instance)
 		}
 	}
 	slices.SortFunc(all.instances, func(a, b Instance) int {
 		return cmp.Or(cmp.Compare(a.Director, b.Director), cmp.Compare(a.Deployment, b.Deployment),
-			cmp.Compare(a.Group, b.Group), cmp.Compare(number(a.Index), number(b.Index)), cmp.Compare(a.Pod, b.Pod))
+			cmp.Compare(a.Group, b.Group), cmp.Compare(indexNumber(a.Index), indexNumber(b.Index)), cmp.Compare(a.Pod, b.Pod))
 	})
 	return all, nil
 }
 
-func number(index string) int {
+func indexNumber(index string) int {
 	n, _ := strconv.Atoi(index)
 	return n
 }
 
-// disks are those that the machine uses, or is to use: their claims say so.
-func disks(vm string, pods []*corev1.Pod, claims []*corev1.PersistentVolumeClaim) []Disk {
+// disksOf returns the disks that the VM owns by the label of the PVC, or to which an attachment Pod attaches them.
+func disksOf(vm string, pods []*corev1.Pod, pvcs []*corev1.PersistentVolumeClaim) []Disk {
 	var found []Disk
-	for _, claim := range claims {
-		role := claim.Labels[manifest.LabelRole]
-		attachment := attachmentOf(claim.Name, pods)
-		if role != manifest.RoleDisk || claim.Labels[manifest.LabelVM] != vm && (attachment == nil || attachment.Labels[manifest.LabelVM] != vm) {
+	for _, pvc := range pvcs {
+		role := pvc.Labels[manifest.LabelRole]
+		attachment := attachmentOf(pvc.Name, pods)
+		if role != manifest.RoleDisk || pvc.Labels[manifest.LabelVM] != vm && (attachment == nil || attachment.Labels[manifest.LabelVM] != vm) {
 			continue
 		}
-		disk := Disk{CID: claim.Name, Size: size(claim), State: "Unattached"}
-		if claim.Spec.StorageClassName != nil {
-			disk.Class = *claim.Spec.StorageClassName
+		disk := Disk{CID: pvc.Name, Size: diskSize(pvc), State: "Unattached"}
+		if pvc.Spec.StorageClassName != nil {
+			disk.StorageClass = *pvc.Spec.StorageClassName
 		}
 		if attachment != nil {
-			disk.Attachment, disk.Node, disk.State = attachment.Name, attachment.Spec.NodeName, attached(attachment)
+			disk.Attachment, disk.Node, disk.State = attachment.Name, attachment.Spec.NodeName, attachmentState(attachment)
 		}
 		found = append(found, disk)
 	}
 	return found
 }
 
-// attached is the state of a disk that has this attachment.
-func attached(attachment *corev1.Pod) string {
+// attachmentState returns the state of a disk with this attachment Pod.
+func attachmentState(attachment *corev1.Pod) string {
 	switch {
 	case attachment.DeletionTimestamp != nil:
 		return "Detaching"
@@ -143,12 +144,12 @@ func attached(attachment *corev1.Pod) string {
 	return "Attaching"
 }
 
-// size is the disk's, as BOSH asked for it; its volume may be larger.
-func size(claim *corev1.PersistentVolumeClaim) string {
-	if mib, err := strconv.ParseInt(claim.Annotations[manifest.AnnotationSize], 10, 64); err == nil {
+// diskSize returns the size that the director has requested; the volume may be larger.
+func diskSize(pvc *corev1.PersistentVolumeClaim) string {
+	if mib, err := strconv.ParseInt(pvc.Annotations[manifest.AnnotationSize], 10, 64); err == nil {
 		return resource.NewQuantity(mib<<20, resource.BinarySI).String()
 	}
-	return claim.Spec.Resources.Requests.Storage().String()
+	return pvc.Spec.Resources.Requests.Storage().String()
 }
 
 func attachmentOf(disk string, pods []*corev1.Pod) *corev1.Pod {

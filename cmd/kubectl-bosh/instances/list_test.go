@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onsi/ginkgo/v2" // which has a Describe, too
+	"github.com/onsi/ginkgo/v2" // not a dot import: the package has a Describe, too
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,15 +15,15 @@ func TestInstances(t *testing.T) {
 	ginkgo.RunSpecs(t, "instances")
 }
 
-var _ = ginkgo.Describe("A disk with an attachment", func() {
+var _ = ginkgo.Describe("attachmentState", func() {
 	ready := corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 
-	ginkgo.It("is being attached until that is ready, and detached from when it is told to end", func() {
+	ginkgo.It("follows the readiness and the deletion of the attachment Pod", func() {
 		attachment := &corev1.Pod{}
-		Expect(attached(attachment)).To(Equal("Attaching"))
+		Expect(attachmentState(attachment)).To(Equal("Attaching"))
 		attachment.Status = ready
-		Expect(attached(attachment)).To(Equal("Attached"))
+		Expect(attachmentState(attachment)).To(Equal("Attached"))
 		attachment.DeletionTimestamp = new(metav1.NewTime(time.Now()))
-		Expect(attached(attachment)).To(Equal("Detaching"))
+		Expect(attachmentState(attachment)).To(Equal("Detaching"))
 	})
 })

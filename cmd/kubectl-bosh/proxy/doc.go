@@ -1,3 +1,3 @@
-// Package proxy is a SOCKS5 proxy to the machines of a namespace, and to the Services that they are behind. Connections
-// go through the API server's port-forward: who can reach that needs no route to any Pod.
+// Package proxy is a SOCKS5 proxy to the VMs of a namespace and to the Services in front of them. Connections use port-forwarding of
+// the API server, and so require no network route to Pods.
 package proxy

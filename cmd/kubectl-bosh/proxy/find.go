@@ -14,21 +14,21 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// What becomes of an address, for errors.Is.
+// Errors of Find.
 var (
-	// ErrNobody: no machine of the namespace has the address, and no Service with machines behind it.
-	ErrNobody = errors.New("no machine has this address")
-	// ErrAway: whoever has the address does not run now.
-	ErrAway = errors.New("does not run")
+	// ErrUnknownAddress: the address belongs to no VM of the namespace, and to no Service in front of VMs.
+	ErrUnknownAddress = errors.New("no VM has this address")
+	// ErrNotRunning: the VM with the address is not running now.
+	ErrNotRunning = errors.New("no running VM")
 	// ErrNoPort: the Service with the address has no such port.
 	ErrNoPort = errors.New("no such port")
 )
 
-// Target is a port of a machine's Pod.
+// Target is a port of a VM Pod.
 type Target struct {
 	Pod  *corev1.Pod
 	Port int32
-	// Service is the Service that the machine was found behind; "" when the address is the machine's own.
+	// Service is the name of the Service with the address; "" if it is the address of the VM.
 	Service string
 }
 
@@ -40,40 +40,40 @@ func (t Target) String() string {
 	return text
 }
 
-// Finder finds the machines behind addresses. Machines come and go: it looks anew each time.
+// Finder finds the VMs behind addresses. It reads the Pods and Services for each connection, because VMs are recreated.
 type Finder struct {
 	Client *kube.Client
-	// Wait is how long it waits for a machine that is not up, as while one is made anew.
+	// Wait is how long to wait for a VM that is not running, for example while it is recreated.
 	Wait time.Duration
 
 	mutex sync.Mutex
-	found map[string]bool // addresses that were somebody's
+	seen  map[string]bool // addresses that a VM or Service had
 }
 
-// machines selects all machines of the namespace, whichever director's.
-var machines = kube.Selection{
+// allVMs selects the VMs of all directors in the namespace.
+var allVMs = kube.Selection{
 	Labels: manifest.LabelManagedBy + "=" + manifest.ManagedBy + "," + manifest.LabelRole + "=" + manifest.RoleVM,
 }
 
-// Find returns the machine that is behind this port of the address, which is an IP address or a Service's DNS name.
-// Pods whose UID is in passedOver are as if they were gone.
+// Find returns the VM behind this port of the host, which is an IP address or the DNS name of a Service. It ignores Pods with a UID in
+// excluded.
 //
-// An address that belongs to a machine which does not run, or that belonged to one before, is waited for.
-func (f *Finder) Find(ctx context.Context, host string, port int32, passedOver map[types.UID]bool) (Target, error) {
+// It waits for a VM if the address belongs to a VM that is not running, or belonged to a VM or Service before.
+func (f *Finder) Find(ctx context.Context, host string, port int32, excluded map[types.UID]bool) (Target, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.Wait)
 	defer cancel()
 	var found Target
-	var why error
-	err := f.Client.Pods.Wait(ctx, machines, nil, func(pods []*corev1.Pod) (bool, error) {
-		found, why = f.choose(ctx, host, port, without(pods, passedOver))
-		if errors.Is(why, ErrAway) || errors.Is(why, ErrNobody) && f.known(host) {
+	var lastErr error
+	err := f.Client.Pods.Wait(ctx, allVMs, nil, func(pods []*corev1.Pod) (bool, error) {
+		found, lastErr = f.choose(ctx, host, port, excludePods(pods, excluded))
+		if errors.Is(lastErr, ErrNotRunning) || errors.Is(lastErr, ErrUnknownAddress) && f.wasSeen(host) {
 			return false, nil
 		}
-		return true, why
+		return true, lastErr
 	})
 	switch {
-	case errors.Is(err, kube.ErrTimeout) && why != nil:
-		return Target{}, fmt.Errorf("%w; waited %s for it", why, f.Wait)
+	case errors.Is(err, kube.ErrTimeout) && lastErr != nil:
+		return Target{}, fmt.Errorf("%w; waited %s", lastErr, f.Wait)
 	case err != nil:
 		return Target{}, err
 	}
@@ -81,13 +81,13 @@ func (f *Finder) Find(ctx context.Context, host string, port int32, passedOver m
 	return found, nil
 }
 
-// choose returns the machine behind the address among these.
+// choose returns the VM behind the address among these Pods.
 func (f *Finder) choose(ctx context.Context, host string, port int32, pods []*corev1.Pod) (Target, error) {
-	pod, err := holder(host, pods)
+	pod, err := vmWithAddress(host, pods)
 	if err == nil {
 		return Target{Pod: pod, Port: port}, nil
 	}
-	if !errors.Is(err, ErrNobody) {
+	if !errors.Is(err, ErrUnknownAddress) {
 		return Target{}, err
 	}
 	services, err := f.Client.Services.List(ctx, kube.Selection{})
@@ -95,34 +95,34 @@ func (f *Finder) choose(ctx context.Context, host string, port int32, pods []*co
 		return Target{}, err
 	}
 	for _, service := range services.Items {
-		if answersTo(service, host) {
-			return behind(service, port, pods)
+		if hasHost(service, host) {
+			return vmBehindService(service, port, pods)
 		}
 	}
-	return Target{}, fmt.Errorf("%w in namespace %s, and no Service", ErrNobody, f.Client.Namespace)
+	return Target{}, fmt.Errorf("%w in namespace %s, and neither does a Service", ErrUnknownAddress, f.Client.Namespace)
 }
 
-func without(pods []*corev1.Pod, passedOver map[types.UID]bool) []*corev1.Pod {
-	left := make([]*corev1.Pod, 0, len(pods))
+func excludePods(pods []*corev1.Pod, excluded map[types.UID]bool) []*corev1.Pod {
+	remaining := make([]*corev1.Pod, 0, len(pods))
 	for _, pod := range pods {
-		if !passedOver[pod.UID] {
-			left = append(left, pod)
+		if !excluded[pod.UID] {
+			remaining = append(remaining, pod)
 		}
 	}
-	return left
+	return remaining
 }
 
-func (f *Finder) known(host string) bool {
+func (f *Finder) wasSeen(host string) bool {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	return f.found[host]
+	return f.seen[host]
 }
 
 func (f *Finder) remember(host string) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	if f.found == nil {
-		f.found = map[string]bool{}
+	if f.seen == nil {
+		f.seen = map[string]bool{}
 	}
-	f.found[host] = true
+	f.seen[host] = true
 }

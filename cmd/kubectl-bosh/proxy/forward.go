@@ -18,27 +18,26 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// ErrLost means that the way to the Pod broke: whether all that was sent has arrived, nobody knows.
-var ErrLost = errors.New("the connection to the API server was lost")
+// ErrConnectionLost means that the connection broke, and that sent data may not have arrived.
+var ErrConnectionLost = errors.New("the connection to the API server was lost")
 
 // Forwarder opens streams to ports of Pods.
 //
-// Each has a connection of its own to the API server. SPDY could carry many, but has no flow control that holds back one
-// alone: a client that reads slowly would stop all others.
+// Each stream has a separate connection to the API server. SPDY can multiplex streams, but without flow control for each of them: a
+// client that reads slowly would block all others.
 type Forwarder struct {
 	Client *kube.Client
 	Config *rest.Config
 }
 
-// Dial opens a stream to what listens on the port inside the Pod, on its loopback interface. Whether anything does, the
-// stream tells when it is read.
+// Dial opens a stream to the port on the loopback interface of the Pod. If nothing listens there, reading from the stream fails.
 func (f *Forwarder) Dial(ctx context.Context, pod *corev1.Pod, port int32) (*Stream, error) {
 	type dialed struct {
 		stream *Stream
 		err    error
 	}
 	result := make(chan dialed, 1)
-	go func() { // client-go's dialers know no context
+	go func() { // client-go's dialers have no context
 		stream, err := f.dial(pod, port)
 		result <- dialed{stream, err}
 	}()
@@ -56,7 +55,7 @@ func (f *Forwarder) Dial(ctx context.Context, pod *corev1.Pod, port int32) (*Str
 }
 
 func (f *Forwarder) dial(pod *corev1.Pod, port int32) (*Stream, error) {
-	dialer, err := f.dialer(f.Client.Pods.URL(pod.Name, "portforward"))
+	dialer, err := f.newDialer(f.Client.Pods.URL(pod.Name, "portforward"))
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +65,7 @@ func (f *Forwarder) dial(pod *corev1.Pod, port int32) (*Stream, error) {
 	}
 	if protocol != portforward.PortForwardProtocolV1Name {
 		connection.Close()
-		return nil, fmt.Errorf("port-forward to Pod %s/%s: the server speaks %q", pod.Namespace, pod.Name, protocol)
+		return nil, fmt.Errorf("port-forward to Pod %s/%s: unsupported protocol %q of the server", pod.Namespace, pod.Name, protocol)
 	}
 	stream, err := newStream(connection, port)
 	if err != nil {
@@ -76,57 +75,57 @@ func (f *Forwarder) dial(pod *corev1.Pod, port int32) (*Stream, error) {
 	return stream, nil
 }
 
-// dialer speaks WebSocket, and SPDY where that does not get through, as kubectl does.
-func (f *Forwarder) dialer(location *url.URL) (httpstream.Dialer, error) {
+// newDialer returns a dialer that uses WebSocket, and falls back to SPDY, like kubectl.
+func (f *Forwarder) newDialer(location *url.URL) (httpstream.Dialer, error) {
 	transport, upgrader, err := spdy.RoundTripperFor(f.Config)
 	if err != nil {
 		return nil, err
 	}
-	second := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, location)
-	first, err := portforward.NewSPDYOverWebsocketDialerForStreaming(location, f.Config)
+	spdyDialer := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, location)
+	webSocketDialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(location, f.Config)
 	if err != nil {
 		return nil, err
 	}
-	return portforward.NewFallbackDialerForStreaming(first, second, func(err error) bool {
+	return portforward.NewFallbackDialerForStreaming(webSocketDialer, spdyDialer, func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	}), nil
 }
 
-// Stream is a connection to a port of a Pod. Reading ends with io.EOF only once the Pod's node has said that all went
-// well, and with its error otherwise.
+// Stream is a connection to a port of a Pod. Reading ends with io.EOF only after the node has reported success, and otherwise with the
+// node's error.
 type Stream struct {
-	connection   httpstream.Connection
-	data, errors httpstream.Stream
-	over         chan struct{} // closed when the node has ended the whole
-	failure      error         // why, once it is over
+	connection              httpstream.Connection
+	dataStream, errorStream httpstream.Stream
+	done                    chan struct{} // closed when the node has closed both directions
+	failure                 error         // cause, valid after done is closed
 }
 
 func newStream(connection httpstream.Connection, port int32) (*Stream, error) {
 	headers := http.Header{}
 	headers.Set(corev1.PortHeader, strconv.Itoa(int(port)))
-	headers.Set(corev1.PortForwardRequestIDHeader, "0") // the connection's one and only
+	headers.Set(corev1.PortForwardRequestIDHeader, "0") // each connection has one request
 	headers.Set(corev1.StreamType, corev1.StreamTypeError)
-	problems, err := connection.CreateStream(headers)
+	errorStream, err := connection.CreateStream(headers)
 	if err != nil {
 		return nil, err
 	}
-	if err := problems.Close(); err != nil { // nothing is written there
+	if err := errorStream.Close(); err != nil { // this stream is only read
 		return nil, err
 	}
 	headers.Set(corev1.StreamType, corev1.StreamTypeData)
-	data, err := connection.CreateStream(headers)
+	dataStream, err := connection.CreateStream(headers)
 	if err != nil {
 		return nil, err
 	}
-	stream := &Stream{connection: connection, data: data, errors: problems, over: make(chan struct{})}
+	stream := &Stream{connection: connection, dataStream: dataStream, errorStream: errorStream, done: make(chan struct{})}
 	go stream.watch()
 	return stream, nil
 }
 
-// watch reads the error stream, which ends when the node has done with the data.
+// watch reads the error stream, which ends after the data stream.
 func (s *Stream) watch() {
-	defer close(s.over)
-	message, err := io.ReadAll(s.errors)
+	defer close(s.done)
+	message, err := io.ReadAll(s.errorStream)
 	switch {
 	case len(message) > 0:
 		s.failure = errors.New(string(message))
@@ -134,22 +133,22 @@ func (s *Stream) watch() {
 		s.failure = err
 	default:
 		select {
-		case <-s.connection.CloseChan(): // before the streams end, and not after them
-			s.failure = ErrLost
+		case <-s.connection.CloseChan(): // the connection was closed before the streams
+			s.failure = ErrConnectionLost
 		default:
 			return
 		}
 	}
-	_ = s.data.Reset() // whoever reads is to hear of it
+	_ = s.dataStream.Reset() // makes Read return the failure
 }
 
-// Over is closed when the Pod's node has ended the stream in both directions.
-func (s *Stream) Over() <-chan struct{} { return s.over }
+// Done is closed when the node has closed the stream in both directions.
+func (s *Stream) Done() <-chan struct{} { return s.done }
 
 func (s *Stream) Read(into []byte) (int, error) {
-	n, err := s.data.Read(into)
+	n, err := s.dataStream.Read(into)
 	if errors.Is(err, io.EOF) {
-		<-s.over
+		<-s.done
 		if s.failure != nil {
 			err = s.failure
 		}
@@ -157,10 +156,10 @@ func (s *Stream) Read(into []byte) (int, error) {
 	return n, err
 }
 
-func (s *Stream) Write(content []byte) (int, error) { return s.data.Write(content) }
+func (s *Stream) Write(content []byte) (int, error) { return s.dataStream.Write(content) }
 
-// CloseWrite tells the Pod that nothing more comes. What it answers can still be read.
-func (s *Stream) CloseWrite() error { return s.data.Close() }
+// CloseWrite signals the end of the sent data. The response can still be read.
+func (s *Stream) CloseWrite() error { return s.dataStream.Close() }
 
-// Close ends the stream in both directions.
+// Close closes the stream in both directions.
 func (s *Stream) Close() error { return s.connection.Close() }

@@ -20,45 +20,45 @@ import (
 type Server struct {
 	Finder    *Finder
 	Forwarder *Forwarder
-	// Direct dials addresses that are no machine's and no Service's from here; without it, they are refused.
+	// Direct is whether to connect directly to addresses of no VM or Service. Otherwise they are refused.
 	Direct bool
-	// Say takes each line of the log.
-	Say func(line string)
+	// Log writes a line of the log.
+	Log func(line string)
 }
 
-// New is a proxy to what is in the client's namespace.
+// New returns a proxy to the VMs and Services of the client's namespace.
 func New(client *kube.Client, config *rest.Config) *Server {
 	return &Server{
 		Finder:    &Finder{Client: client},
 		Forwarder: &Forwarder{Client: client, Config: config},
-		Say:       func(string) {},
+		Log:       func(string) {},
 	}
 }
 
-// Check asks for the namespace's machines, so that what would keep every connection from its machine is said at once.
+// Check fails if VMs cannot be listed, which would make each connection fail.
 func (s *Server) Check(ctx context.Context) error {
-	_, err := s.Finder.Client.Pods.List(ctx, machines)
+	_, err := s.Finder.Client.Pods.List(ctx, allVMs)
 	return err
 }
 
-// Serve answers the listener's clients until the context ends; then it ends their connections, too.
+// Serve serves clients until the context is canceled, which also closes their connections.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
 	server := socks5.NewServer(
-		socks5.WithResolver(unresolved{}),
+		socks5.WithResolver(noResolver{}),
 		socks5.WithConnectHandle(func(_ context.Context, writer io.Writer, request *socks5.Request) error {
 			client, ok := writer.(*net.TCPConn)
 			if !ok {
-				return fmt.Errorf("the client is a %T, no TCP connection", writer)
+				return fmt.Errorf("the client connection is a %T, not a TCP connection", writer)
 			}
 			s.connect(ctx, client, request)
 			return nil
 		}),
 		socks5.WithAssociateHandle(func(_ context.Context, writer io.Writer, _ *socks5.Request) error {
-			return socks5.SendReply(writer, statute.RepCommandNotSupported, nil) // port-forward carries TCP alone
+			return socks5.SendReply(writer, statute.RepCommandNotSupported, nil) // port-forwarding supports TCP only
 		}),
-		socks5.WithLogger(unsaid{}),
+		socks5.WithLogger(discardLogger{}),
 	)
 	err := server.Serve(listener)
 	if ctx.Err() != nil {
@@ -67,37 +67,37 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return err
 }
 
-// connect serves one CONNECT to its end.
+// connect serves a CONNECT request until its connection is closed.
 func (s *Server) connect(ctx context.Context, client *net.TCPConn, request *socks5.Request) {
 	host, port := request.DestAddr.FQDN, request.DestAddr.Port
 	if host == "" {
 		host = request.DestAddr.IP.String()
 	}
 	address := net.JoinHostPort(host, strconv.Itoa(port))
-	far, to, err := s.open(ctx, host, int32(port))
+	remote, to, err := s.dial(ctx, host, int32(port))
 	if err != nil {
-		s.Say(fmt.Sprintf("%s: refused: %v%s", address, err, advice(err)))
-		_ = socks5.SendReply(client, reply(err), nil)
+		s.Log(fmt.Sprintf("%s: refused: %v%s", address, err, advice(err)))
+		_ = socks5.SendReply(client, socksReply(err), nil)
 		return
 	}
-	stop := context.AfterFunc(ctx, func() { client.Close(); far.Close() })
+	stop := context.AfterFunc(ctx, func() { client.Close(); remote.Close() })
 	defer stop()
 	if err := socks5.SendReply(client, statute.RepSuccess, client.LocalAddr()); err != nil {
-		far.Close()
+		remote.Close()
 		return
 	}
-	if err := pump(client, request.Reader, far); err != nil && ctx.Err() == nil {
-		s.Say(fmt.Sprintf("%s: ended: %s: %v%s", address, to, err, advice(err)))
+	if err := relay(client, request.Reader, remote); err != nil && ctx.Err() == nil {
+		s.Log(fmt.Sprintf("%s: connection to %s failed: %v%s", address, to, err, advice(err)))
 	}
 }
 
-// open opens a stream to who has the address now, and tells who that is. A machine that goes away meanwhile is looked
-// for once more.
-func (s *Server) open(ctx context.Context, host string, port int32) (far upstream, to string, err error) {
-	gone := map[types.UID]bool{}
+// dial opens a stream to the VM that has the address now, and returns a description of the VM. If the VM is deleted meanwhile, it
+// tries again without that VM.
+func (s *Server) dial(ctx context.Context, host string, port int32) (remote upstream, to string, err error) {
+	excluded := map[types.UID]bool{}
 	for {
-		target, err := s.Finder.Find(ctx, host, port, gone)
-		if errors.Is(err, ErrNobody) && s.Direct {
+		target, err := s.Finder.Find(ctx, host, port, excluded)
+		if errors.Is(err, ErrUnknownAddress) && s.Direct {
 			return dialDirect(ctx, host, port)
 		}
 		if err != nil {
@@ -107,11 +107,11 @@ func (s *Server) open(ctx context.Context, host string, port int32) (far upstrea
 		if err == nil {
 			return stream, target.String(), nil
 		}
-		now, getErr := s.Forwarder.Client.Pods.Get(ctx, target.Pod.Name)
-		if getErr != nil && !errors.Is(getErr, kube.ErrNotFound) || getErr == nil && now.UID == target.Pod.UID && up(now) {
+		current, getErr := s.Forwarder.Client.Pods.Get(ctx, target.Pod.Name)
+		if getErr != nil && !errors.Is(getErr, kube.ErrNotFound) || getErr == nil && current.UID == target.Pod.UID && isRunning(current) {
 			return nil, "", err
 		}
-		gone[target.Pod.UID] = true
+		excluded[target.Pod.UID] = true
 	}
 }
 
@@ -120,19 +120,19 @@ func dialDirect(ctx context.Context, host string, port int32) (upstream, string,
 	if err != nil {
 		return nil, "", err
 	}
-	return direct{connection.(*net.TCPConn)}, "directly", nil
+	return directConn{connection.(*net.TCPConn)}, "directly", nil
 }
 
-// unresolved leaves names to the Finder: the cluster's mean nothing here.
-type unresolved struct{}
+// noResolver does not resolve names: the Finder does, because they are names of the cluster.
+type noResolver struct{}
 
 // Resolve returns no address.
-func (unresolved) Resolve(ctx context.Context, _ string) (context.Context, net.IP, error) {
+func (noResolver) Resolve(ctx context.Context, _ string) (context.Context, net.IP, error) {
 	return ctx, nil, nil
 }
 
-// unsaid drops what the SOCKS library reports: clients that talk no SOCKS, or that have gone.
-type unsaid struct{}
+// discardLogger discards messages of the SOCKS library about clients that do not use SOCKS or have disconnected.
+type discardLogger struct{}
 
 // Errorf does nothing.
-func (unsaid) Errorf(string, ...any) {}
+func (discardLogger) Errorf(string, ...any) {}

@@ -15,11 +15,11 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest"
 )
 
-// answersTo reports whether the address, or the name, is the Service's.
-func answersTo(service *corev1.Service, host string) bool {
+// hasHost reports whether the host is an address or a name of the Service.
+func hasHost(service *corev1.Service, host string) bool {
 	address, err := netip.ParseAddr(host)
 	if err != nil {
-		return named(service, host)
+		return hasName(service, host)
 	}
 	addresses := slices.Concat(service.Spec.ClusterIPs, service.Spec.ExternalIPs)
 	for _, ingress := range service.Status.LoadBalancer.Ingress {
@@ -28,9 +28,8 @@ func answersTo(service *corev1.Service, host string) bool {
 	return slices.ContainsFunc(addresses, func(text string) bool { return isAddress(text, address) })
 }
 
-// named reports whether the name is one that the cluster's DNS has for the Service, whatever the cluster's domain, or its
-// load balancer's.
-func named(service *corev1.Service, host string) bool {
+// hasName reports whether the host is a DNS name of the Service, in any cluster domain, or the name of its load balancer.
+func hasName(service *corev1.Service, host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	short := service.Name + "." + service.Namespace
 	if host == short || host == short+".svc" || strings.HasPrefix(host, short+".svc.") {
@@ -41,54 +40,53 @@ func named(service *corev1.Service, host string) bool {
 	})
 }
 
-// behind returns the machine behind the Service: always the oldest of those that are ready, so that one client's
-// connections go to one machine as long as it lives.
-func behind(service *corev1.Service, port int32, pods []*corev1.Pod) (Target, error) {
+// vmBehindService returns the oldest ready VM behind the Service: connections of a client reach the same VM while it exists.
+func vmBehindService(service *corev1.Service, port int32, pods []*corev1.Pod) (Target, error) {
 	if len(service.Spec.Selector) == 0 {
-		return Target{}, fmt.Errorf("%w: Service %s has it, which selects no Pods", ErrNobody, service.Name)
+		return Target{}, fmt.Errorf("%w: Service %s has it, but does not select Pods", ErrUnknownAddress, service.Name)
 	}
 	selector := labels.SelectorFromSet(service.Spec.Selector)
-	var all, ready []*corev1.Pod
+	var selected, ready []*corev1.Pod
 	for _, pod := range pods {
 		if !selector.Matches(labels.Set(pod.Labels)) {
 			continue
 		}
-		all = append(all, pod)
-		if up(pod) && (kube.Ready(pod) || service.Spec.PublishNotReadyAddresses) {
+		selected = append(selected, pod)
+		if isRunning(pod) && (kube.Ready(pod) || service.Spec.PublishNotReadyAddresses) {
 			ready = append(ready, pod)
 		}
 	}
 	switch {
 	case len(ready) > 0:
-		pod := slices.MinFunc(ready, byAge)
+		pod := slices.MinFunc(ready, compareAge)
 		target, err := targetPort(service, port, pod)
 		return Target{Pod: pod, Port: target, Service: service.Name}, err
-	case len(all) > 0 || service.Labels[manifest.LabelManagedBy] == manifest.ManagedBy:
-		return Target{}, fmt.Errorf("a machine that is ready behind Service %s %w", service.Name, ErrAway)
+	case len(selected) > 0 || service.Labels[manifest.LabelManagedBy] == manifest.ManagedBy:
+		return Target{}, fmt.Errorf("%w: no VM behind Service %s is ready", ErrNotRunning, service.Name)
 	default:
-		return Target{}, fmt.Errorf("%w: Service %s has it, which has no machine behind it", ErrNobody, service.Name)
+		return Target{}, fmt.Errorf("%w: Service %s has it, but selects no VM", ErrUnknownAddress, service.Name)
 	}
 }
 
-// targetPort is the port of the Pod to which the Service sends what comes to this port.
+// targetPort returns the port of the Pod for this port of the Service.
 func targetPort(service *corev1.Service, port int32, pod *corev1.Pod) (int32, error) {
-	var has []string
-	for _, each := range service.Spec.Ports {
-		if each.Protocol != corev1.ProtocolTCP && each.Protocol != "" {
+	var known []string
+	for _, servicePort := range service.Spec.Ports {
+		if servicePort.Protocol != corev1.ProtocolTCP && servicePort.Protocol != "" {
 			continue
 		}
-		if each.Port == port {
-			return resolve(service, each, pod)
+		if servicePort.Port == port {
+			return resolveTargetPort(service, servicePort, pod)
 		}
-		has = append(has, strconv.Itoa(int(each.Port)))
+		known = append(known, strconv.Itoa(int(servicePort.Port)))
 	}
 	if service.Spec.ClusterIP == corev1.ClusterIPNone {
-		return port, nil // its name means the Pods themselves
+		return port, nil // the names of a headless Service are those of the Pods
 	}
-	return 0, fmt.Errorf("%w: Service %s has no TCP port %d, but %s", ErrNoPort, service.Name, port, strings.Join(has, ", "))
+	return 0, fmt.Errorf("%w: Service %s has no TCP port %d; its TCP ports are %s", ErrNoPort, service.Name, port, strings.Join(known, ", "))
 }
 
-func resolve(service *corev1.Service, port corev1.ServicePort, pod *corev1.Pod) (int32, error) {
+func resolveTargetPort(service *corev1.Service, port corev1.ServicePort, pod *corev1.Pod) (int32, error) {
 	if service.Spec.ClusterIP == corev1.ClusterIPNone {
 		return port.Port, nil
 	}
@@ -99,12 +97,12 @@ func resolve(service *corev1.Service, port corev1.ServicePort, pod *corev1.Pod) 
 		return port.TargetPort.IntVal, nil
 	}
 	for _, container := range pod.Spec.Containers {
-		for _, each := range container.Ports {
-			if each.Name == port.TargetPort.StrVal && (each.Protocol == corev1.ProtocolTCP || each.Protocol == "") {
-				return each.ContainerPort, nil
+		for _, containerPort := range container.Ports {
+			if containerPort.Name == port.TargetPort.StrVal && (containerPort.Protocol == corev1.ProtocolTCP || containerPort.Protocol == "") {
+				return containerPort.ContainerPort, nil
 			}
 		}
 	}
-	return 0, fmt.Errorf("%w: port %d of Service %s is %q of its Pods, and %s has none of that name",
+	return 0, fmt.Errorf("%w: port %d of Service %s targets port %q, which Pod %s does not have",
 		ErrNoPort, port.Port, service.Name, port.TargetPort.StrVal, pod.Name)
 }

@@ -7,39 +7,40 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-var _ = Describe("A machine with a service account's token", func() {
+var _ = Describe("The URL of the API server", func() {
 	const urlFile = "etc/bosh-kubernetes-cpi/api-server"
-	var w fakeRoot
+	var root fakeRoot
 	BeforeEach(func() {
-		w = newFakeRoot()
-		w.write("var/run/secrets/kubernetes.io/serviceaccount/token", "token")
+		root = newFakeRoot()
+		root.write("var/run/secrets/kubernetes.io/serviceaccount/token", "token")
 	})
 
 	saveURL := func(host, port string) {
 		GinkgoHelper()
-		status, output := w.callFunction("files api-server", "keep_api_server", "KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port)
+		status, output := root.callFunction("files api-server", "save_api_server_url",
+			"KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port)
 		Expect(status).To(BeZero(), output)
 	}
 
-	It("keeps at each boot where the API server is, for all to read", func() {
+	It("is saved at each start of the VM, in a file that all users can read", func() {
 		saveURL("10.96.0.1", "443")
-		Expect(w.read(urlFile)).To(Equal("https://10.96.0.1:443\n"))
+		Expect(root.read(urlFile)).To(Equal("https://10.96.0.1:443\n"))
 		saveURL("fd00::1", "6443")
-		Expect(w.read(urlFile)).To(Equal("https://[fd00::1]:6443\n"))
-		info, err := os.Stat(w.path(urlFile))
+		Expect(root.read(urlFile)).To(Equal("https://[fd00::1]:6443\n"))
+		info, err := os.Stat(root.path(urlFile))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(info.Mode().Perm()).To(BeEquivalentTo(0o644))
 	})
 
-	It("keeps nothing that it is not told, and nothing of a former boot", func() {
+	It("is removed if the Pod has no address of the API server", func() {
 		saveURL("10.96.0.1", "443")
 		saveURL("", "443")
-		Expect(w.exists(urlFile)).To(BeFalse())
+		Expect(root.exists(urlFile)).To(BeFalse())
 	})
 
-	It("is the only kind that keeps it", func() {
-		w.remove("var/run/secrets")
+	It("is removed if the VM has no service account token", func() {
+		root.remove("var/run/secrets")
 		saveURL("10.96.0.1", "443")
-		Expect(w.exists(urlFile)).To(BeFalse())
+		Expect(root.exists(urlFile)).To(BeFalse())
 	})
 })

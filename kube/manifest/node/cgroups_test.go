@@ -8,154 +8,154 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-var _ = Describe("A machine's cgroups", func() {
-	var w fakeRoot
+var _ = Describe("The cgroups of a VM", func() {
+	var root fakeRoot
 	BeforeEach(func() {
-		w = newFakeRoot()
-		w.mkdir("sys/fs/cgroup")
-		w.addMount("sys/fs/cgroup")
-		w.write("sys/fs/cgroup/of-the-node", "")
-		w.write("init", "#!/bin/bash\necho \"init is $$\" >>\"$STAND_INS/log\"\n")
-		w.write("lib/systemd", w.read("init"))
+		root = newFakeRoot()
+		root.mkdir("sys/fs/cgroup")
+		root.addMount("sys/fs/cgroup")
+		root.write("sys/fs/cgroup/node-file", "")
+		root.write("init", "#!/bin/bash\necho \"init runs\" >>\"$FAKE_STATE/log\"\n")
+		root.write("lib/systemd", root.read("init"))
 	})
 
-	// inTree has the container's tree be of version 2, with these processes and controllers.
+	// setUpCgroup2 creates a cgroup v2 with these processes and controllers for the container.
 	setUpCgroup2 := func(processes, controllers string) {
 		GinkgoHelper()
-		w.setState("cgroups", "cgroup2fs\n")
-		Expect(os.Mkdir(filepath.Join(w.state, "cgroup"), 0o755)).To(Succeed())
-		w.setState("cgroup/cgroup.procs", processes)
-		w.setState("cgroup/cgroup.controllers", controllers)
-		w.setState("cgroup/cgroup.subtree_control", "")
-		// The kernel makes these with the cgroup.
-		Expect(os.Mkdir(filepath.Join(w.state, "cgroup/machine"), 0o755)).To(Succeed())
-		w.setState("cgroup/machine/cgroup.procs", "")
-		w.setState("cgroup/machine/cgroup.controllers", controllers)
+		root.setState("cgroup-type", "cgroup2fs\n")
+		Expect(os.Mkdir(filepath.Join(root.state, "cgroup"), 0o755)).To(Succeed())
+		root.setState("cgroup/cgroup.procs", processes)
+		root.setState("cgroup/cgroup.controllers", controllers)
+		root.setState("cgroup/cgroup.subtree_control", "")
+		// The kernel creates these files with a cgroup.
+		Expect(os.Mkdir(filepath.Join(root.state, "cgroup/vm"), 0o755)).To(Succeed())
+		root.setState("cgroup/vm/cgroup.procs", "")
+		root.setState("cgroup/vm/cgroup.controllers", controllers)
 	}
-	startInit := func(init, more string) (int, string) {
+	startInit := func(init, script string) (int, string) {
 		GinkgoHelper()
-		return w.callFunction("init cgroups", `
-			say() { printf '%s\n' "$*"; }
-			`+more+`
-			become "$root/`+init+`"`, "TMPDIR="+w.path("tmp"))
+		return root.callFunction("init cgroups", `
+			log() { printf '%s\n' "$*"; }
+			`+script+`
+			exec_init "$root/`+init+`"`, "TMPDIR="+root.path("tmp"))
 	}
 	expectInit := func(init string) {
 		GinkgoHelper()
 		status, output := startInit(init, "")
 		Expect(status).To(BeZero(), output)
 		Expect(output).To(BeEmpty())
-		Expect(w.calls()).To(ContainElement(HavePrefix("init is ")))
+		Expect(root.calls()).To(ContainElement(HavePrefix("init runs")))
 	}
 
-	DescribeTable("are the container's on cgroup v2, and none of the node's is there any more", func(init, visibleRoot string) {
+	DescribeTable("on cgroup v2 are those of the container, and the node's are not visible", func(init, visibleRoot string) {
 		setUpCgroup2("", "")
-		w.setState("cgroup/"+visibleRoot+"/shown", "")
+		root.setState("cgroup/"+visibleRoot+"/visible", "")
 		expectInit(init)
-		Expect(w.calls()[:7]).To(HaveExactElements(
+		Expect(root.calls()[:7]).To(HaveExactElements(
 			Equal("unshare --cgroup true"),
 			HavePrefix("unshare --cgroup /bin/bash "),
 			MatchRegexp(`^mount -t cgroup2 cgroup2 /tmp/tmp\.\w+$`),
 			Equal("umount --lazy /sys/fs/cgroup"),
 			MatchRegexp(`^mount --bind /tmp/tmp\.\w+`+visibleRoot+` /sys/fs/cgroup$`),
 			MatchRegexp(`^umount /tmp/tmp\.\w+$`),
-			HavePrefix("init is "),
+			HavePrefix("init runs"),
 		))
-		Expect(w.exists("sys/fs/cgroup/of-the-node")).To(BeFalse())
-		Expect(w.exists("sys/fs/cgroup/shown")).To(BeTrue())
-		Expect(os.ReadDir(w.path("tmp"))).To(BeEmpty())
+		Expect(root.exists("sys/fs/cgroup/node-file")).To(BeFalse())
+		Expect(root.exists("sys/fs/cgroup/visible")).To(BeTrue())
+		Expect(os.ReadDir(root.path("tmp"))).To(BeEmpty())
 	},
-		Entry("with runit an empty one, for containers", "init", "/machine"),
-		Entry("with systemd from their top", "lib/systemd", ""),
+		Entry("from the empty cgroup for containers, with runit", "init", "/vm"),
+		Entry("from their root, with systemd", "lib/systemd", ""),
 	)
 
-	It("hand out their controllers, with the processes in one below", func() {
+	It("delegate their controllers, with the processes in a child cgroup", func() {
 		setUpCgroup2("0\n17\n", "memory\n")
 		expectInit("init")
-		Expect(w.readState("cgroup/cgroup.subtree_control")).To(Equal("+memory\n"))
-		Expect(w.readState("cgroup/init/cgroup.procs")).To(Equal("17\n"), "and not whose number is not known here")
-		Expect(w.readState("cgroup/machine/cgroup.subtree_control")).To(Equal("+memory\n"))
+		Expect(root.readState("cgroup/cgroup.subtree_control")).To(Equal("+memory\n"))
+		Expect(root.readState("cgroup/init/cgroup.procs")).To(Equal("17\n"), "without the process outside of the PID namespace")
+		Expect(root.readState("cgroup/vm/cgroup.subtree_control")).To(Equal("+memory\n"))
 	})
 
-	It("show the machine's own limits, also by the name of the cgroup with its processes", func() {
+	It("show the limits of the VM, also by the name of the cgroup with its processes", func() {
 		setUpCgroup2("17\n", "memory\n")
-		w.setState("cgroup/memory.max", "536870912\n")
+		root.setState("cgroup/memory.max", "536870912\n")
 		expectInit("init")
-		for _, group := range []string{"machine", "machine/init"} {
-			Expect(w.readState("cgroup/"+group+"/memory.max")).To(Equal("536870912\n"), group)
-			Expect(w.hasState("cgroup/"+group+"/cpu.max")).To(BeFalse(), group)
+		for _, group := range []string{"vm", "vm/init"} {
+			Expect(root.readState("cgroup/"+group+"/memory.max")).To(Equal("536870912\n"), group)
+			Expect(root.hasState("cgroup/"+group+"/cpu.max")).To(BeFalse(), group)
 		}
 	})
 
-	It("are left to systemd to lay out", func() {
+	It("are created by systemd itself", func() {
 		setUpCgroup2("17\n", "memory\n")
 		expectInit("lib/systemd")
-		Expect(w.readState("cgroup/cgroup.subtree_control")).To(BeEmpty())
-		Expect(w.hasState("cgroup/init")).To(BeFalse())
+		Expect(root.readState("cgroup/cgroup.subtree_control")).To(BeEmpty())
+		Expect(root.hasState("cgroup/init")).To(BeFalse())
 	})
 
-	It("wait for what a runtime has begun to run in the container", func() {
+	It("are created after a process that the container runtime has just started has exited", func() {
 		setUpCgroup2("17\n", "memory\n")
 		status, output := startInit("init", `
-			missing_controllers() { [[ ! -s $1/cgroup.procs ]] || printf 'memory '; }
-			sleep() { : >"$STAND_INS/cgroup/cgroup.procs"; }
-			take_cgroups "$root/init"; exit`)
+			enable_controllers() { [[ ! -s $1/cgroup.procs ]] || printf 'memory '; }
+			sleep() { : >"$FAKE_STATE/cgroup/cgroup.procs"; }
+			mount_cgroups "$root/init"; exit`)
 		Expect(status).To(BeZero())
 		Expect(output).To(BeEmpty())
 	})
 
-	It("are said to hand out less, where one cannot be had below, and the machine starts", func() {
+	It("stay without limits for containers if a controller cannot be delegated, and the VM starts", func() {
 		setUpCgroup2("", "cpu\n")
-		Expect(os.Remove(filepath.Join(w.state, "cgroup/cgroup.subtree_control"))).To(Succeed())
-		Expect(os.Mkdir(filepath.Join(w.state, "cgroup/cgroup.subtree_control"), 0o755)).To(Succeed())
+		Expect(os.Remove(filepath.Join(root.state, "cgroup/cgroup.subtree_control"))).To(Succeed())
+		Expect(os.Mkdir(filepath.Join(root.state, "cgroup/cgroup.subtree_control"), 0o755)).To(Succeed())
 		status, output := startInit("init", "")
 		Expect(status).To(BeZero())
-		Expect(output).To(Equal("containers in it have no limits of their own: its cgroup does not hand out cpu \n"))
-		Expect(w.calls()).To(ContainElement(HavePrefix("init is ")))
+		Expect(output).To(Equal("containers in the VM have no limits of their own: cannot delegate these controllers of the VM's cgroup: cpu \n"))
+		Expect(root.calls()).To(ContainElement(HavePrefix("init runs")))
 	})
 
-	It("are as the container was given them where it may not mount, and the machine starts", func() {
+	It("stay those of the container runtime if the container may not mount, and the VM starts", func() {
 		setUpCgroup2("17\n", "memory\n")
-		w.setState("exit/mount", "32")
+		root.setState("exit/mount", "32")
 		status, output := startInit("init", "")
 		Expect(status).To(BeZero())
-		Expect(output).To(Equal("/sys/fs/cgroup is as its container was given it: mount: as the test wants it\n"))
-		Expect(w.exists("sys/fs/cgroup/of-the-node")).To(BeTrue())
-		Expect(os.ReadDir(w.path("tmp"))).To(BeEmpty())
+		Expect(output).To(Equal("cannot mount cgroup v2, keeping the container's /sys/fs/cgroup: mount: injected failure\n"))
+		Expect(root.exists("sys/fs/cgroup/node-file")).To(BeTrue())
+		Expect(os.ReadDir(root.path("tmp"))).To(BeEmpty())
 	})
 
-	It("are as the container was given them where it may have no namespace, and the machine starts", func() {
-		w.setState("exit/unshare", "1")
+	It("stay those of the container runtime if the container may not create a namespace, and the VM starts", func() {
+		root.setState("exit/unshare", "1")
 		status, output := startInit("init", "")
 		Expect(status).To(BeZero())
-		Expect(output).To(Equal("it has the cgroups that its container was given: unshare: as the test wants it\n"))
-		Expect(w.calls()).To(HaveExactElements("unshare --cgroup true", HavePrefix("init is ")))
+		Expect(output).To(Equal("cannot create a cgroup namespace, keeping the container's cgroups: unshare: injected failure\n"))
+		Expect(root.calls()).To(HaveExactElements("unshare --cgroup true", HavePrefix("init runs")))
 	})
 
-	Describe("on cgroup v1, where a container that is not privileged may only look at them", func() {
+	Describe("on cgroup v1, which is read-only in a container without privileges", func() {
 		BeforeEach(func() {
-			w.setState("cgroups", "tmpfs\n")
-			w.write("proc/self/mounts", "tmpfs /sys/fs/cgroup tmpfs ro,nosuid 0 0\ncgroup /sys/fs/cgroup/memory cgroup ro,nosuid,memory 0 0\n"+
+			root.setState("cgroup-type", "tmpfs\n")
+			root.write("proc/self/mounts", "tmpfs /sys/fs/cgroup tmpfs ro,nosuid 0 0\ncgroup /sys/fs/cgroup/memory cgroup ro,nosuid,memory 0 0\n"+
 				"cgroup /sys/fs/cgroup/pids cgroup rw,nosuid,pids 0 0\n")
 		})
 
-		It("are the machine's to divide", func() {
+		It("are made writable", func() {
 			expectInit("init")
-			Expect(w.calls()).To(HaveExactElements("unshare --cgroup true", HavePrefix("unshare --cgroup /bin/bash "),
-				"mount -o remount,bind,rw /sys/fs/cgroup/memory", HavePrefix("init is ")))
+			Expect(root.calls()).To(HaveExactElements("unshare --cgroup true", HavePrefix("unshare --cgroup /bin/bash "),
+				"mount -o remount,bind,rw /sys/fs/cgroup/memory", HavePrefix("init runs")))
 		})
 
-		It("stay as they are where it may not mount, and the machine starts", func() {
-			w.setState("exit/mount", "32")
+		It("stay read-only if the container may not mount, and the VM starts", func() {
+			root.setState("exit/mount", "32")
 			status, output := startInit("init", "")
 			Expect(status).To(BeZero())
-			Expect(output).To(Equal("/sys/fs/cgroup/memory stays as its container was given it: mount: as the test wants it\n"))
-			Expect(w.calls()).To(ContainElement(HavePrefix("init is ")))
+			Expect(output).To(Equal("cannot make /sys/fs/cgroup/memory writable: mount: injected failure\n"))
+			Expect(root.calls()).To(ContainElement(HavePrefix("init runs")))
 		})
 	})
 
-	It("have names of their own on cgroup v1, where they are mounted already", func() {
-		w.setState("cgroups", "tmpfs\n")
+	It("on cgroup v1 are in a namespace, and stay mounted", func() {
+		root.setState("cgroup-type", "tmpfs\n")
 		expectInit("init")
-		Expect(w.calls()).To(HaveExactElements("unshare --cgroup true", HavePrefix("unshare --cgroup /bin/bash "), HavePrefix("init is ")))
+		Expect(root.calls()).To(HaveExactElements("unshare --cgroup true", HavePrefix("unshare --cgroup /bin/bash "), HavePrefix("init runs")))
 	})
 })

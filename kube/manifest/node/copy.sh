@@ -1,10 +1,11 @@
-# Copies a disk to a new one, with all attributes, and proves the copy.
+# Copies a disk to its successor with all attributes, and verifies the copy.
 #
-# Environment: DISK (the new disk's CID), SIZE_MIB, FILESYSTEM, ATTACH (how it is attached), and OLD (the CID
-# of the old disk), OLD_ATTACH (how that one is) and OLD_FORMATTED (true: it had a filesystem once).
-# The new disk's claim is where its attachment has it, at /dev/volume or /volume; the old one's is at
-# /dev/old or /old. A disk with `attach: bind` is the claim's directory itself.
-# Status 28 (ENOSPC) says that the data does not fit.
+# Environment: DISK (the CID of the successor), SIZE_MIB, FILESYSTEM, ATTACH (how the successor is attached), OLD (the CID of the old
+# disk), OLD_ATTACH (how the old disk is attached), OLD_FORMATTED (true: the old disk had a filesystem before), PREALLOCATE (true: an
+# image file is allocated in full size).
+# The successor's PVC is at /dev/volume or /volume, as in its attachment; that of the old disk is at /dev/old or /old. A disk with
+# `attach: bind` is the directory of its PVC itself.
+# The exit status is 28 (ENOSPC) if the data does not fit.
 . lib/shell.sh
 . lib/pause.sh
 . lib/device.sh
@@ -15,11 +16,10 @@
 . lib/files.sh
 . lib/volume.sh
 
-was=$root/mnt/old
-is=$root/mnt/new
+old_mount=$root/mnt/old
+new_mount=$root/mnt/new
 
-# find_old sets $old to the old disk's device, or directory; it is empty for a disk that has never been
-# attached.
+# find_old sets $old to the device or directory of the old disk, or to an empty string if the disk has never been attached.
 find_old() {
   old=
   if [[ $OLD_ATTACH == bind ]]; then
@@ -27,20 +27,21 @@ find_old() {
   elif is_device "$root/dev/old"; then
     if blkid -p "$root/dev/old" >/dev/null 2>&1; then
       old=$root/dev/old
-    elif [[ ${OLD_FORMATTED:-} == true ]] || ! marked "$root/dev/old" "$OLD"; then
-      blank "$root/dev/old" || fail "disk $OLD: its volume holds data without a filesystem that is known here; nothing was copied"
+    elif [[ ${OLD_FORMATTED:-} == true ]] || ! formatting_interrupted "$root/dev/old" "$OLD"; then
+      is_blank "$root/dev/old" || fail "the volume of disk $OLD has data without a known filesystem; nothing was copied [volume-not-blank]"
     fi
   elif [[ -e $root/old/disk.img ]]; then
     old=$(find_loop "$root/old/disk.img")
-    [[ -n $old ]] || old=$(make_loop "$root/old/disk.img")
+    [[ -n $old ]] || old=$(create_loop "$root/old/disk.img")
   elif [[ -n $(find "$root/old" -mindepth 1 ! -name lost+found ! -name disk.img.new -print -quit) ]]; then
-    fail "disk $OLD: its volume holds files, and not a disk's image; nothing was copied"
+    fail "the volume of disk $OLD has files, but no image file of the disk; nothing was copied [volume-not-blank]"
   fi
-  [[ -n $old || ${OLD_FORMATTED:-} != true ]] || fail "disk $OLD: it had a filesystem once, and its volume is blank; nothing was copied"
+  [[ -n $old || ${OLD_FORMATTED:-} != true ]] ||
+    fail "the volume of disk $OLD is blank, but the disk has had a filesystem; nothing was copied [volume-blank]"
 }
 
-# What an earlier try has left on the new disk is no copy: it begins anew.
-make_new() {
+# prepare_new creates an empty filesystem, or empty directory, on the successor. What an earlier attempt has copied is removed.
+prepare_new() {
   if [[ $ATTACH == bind ]]; then
     find "$root/volume" -mindepth 1 -delete
     return
@@ -51,78 +52,80 @@ make_new() {
     return
   fi
   if [[ -e $image ]]; then
-    local left
-    left=$(find_loop "$image")
-    [[ -z $left ]] || losetup --detach "$left"
+    local loop
+    loop=$(find_loop "$image")
+    [[ -z $loop ]] || losetup --detach "$loop"
     rm "$image"
   fi
-  make_image
+  create_image
 }
 
-mount_new() { # options
+# mount_new OPTIONS...
+mount_new() {
   if [[ $ATTACH == bind ]]; then
-    mount --bind "$@" "$root/volume" "$is"
+    mount --bind "$@" "$root/volume" "$new_mount"
     return
   fi
-  find_device
-  mount "$@" "$device" "$is"
-  until_unmounted "$device"
+  prepare_device
+  mount "$@" "$device" "$new_mount"
+  free_loop_on_unmount "$device"
 }
 
-# The kernel frees a loop device that was let go once its filesystem is unmounted, as it is when this
+# free_loop_on_unmount DEVICE detaches the mounted loop device: the kernel frees it when its filesystem is unmounted, even if this
 # container is killed.
-until_unmounted() { ! is_loop "$1" || losetup --detach "$1"; }
+free_loop_on_unmount() { ! is_loop "$1" || losetup --detach "$1"; }
 
-does_not_fit() {
-  echo "the data of disk $OLD does not fit on a disk of $SIZE_MIB MiB" >&2
+exit_no_space() {
+  echo "the data of disk $OLD does not fit on a disk of $SIZE_MIB MiB [disk-copy-full]" >&2
   exit 28
 }
 
-copy() {
+copy_data() {
   local free
-  free=$(($(stat --file-system --format='%f * %S' "$is")))
-  (($(du --summarize --block-size=1 "$was" | cut -f1) <= free)) || does_not_fit
-  # The copy has what the original has.
-  [[ ! -d $is/lost+found ]] || rmdir "$is/lost+found"
-  if ! cp --recursive --no-dereference --preserve=mode,ownership,timestamps,links,xattr --sparse=auto "$was/." "$is/."; then
-    (($(stat --file-system --format='%f * %S' "$is") > 1048576)) || does_not_fit
-    fail "disk $OLD could not be copied"
+  free=$(($(stat --file-system --format='%f * %S' "$new_mount")))
+  (($(du --summarize --block-size=1 "$old_mount" | cut -f1) <= free)) || exit_no_space
+  # The copy has this directory only if the original has it.
+  [[ ! -d $new_mount/lost+found ]] || rmdir "$new_mount/lost+found"
+  if ! cp --recursive --no-dereference --preserve=mode,ownership,timestamps,links,xattr --sparse=auto "$old_mount/." "$new_mount/."; then
+    (($(stat --file-system --format='%f * %S' "$new_mount") > 1048576)) || exit_no_space
+    fail "cannot copy the files of disk $OLD [disk-copy-failed]"
   fi
 }
 
-# fingerprint FOLDER: of the names, contents and attributes of all that is in it. Filesystems keep
-# times with different precision; whole seconds they all keep.
+# fingerprint DIRECTORY prints a checksum of the names, contents and attributes of all files. Times are compared in whole seconds, because
+# filesystems store them with different precision.
 fingerprint() {
   tar --create --directory "$1" --sort=name --format=posix --numeric-owner --acls --xattrs --xattrs-include='*' \
     --pax-option='exthdr.name=%d/%f,delete=atime,delete=ctime,delete=mtime' . | sha256sum
 }
 
-# prove compares what is on the new disk, and not what is in memory for it, with the original.
-prove() {
-  local copied
-  sync --file-system "$is"
-  umount "$is"
+# verify compares the copy with the original. It remounts the copy first, to read from the disk instead of from memory.
+verify() {
+  local copied differences
+  sync --file-system "$new_mount"
+  umount "$new_mount"
   mount_new -o ro
-  fingerprint "$was" >"$root/tmp/was" &
-  copied=$(fingerprint "$is")
+  fingerprint "$old_mount" >"$root/tmp/old-fingerprint" &
+  copied=$(fingerprint "$new_mount")
   wait $!
-  [[ $copied == "$(<"$root/tmp/was")" ]] ||
-    fail "the copy of disk $OLD is not the same as the disk: $(diff --recursive --brief --no-dereference "$was" "$is" | head -n 3)"
+  [[ $copied != "$(<"$root/tmp/old-fingerprint")" ]] || return 0
+  differences=$(diff --recursive --brief --no-dereference "$old_mount" "$new_mount" | head -n 3) || true
+  fail "the copy of disk $OLD differs from the disk: $differences [disk-copy-mismatch]"
 }
 
 find_old
-[[ -n $old ]] || exit 0 # the new disk's first attachment makes its filesystem
-[[ -d $old ]] || exclusively "$old" || fail "disk $OLD is in use: $(users "$old")"
-make_new
-mkdir -p "$was" "$is"
+[[ -n $old ]] || exit 0 # the first attachment of the successor creates its filesystem
+[[ -d $old ]] || check_exclusive "$old" || fail "disk $OLD is in use: $(users "$old") [disk-in-use]"
+prepare_new
+mkdir -p "$old_mount" "$new_mount"
 if [[ -d $old ]]; then
-  mount --bind -o ro "$old" "$was"
+  mount --bind -o ro "$old" "$old_mount"
 else
-  # Only a journal is written to it, as by any mount after a machine that did not end well.
-  mount -o ro "$old" "$was"
-  until_unmounted "$old"
+  # This replays the journal, like any mount after a VM has stopped without unmounting the filesystem, and writes nothing else.
+  mount -o ro "$old" "$old_mount"
+  free_loop_on_unmount "$old"
 fi
 mount_new
-copy
-prove
-umount "$is" "$was"
+copy_data
+verify
+umount "$new_mount" "$old_mount"

@@ -13,232 +13,235 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-var _ = Describe("An attachment as a directory", func() {
-	// The volume is a folder of a filesystem, as many provisioners make it.
-	const volume = "/claims/one"
+var _ = Describe("The attachment of a disk with attach: bind", func() {
+	// Many provisioners create volumes as directories of one filesystem.
+	const volume = "/volumes/one"
 
-	var w fakeRoot
-	// machine pretends that this one runs, and sees these mounts of the filesystem, as ROOT PLACE.
-	addVMProcess := func(number int, folder string, mounts ...string) {
+	var root fakeRoot
+	// addVMProcess adds a process of the VM with this mount of its directory of devices, and with mounts of the filesystem: ROOT TARGET.
+	addVMProcess := func(number int, devices string, mounts ...string) {
 		GinkgoHelper()
-		lines := []string{folder}
+		lines := []string{devices}
 		for i, mount := range mounts {
 			lines = append(lines, fmt.Sprintf("%d 1 0:50 %s rw", 500+i, mount))
 		}
-		w.addProcess(number, 1, "runsvdir", lines...)
+		root.addProcess(number, 1, "runsvdir", lines...)
 	}
-	// mounted says that the volume is mounted at these places of the attachment.
-	addVolumeMounts := func(places ...string) {
+	// addVolumeMounts adds mounts of the volume at these paths of the attachment.
+	addVolumeMounts := func(targets ...string) {
 		GinkgoHelper()
-		for i, place := range places {
-			w.write("proc/self/mountinfo", w.read("proc/self/mountinfo")+fmt.Sprintf("%d 1 0:50 %s %s rw\n", 80+i, volume, w.path(place)))
+		for i, target := range targets {
+			line := fmt.Sprintf("%d 1 0:50 %s %s rw\n", 80+i, volume, root.path(target))
+			root.write("proc/self/mountinfo", root.read("proc/self/mountinfo")+line)
 		}
 	}
 	BeforeEach(func() {
-		w = newFakeRoot()
+		root = newFakeRoot()
 		addVolumeMounts("volume")
-		w.write("volume/file", "content")
+		root.write("volume/file", "content")
 	})
 	startAttachment := func() *startedProgram {
 		GinkgoHelper()
-		r := w.start(node.AttachDirectory(), attachment...)
-		r.waitUntil(w.isLocked)
+		r := root.start(node.AttachDirectory(), attachment...)
+		r.waitUntil(root.isLocked)
 		return r
 	}
-	places := func() []string {
+	mountTargets := func() []string {
 		var found []string
-		for line := range strings.Lines(w.read("proc/self/mountinfo")) {
-			found = append(found, strings.TrimPrefix(strings.Fields(line)[4], w.root))
+		for line := range strings.Lines(root.read("proc/self/mountinfo")) {
+			found = append(found, strings.TrimPrefix(strings.Fields(line)[4], root.root))
 		}
 		return found
 	}
 
-	It("mounts the volume in the machine's folder, before it says that it has", func() {
+	It("mounts the volume in the VM's directory, and then takes the lock", func() {
 		addVMProcess(200, inVMA, volume+" /dev/bosh/disk-1")
 		startAttachment()
-		Expect(w.calls()).To(Equal([]string{"mount --bind /volume /devices/disk-1"}))
-		Expect(w.read("devices/disk-1/file")).To(Equal("content"))
+		Expect(root.calls()).To(Equal([]string{"mount --bind /volume /devices/disk-1"}))
+		Expect(root.read("devices/disk-1/file")).To(Equal("content"))
 	})
 
-	It("does so for a machine that does not run", func() {
+	It("mounts the volume if the VM does not run", func() {
 		startAttachment()
-		Expect(places()).To(Equal([]string{"/volume", "/devices/disk-1"}))
+		Expect(mountTargets()).To(Equal([]string{"/volume", "/devices/disk-1"}))
 	})
 
-	It("adopts the mount that a killed one has left", func() {
+	It("adopts the mount of an attachment that was killed", func() {
 		killed := startAttachment()
 		killed.kill()
 		startAttachment()
-		Expect(w.calls()).To(HaveLen(1))
+		Expect(root.calls()).To(HaveLen(1))
 	})
 
-	It("takes away a mount that is not the volume's before it makes its own", func() {
-		w.mkdir("devices/disk-1")
-		w.write("proc/self/mountinfo", w.read("proc/self/mountinfo")+"85 1 0:50 /claims/another "+w.path("devices/disk-1")+" rw\n")
-		w.setState("mounts", w.path("devices/disk-1")+" - -\n")
+	It("unmounts another volume before it mounts its own", func() {
+		root.mkdir("devices/disk-1")
+		root.write("proc/self/mountinfo", root.read("proc/self/mountinfo")+"85 1 0:50 /volumes/another "+root.path("devices/disk-1")+" rw\n")
+		root.setState("mounts", root.path("devices/disk-1")+" - -\n")
 		startAttachment()
-		Expect(w.calls()).To(Equal([]string{"umount /devices/disk-1", "mount --bind /volume /devices/disk-1"}))
+		Expect(root.calls()).To(Equal([]string{"umount /devices/disk-1", "mount --bind /volume /devices/disk-1"}))
 	})
 
-	It("fails when the mount does not arrive in the machine, and leaves none", func() {
+	It("fails if the mount does not propagate into the VM, and unmounts the volume", func() {
 		addVMProcess(200, inVMA)
-		status, output := w.run(node.AttachDirectory(), attachment...)
+		status, output := root.run(node.AttachDirectory(), attachment...)
 		Expect(status).To(Equal(1))
-		Expect(output).To(ContainSubstring("disk disk-1 does not appear in VM bosh/agent-a: the node's bosh/agent-a folder does not propagate mounts into it"))
-		Expect(places()).To(Equal([]string{"/volume"}))
+		Expect(output).To(ContainSubstring("cannot publish disk disk-1 in VM bosh/agent-a: the VM's directory on the node " +
+			"does not propagate mounts; recreate the VM [mount-not-propagated]"))
+		Expect(mountTargets()).To(Equal([]string{"/volume"}))
 	})
 
-	// lockFails has the attachment fail once it has mounted the volume.
+	// runWithFailingLock runs an attachment that fails after it has mounted the volume.
 	runWithFailingLock := func() (int, string) {
 		GinkgoHelper()
-		Expect(os.WriteFile(filepath.Join(w.bin, "flock"), []byte("#!/bin/bash\nexit 5\n"), 0o600)).To(Succeed())
-		Expect(os.Chmod(filepath.Join(w.bin, "flock"), 0o700)).To(Succeed())
-		return w.run(node.AttachDirectory(), attachment...)
+		Expect(os.WriteFile(filepath.Join(root.bin, "flock"), []byte("#!/bin/bash\nexit 5\n"), 0o600)).To(Succeed())
+		Expect(os.Chmod(filepath.Join(root.bin, "flock"), 0o700)).To(Succeed())
+		return root.run(node.AttachDirectory(), attachment...)
 	}
 
-	It("leaves no mount when it fails, and says which program did", func() {
+	It("unmounts the volume if it fails, and reports which program has failed", func() {
 		status, output := runWithFailingLock()
 		Expect(status).To(Equal(1))
-		Expect(output).To(Equal("disk disk-1: status 5 of flock 9\n"))
-		Expect(places()).To(Equal([]string{"/volume"}))
+		Expect(output).To(Equal("cannot attach disk disk-1: a command failed with exit status 5: flock 9 [disk-attach-failed]\n"))
+		Expect(mountTargets()).To(Equal([]string{"/volume"}))
 	})
 
-	It("leaves the mount when it fails while the VM uses the directory", func() {
+	It("keeps the mount if it fails while the VM uses the directory", func() {
 		addVMProcess(200, inVMA, volume+" /dev/bosh/disk-1", volume+" /var/vcap/store")
 		status, _ := runWithFailingLock()
 		Expect(status).To(Equal(1))
-		Expect(places()).To(ContainElement("/devices/disk-1"))
+		Expect(mountTargets()).To(ContainElement("/devices/disk-1"))
 	})
 
-	It("fails when another machine has the volume mounted, with nothing done", func() {
+	It("fails if another VM has the volume mounted, and changes nothing", func() {
 		addVMProcess(200, inVMA)
 		addVMProcess(300, inVMB, volume+" /var/vcap/store")
-		status, output := w.run(node.AttachDirectory(), attachment...)
+		status, output := root.run(node.AttachDirectory(), attachment...)
 		Expect(status).To(Equal(1))
-		Expect(output).To(Equal("disk disk-1 is still in use outside of VM bosh/agent-a: process 300 (runsvdir) has it mounted at /var/vcap/store\n"))
-		Expect(places()).To(Equal([]string{"/volume"}))
+		Expect(output).To(Equal("cannot publish disk disk-1 in VM bosh/agent-a: it is in use in another VM: " +
+			"process 300 (runsvdir) has it mounted at /var/vcap/store [disk-in-use]\n"))
+		Expect(mountTargets()).To(Equal([]string{"/volume"}))
 	})
 
-	It("does not take another claim of the same filesystem for its own", func() {
-		addVMProcess(300, inVMB, volume+"-more /var/vcap/store", "/claims/another /var/vcap/data")
+	It("ignores other volumes in the same filesystem", func() {
+		addVMProcess(300, inVMB, volume+"-more /var/vcap/store", "/volumes/another /var/vcap/data")
 		startAttachment()
 	})
 
-	DescribeTable("goes when it is told to, once nothing in the machine uses it", func(signal syscall.Signal) {
-		addVMProcess(200, inVMA, volume+" /dev/bosh/disk-1", volume+"/below /var/vcap/store")
+	DescribeTable("exits on a signal when nothing in the VM uses the disk", func(signal syscall.Signal) {
+		addVMProcess(200, inVMA, volume+" /dev/bosh/disk-1", volume+"/sub /var/vcap/store")
 		r := startAttachment()
 		r.signal(signal)
-		r.waitUntil(func() bool { return strings.Contains(r.out.String(), "stays") })
-		Expect(r.out.String()).To(Equal("disk disk-1 stays until it is free: process 200 (runsvdir) has it mounted at /var/vcap/store\n"))
-		Expect(places()).To(ContainElement("/devices/disk-1"))
-		Expect(w.isLocked()).To(BeTrue())
+		r.waitUntil(func() bool { return strings.Contains(r.out.String(), "waiting") })
+		Expect(r.out.String()).To(Equal("waiting until disk disk-1 is free: process 200 (runsvdir) has it mounted at /var/vcap/store\n"))
+		Expect(mountTargets()).To(ContainElement("/devices/disk-1"))
+		Expect(root.isLocked()).To(BeTrue())
 		mountinfo := "proc/200/mountinfo"
-		w.write(mountinfo, inVMA+"\n")
+		root.write(mountinfo, inVMA+"\n")
 		Expect(r.wait()).To(BeZero())
-		Expect(places()).To(Equal([]string{"/volume"}))
-		Expect(os.ReadDir(w.path("devices"))).To(BeEmpty())
+		Expect(mountTargets()).To(Equal([]string{"/volume"}))
+		Expect(os.ReadDir(root.path("devices"))).To(BeEmpty())
 	},
 		Entry("SIGTERM", syscall.SIGTERM),
 		Entry("SIGRTMIN+3", rtminPlus3),
 	)
 
-	It("stays as long as the kernel does not take it away", func() {
+	It("waits until the kernel unmounts the volume", func() {
 		r := startAttachment()
-		w.setState("exit/umount", "32") // umount(8): in use
+		root.setState("exit/umount", "32") // umount(8): in use
 		r.signal(syscall.SIGTERM)
-		r.waitUntil(func() bool { return count(w.calls(), "umount /devices/disk-1") > 1 })
-		w.clearState("exit/umount")
+		r.waitUntil(func() bool { return count(root.calls(), "umount /devices/disk-1") > 1 })
+		root.clearState("exit/umount")
 		Expect(r.wait()).To(BeZero())
 	})
 
-	Describe("is released", func() {
+	Describe("is released by release-directory", func() {
 		release := func() (int, string) {
 			GinkgoHelper()
-			return w.run(node.ReleaseDirectory(), attachment...)
+			return root.run(node.ReleaseDirectory(), attachment...)
 		}
-		// held has the machine see the directory where an attachment that lives has put it.
-		startVisible := func(more ...string) *startedProgram {
+		// startVisible starts an attachment with a directory that is visible in the VM.
+		startVisible := func() *startedProgram {
 			GinkgoHelper()
-			addVMProcess(200, inVMA, append([]string{volume + " /dev/bosh/disk-1"}, more...)...)
+			addVMProcess(200, inVMA, volume+" /dev/bosh/disk-1")
 			return startAttachment()
 		}
 
-		It("when nothing in the machine uses it", func() {
+		It("if nothing in the VM uses it", func() {
 			r := startVisible()
-			w.write("proc/200/mountinfo", inVMA+"\n") // what the kernel makes of the unmounting
+			root.write("proc/200/mountinfo", inVMA+"\n") // as after the kernel has unmounted it
 			Expect(release()).To(BeZero())
-			Expect(places()).To(Equal([]string{"/volume"}))
+			Expect(mountTargets()).To(Equal([]string{"/volume"}))
 			r.signal(syscall.SIGTERM)
 			Expect(r.wait()).To(BeZero())
 		})
 
-		It("though an earlier try has taken it away", func() {
+		It("if an earlier release has unmounted it", func() {
 			startVisible()
-			w.write("proc/200/mountinfo", inVMA+"\n")
+			root.write("proc/200/mountinfo", inVMA+"\n")
 			Expect(release()).To(BeZero())
-			callsBefore := len(w.calls())
+			callsBefore := len(root.calls())
 			Expect(release()).To(BeZero())
-			Expect(w.calls()).To(HaveLen(callsBefore))
+			Expect(root.calls()).To(HaveLen(callsBefore))
 		})
 
-		It("not when there is none, and no attachment that holds the disk", func() {
+		It("but not if there is no mount, and no attachment holds the lock", func() {
 			status, output := release()
 			Expect(status).To(Equal(node.ExitNotPublished))
-			Expect(output).To(Equal("disk disk-1 is not held by its attachment\n"))
+			Expect(output).To(Equal("the attachment of disk disk-1 has not published it yet [disk-not-published]\n"))
 		})
 
-		It("not while the machine, or a container in it, has it mounted elsewhere too", func() {
+		It("but not while the VM, or a container in it, has it mounted at another path", func() {
 			startVisible()
-			w.addProcess(201, 200, "container", "510 1 0:50 "+volume+" /data rw")
+			root.addProcess(201, 200, "container", "510 1 0:50 "+volume+" /data rw")
 			status, output := release()
 			Expect(status).To(Equal(1))
 			Expect(output).To(Equal("process 201 (container) has it mounted at /data\n"))
-			Expect(places()).To(ContainElement("/devices/disk-1"))
+			Expect(mountTargets()).To(ContainElement("/devices/disk-1"))
 		})
 
-		It("not while the kernel does not unmount it, which names who works there", func() {
+		It("but not while the kernel does not unmount it, and reports the processes", func() {
 			startVisible()
-			w.setState("exit/umount", "32")
+			root.setState("exit/umount", "32")
 			status, output := release()
 			Expect(status).To(Equal(1))
 			Expect(output).To(Equal("process 200 (runsvdir) has it mounted at /dev/bosh/disk-1\n"))
 		})
 
-		It("not while a process works in it by a mount that is gone", func() {
+		It("but not while a process uses it by a mount that no longer exists", func() {
 			startVisible()
-			w.write("proc/200/mountinfo", inVMA+"\n")
-			Expect(os.Symlink(w.path("volume"), w.path("proc/200/cwd"))).To(Succeed())
+			root.write("proc/200/mountinfo", inVMA+"\n")
+			Expect(os.Symlink(root.path("volume"), root.path("proc/200/cwd"))).To(Succeed())
 			status, output := release()
 			Expect(status).To(Equal(1))
-			Expect(output).To(Equal("process 200 (runsvdir) uses " + w.path("volume") + "\n"))
-			Expect(places()).To(Equal([]string{"/volume", "/devices/disk-1"}))
+			Expect(output).To(Equal("process 200 (runsvdir) uses " + root.path("volume") + "\n"))
+			Expect(mountTargets()).To(Equal([]string{"/volume", "/devices/disk-1"}))
 		})
 
-		It("not while a process has begun to work in it in the last moment, and is put back", func() {
+		It("but not if a process starts to use it at the last moment, and mounts it again", func() {
 			startVisible()
-			w.write("proc/200/mountinfo", inVMA+"\n")
-			r := w.startPausedAt(len(w.calls())+1, node.ReleaseDirectory(), attachment, func(*startedProgram) {
-				Expect(os.Symlink(w.path("volume"), w.path("proc/200/cwd"))).To(Succeed())
+			root.write("proc/200/mountinfo", inVMA+"\n")
+			r := root.startPausedAt(len(root.calls())+1, node.ReleaseDirectory(), attachment, func(*startedProgram) {
+				Expect(os.Symlink(root.path("volume"), root.path("proc/200/cwd"))).To(Succeed())
 			})
 			Expect(r.wait()).To(Equal(1))
-			Expect(r.out.String()).To(Equal("process 200 (runsvdir) uses " + w.path("volume") + "\n"))
-			Expect(w.calls()[1:]).To(Equal([]string{"umount /devices/disk-1", "mount --bind /volume /devices/disk-1"}))
-			Expect(places()).To(Equal([]string{"/volume", "/devices/disk-1"}))
+			Expect(r.out.String()).To(Equal("process 200 (runsvdir) uses " + root.path("volume") + "\n"))
+			Expect(root.calls()[1:]).To(Equal([]string{"umount /devices/disk-1", "mount --bind /volume /devices/disk-1"}))
+			Expect(mountTargets()).To(Equal([]string{"/volume", "/devices/disk-1"}))
 		})
 
-		It("though a process works in the same filesystem by a mount that is not the volume's", func() {
+		It("while a process uses another volume in the same filesystem", func() {
 			startVisible()
-			w.addProcess(200, 1, "runsvdir", inVMA, fmt.Sprintf("%s 1 0:50 /claims/another /var/vcap/data rw", mountID(w.path("tmp"))))
-			Expect(os.Symlink(w.path("tmp"), w.path("proc/200/cwd"))).To(Succeed())
+			root.addProcess(200, 1, "runsvdir", inVMA, fmt.Sprintf("%s 1 0:50 /volumes/another /var/vcap/data rw", mountID(root.path("tmp"))))
+			Expect(os.Symlink(root.path("tmp"), root.path("proc/200/cwd"))).To(Succeed())
 			Expect(release()).To(BeZero())
 		})
 	})
 })
 
-// mountID returns the number of the mount on which the folder lies, see fdinfo in proc(5).
-func mountID(folder string) string {
+// mountID returns the ID of the mount that contains the directory, see fdinfo in proc(5).
+func mountID(directory string) string {
 	GinkgoHelper()
-	file, err := os.Open(folder)
+	file, err := os.Open(directory)
 	Expect(err).NotTo(HaveOccurred())
 	defer file.Close()
 	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", file.Fd()))

@@ -16,44 +16,43 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// programTimeout is how long a program may take for what takes it a moment.
+// programTimeout bounds how long a program may take for a step that normally takes milliseconds.
 const programTimeout = 20 * time.Second
 
-// fakeRoot is a folder that the programs take for the filesystem's root, with stand-ins for all that needs root:
-// see testdata/stand-in.
+// fakeRoot is a directory that the programs use as /, with fakes of all programs that need root: see testdata/fake-program.
 type fakeRoot struct {
 	root  string
-	state string // what the stand-ins know
-	bin   string // the stand-ins, before all else in PATH
+	state string // the state of the fakes, see testdata/fake-program
+	bin   string // the fakes, first in PATH
 }
 
-// standIns are the programs that are stood in for. The others are the machine's own.
-var standIns = strings.Fields(`blkdiscard blkid blockdev cmp cp dd df dumpe2fs e2fsck fallocate losetup mkfs.ext4 mkfs.xfs mknod mount
+// fakePrograms are the programs that are replaced by testdata/fake-program. All others are those of this host.
+var fakePrograms = strings.Fields(`blkdiscard blkid blockdev cmp cp dd df dumpe2fs e2fsck fallocate losetup mkfs.ext4 mkfs.xfs mknod mount
 	mountpoint resize2fs stat sv sync umount unshare update-ca-certificates xfs_admin xfs_db xfs_growfs`)
 
 func newFakeRoot() fakeRoot {
 	GinkgoHelper()
-	folder, err := filepath.EvalSymlinks(GinkgoT().TempDir())
+	directory, err := filepath.EvalSymlinks(GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())
-	w := fakeRoot{filepath.Join(folder, "root"), filepath.Join(folder, "known"), filepath.Join(folder, "bin")}
-	for _, each := range []string{"dev", "devices", "volume", "mnt", "tmp", "sys/block", "proc/self"} {
-		w.mkdir(each)
+	f := fakeRoot{filepath.Join(directory, "root"), filepath.Join(directory, "state"), filepath.Join(directory, "bin")}
+	for _, name := range []string{"dev", "devices", "volume", "mnt", "tmp", "sys/block", "proc/self"} {
+		f.mkdir(name)
 	}
-	w.write("proc/self/mountinfo", "")
-	w.write("proc/self/mounts", "")
-	w.write("proc/self/cgroup", "4:memory:/kubepods/c0ffee\n")
-	for _, each := range []string{"disks", "files", "busy", "exit"} {
-		Expect(os.MkdirAll(filepath.Join(w.state, each), 0o755)).To(Succeed())
+	f.write("proc/self/mountinfo", "")
+	f.write("proc/self/mounts", "")
+	f.write("proc/self/cgroup", "4:memory:/kubepods/c0ffee\n")
+	for _, name := range []string{"disks", "files", "busy", "exit"} {
+		Expect(os.MkdirAll(filepath.Join(f.state, name), 0o755)).To(Succeed())
 	}
-	w.setState("mounts", "")
-	w.setState("log", "")
-	w.setState("room", "1000000")
-	Expect(syscall.Mkfifo(filepath.Join(w.state, "go"), 0o600)).To(Succeed())
-	Expect(os.Mkdir(w.bin, 0o755)).To(Succeed())
-	for _, each := range standIns {
-		Expect(os.Symlink(testdata("stand-in"), filepath.Join(w.bin, each))).To(Succeed())
+	f.setState("mounts", "")
+	f.setState("log", "")
+	f.setState("volume-free-mib", "1000000")
+	Expect(syscall.Mkfifo(filepath.Join(f.state, "resume"), 0o600)).To(Succeed())
+	Expect(os.Mkdir(f.bin, 0o755)).To(Succeed())
+	for _, program := range fakePrograms {
+		Expect(os.Symlink(testdata("fake-program"), filepath.Join(f.bin, program))).To(Succeed())
 	}
-	return w
+	return f
 }
 
 func testdata(name string) string {
@@ -63,75 +62,75 @@ func testdata(name string) string {
 	return path
 }
 
-func (w fakeRoot) path(name string) string { return filepath.Join(w.root, name) }
+func (f fakeRoot) path(name string) string { return filepath.Join(f.root, name) }
 
-func (w fakeRoot) mkdir(name string) {
+func (f fakeRoot) mkdir(name string) {
 	GinkgoHelper()
-	Expect(os.MkdirAll(w.path(name), 0o755)).To(Succeed())
+	Expect(os.MkdirAll(f.path(name), 0o755)).To(Succeed())
 }
 
-func (w fakeRoot) write(name, content string) {
+func (f fakeRoot) write(name, content string) {
 	GinkgoHelper()
-	w.mkdir(filepath.Dir(name))
-	Expect(os.WriteFile(w.path(name), []byte(content), 0o755)).To(Succeed())
+	f.mkdir(filepath.Dir(name))
+	Expect(os.WriteFile(f.path(name), []byte(content), 0o755)).To(Succeed())
 }
 
-func (w fakeRoot) read(name string) string {
+func (f fakeRoot) read(name string) string {
 	GinkgoHelper()
-	content, err := os.ReadFile(w.path(name))
+	content, err := os.ReadFile(f.path(name))
 	Expect(err).NotTo(HaveOccurred())
 	return string(content)
 }
 
-func (w fakeRoot) remove(name string) {
+func (f fakeRoot) remove(name string) {
 	GinkgoHelper()
-	Expect(os.RemoveAll(w.path(name))).To(Succeed())
+	Expect(os.RemoveAll(f.path(name))).To(Succeed())
 }
 
-func (w fakeRoot) exists(name string) bool {
-	_, err := os.Lstat(w.path(name))
+func (f fakeRoot) exists(name string) bool {
+	_, err := os.Lstat(f.path(name))
 	return err == nil
 }
 
-// setState tells the stand-ins something.
-func (w fakeRoot) setState(name, content string) {
+// setState sets a part of the fakes' state.
+func (f fakeRoot) setState(name, content string) {
 	GinkgoHelper()
-	Expect(os.WriteFile(filepath.Join(w.state, name), []byte(content), 0o600)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(f.state, name), []byte(content), 0o600)).To(Succeed())
 }
 
-func (w fakeRoot) hasState(name string) bool {
-	_, err := os.Stat(filepath.Join(w.state, name))
+func (f fakeRoot) hasState(name string) bool {
+	_, err := os.Stat(filepath.Join(f.state, name))
 	return err == nil
 }
 
-// readState returns the content of a file of what the stand-ins know.
-func (w fakeRoot) readState(name string) string {
+// readState returns a part of the fakes' state.
+func (f fakeRoot) readState(name string) string {
 	GinkgoHelper()
-	content, err := os.ReadFile(filepath.Join(w.state, name))
+	content, err := os.ReadFile(filepath.Join(f.state, name))
 	Expect(err).NotTo(HaveOccurred())
 	return string(content)
 }
 
-func (w fakeRoot) clearState(name string) {
+func (f fakeRoot) clearState(name string) {
 	GinkgoHelper()
-	Expect(os.Remove(filepath.Join(w.state, name))).To(Succeed())
+	Expect(os.Remove(filepath.Join(f.state, name))).To(Succeed())
 }
 
-// addDevice makes a device's node, and, with a size, the disk: content is what it begins with.
-func (w fakeRoot) addDevice(name string, major, minor int, bytes int64, content string) {
+// addDevice creates a device node and, if bytes is not 0, a disk of this size that begins with content.
+func (f fakeRoot) addDevice(name string, major, minor int, bytes int64, content string) {
 	GinkgoHelper()
-	w.write(name, fmt.Sprintf("b %d %d\n", major, minor))
+	f.write(name, fmt.Sprintf("b %d %d\n", major, minor))
 	if bytes > 0 {
 		disk := fmt.Sprintf("disks/%d:%d", major, minor)
-		w.setState(disk, content)
-		Expect(os.Truncate(filepath.Join(w.state, disk), bytes)).To(Succeed())
+		f.setState(disk, content)
+		Expect(os.Truncate(filepath.Join(f.state, disk), bytes)).To(Succeed())
 	}
 }
 
-// readFilesystem returns what the disk's filesystem says of itself: TYPE UUID BYTES.
-func (w fakeRoot) readFilesystem(numbers string) string {
+// readFilesystem returns the filesystem of the disk with these device numbers: TYPE UUID BYTES.
+func (f fakeRoot) readFilesystem(numbers string) string {
 	GinkgoHelper()
-	return firstLine(filepath.Join(w.state, "disks", numbers))
+	return firstLine(filepath.Join(f.state, "disks", numbers))
 }
 
 func firstLine(path string) string {
@@ -142,54 +141,54 @@ func firstLine(path string) string {
 	return string(line)
 }
 
-// filesOf gives the filesystem in a file, an image or a disk, a folder with its files, and returns that.
-func (w fakeRoot) filesOf(file string) string {
+// filesOf returns the directory with the files of the filesystem in a disk or image file. It creates the directory if necessary.
+func (f fakeRoot) filesOf(file string) string {
 	GinkgoHelper()
 	var stat syscall.Stat_t
 	Expect(syscall.Stat(file, &stat)).To(Succeed())
-	folder := filepath.Join(w.state, "files", strconv.FormatUint(stat.Ino, 10))
-	Expect(os.MkdirAll(folder, 0o755)).To(Succeed())
-	return folder
+	directory := filepath.Join(f.state, "files", strconv.FormatUint(stat.Ino, 10))
+	Expect(os.MkdirAll(directory, 0o755)).To(Succeed())
+	return directory
 }
 
-// calls are those of the stand-ins so far.
-func (w fakeRoot) calls() []string {
+// calls returns the calls of the fakes so far.
+func (f fakeRoot) calls() []string {
 	GinkgoHelper()
-	log, err := os.ReadFile(filepath.Join(w.state, "log"))
+	log, err := os.ReadFile(filepath.Join(f.state, "log"))
 	Expect(err).NotTo(HaveOccurred())
 	return strings.Split(strings.TrimSuffix(string(log), "\n"), "\n")
 }
 
-// loops are the loop devices that are in use.
-func (w fakeRoot) loops() []string {
+// loops returns the loop devices that are in use.
+func (f fakeRoot) loops() []string {
 	GinkgoHelper()
-	loops, err := filepath.Glob(filepath.Join(w.state, "disks", "7:*"))
+	loops, err := filepath.Glob(filepath.Join(f.state, "disks", "7:*"))
 	Expect(err).NotTo(HaveOccurred())
 	return loops
 }
 
-// startedProgram is a program under test.
+// startedProgram is a program under test that was started.
 type startedProgram struct {
 	root   fakeRoot
 	cmd    *exec.Cmd
-	out    *bytes.Buffer // what it says
+	out    *bytes.Buffer // stdout and stderr
 	exited chan struct{}
-	err    error // once it has ended
+	err    error // of Wait, once exited is closed
 }
 
-// asInContainer are arguments for env(1) that run a command with all signals as they are in a container, though
-// these tests may run where some are ignored: under nohup, or in the background.
-func asInContainer(command []string) []string {
+// withDefaultSignals returns arguments for env(1) that run a command with the default handling of signals, as in a container. The tests
+// may run with ignored signals: under nohup, or in the background.
+func withDefaultSignals(command []string) []string {
 	return append([]string{"--default-signal"}, command...)
 }
 
-// start starts a command as its container does.
-func (w fakeRoot) start(command []string, env ...string) *startedProgram {
+// start starts a command as a container would.
+func (f fakeRoot) start(command []string, env ...string) *startedProgram {
 	GinkgoHelper()
-	r := &startedProgram{root: w, cmd: exec.Command("env", asInContainer(command)...), out: &bytes.Buffer{}, exited: make(chan struct{})}
+	r := &startedProgram{root: f, cmd: exec.Command("env", withDefaultSignals(command)...), out: &bytes.Buffer{}, exited: make(chan struct{})}
 	r.cmd.Env = append([]string{
-		"PATH=" + w.bin + ":" + os.Getenv("PATH"), "BOSH_NODE_ROOT=" + w.root, "STAND_INS=" + w.state,
-		"PERL5LIB=" + testdata("."), "PERL5OPT=-MStandIn", "LC_ALL=C",
+		"PATH=" + f.bin + ":" + os.Getenv("PATH"), "BOSH_NODE_ROOT=" + f.root, "FAKE_STATE=" + f.state,
+		"PERL5LIB=" + testdata("."), "PERL5OPT=-MFakeDevices", "LC_ALL=C",
 	}, env...)
 	r.cmd.Stdout, r.cmd.Stderr = r.out, r.out
 	r.cmd.WaitDelay = programTimeout
@@ -206,34 +205,34 @@ func (w fakeRoot) start(command []string, env ...string) *startedProgram {
 	return r
 }
 
-// startPausedAt starts a command that stops before the stand-ins' call of this number does anything, and calls then
-// before it goes on.
-func (w fakeRoot) startPausedAt(call int, command, env []string, whilePaused func(*startedProgram)) *startedProgram {
+// startPausedAt starts a command that pauses before the fakes' call of this number takes effect, calls whilePaused, and resumes the
+// command.
+func (f fakeRoot) startPausedAt(call int, command, env []string, whilePaused func(*startedProgram)) *startedProgram {
 	GinkgoHelper()
-	w.setState("stop", strconv.Itoa(call))
-	r := w.start(command, env...)
-	r.waitUntil(func() bool { return w.hasState("stopped") })
+	f.setState("pause-at", strconv.Itoa(call))
+	r := f.start(command, env...)
+	r.waitUntil(func() bool { return f.hasState("paused") })
 	whilePaused(r)
-	w.clearState("stop")
+	f.clearState("pause-at")
 	select {
 	case <-r.exited:
 		return r
 	default:
 	}
-	goOn, err := os.OpenFile(filepath.Join(w.state, "go"), os.O_WRONLY, 0)
+	resume, err := os.OpenFile(filepath.Join(f.state, "resume"), os.O_WRONLY, 0)
 	Expect(err).NotTo(HaveOccurred())
-	Expect(goOn.Close()).To(Succeed())
+	Expect(resume.Close()).To(Succeed())
 	return r
 }
 
-// run starts a command and waits until it has ended.
-func (w fakeRoot) run(command []string, env ...string) (status int, output string) {
+// run starts a command and waits until it has exited.
+func (f fakeRoot) run(command []string, env ...string) (status int, output string) {
 	GinkgoHelper()
-	r := w.start(command, env...)
+	r := f.start(command, env...)
 	return r.wait(), r.out.String()
 }
 
-// wait waits until the program has ended, and returns its status.
+// wait waits until the program has exited, and returns its exit status.
 func (r *startedProgram) wait() int {
 	GinkgoHelper()
 	Eventually(r.exited).WithTimeout(programTimeout).Should(BeClosed(), r.summary)
@@ -244,9 +243,9 @@ func (r *startedProgram) wait() int {
 	return 0
 }
 
-// summary is what has happened so far.
+// summary returns the calls and the output so far.
 func (r *startedProgram) summary() string {
-	return fmt.Sprintf("calls: %q, said: %s", r.root.calls(), r.out)
+	return fmt.Sprintf("calls: %q, output: %s", r.root.calls(), r.out)
 }
 
 func (r *startedProgram) signal(signal syscall.Signal) {
@@ -254,32 +253,32 @@ func (r *startedProgram) signal(signal syscall.Signal) {
 	Expect(r.cmd.Process.Signal(signal)).To(Succeed())
 }
 
-// kill kills the program and what it has started, as a container ends, and waits until that is so.
+// kill kills the program and its child processes, as if its container was killed, and waits until the program has exited.
 func (r *startedProgram) kill() {
 	GinkgoHelper()
 	Expect(syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)).To(Succeed())
 	Eventually(r.exited).WithTimeout(programTimeout).Should(BeClosed(), r.summary)
 }
 
-// waitUntil waits for the condition; it fails when the program ends before.
+// waitUntil waits for the condition. It fails if the program exits first.
 func (r *startedProgram) waitUntil(condition func() bool) {
 	GinkgoHelper()
 	Eventually(func() bool {
 		select {
 		case <-r.exited:
-			Fail("it has ended: " + r.out.String())
+			Fail("the program has exited: " + r.out.String())
 		default:
 		}
 		return condition()
 	}).WithTimeout(programTimeout).WithPolling(time.Millisecond).Should(BeTrue(), r.summary)
 }
 
-// callFunction calls a function of the libraries, and returns its status and what it says.
-func (w fakeRoot) callFunction(libraries, function string, env ...string) (status int, output string) {
+// callFunction calls a function of the libraries, and returns its exit status and output.
+func (f fakeRoot) callFunction(libraries, function string, env ...string) (status int, output string) {
 	GinkgoHelper()
 	script := ". lib/shell.sh\n"
 	for library := range strings.FieldsSeq(libraries) {
 		script += ". lib/" + library + ".sh\n"
 	}
-	return w.run([]string{"/bin/bash", "-c", script + function}, env...)
+	return f.run([]string{"/bin/bash", "-c", script + function}, env...)
 }

@@ -16,45 +16,45 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-// volume is the volume of a VM: a real filesystem, in a file.
-type volume struct {
-	folder string // see testdata/boot/container
-	env    []string
+// ephemeralDisk is the ephemeral disk of a VM, with a real filesystem in an image file.
+type ephemeralDisk struct {
+	directory string // see testdata/boot/container
+	env       []string
 }
 
-// filesystems are those of nodes and of volumes. Each has its way to tell the size of the file that it is made in.
-var filesystems = map[string][]string{
+// mkfsCommands are the commands that create the filesystems of nodes and volumes.
+var mkfsCommands = map[string][]string{
 	"ext4": {"mkfs.ext4", "-q", "-F", "-m", "0"},
 	"xfs":  {"mkfs.xfs", "-q"},
 }
 
-// newVolume makes the volume of a VM of the stemcell, with a filesystem of this size.
-func newVolume(stemcell fakeRoot, filesystem string, bytes int64, options ...string) volume {
+// newEphemeralDisk creates the ephemeral disk of a VM with this stemcell, and its filesystem.
+func newEphemeralDisk(stemcell fakeRoot, filesystem string, bytes int64, options ...string) ephemeralDisk {
 	GinkgoHelper()
-	v := volume{folder: filepath.Dir(stemcell.root), env: []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}}
+	d := ephemeralDisk{directory: filepath.Dir(stemcell.root), env: []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}}
 	stemcell.remove("proc")
-	for _, folder := range []string{"proc", "sys/fs/cgroup", "dev/shm"} {
-		stemcell.mkdir(folder)
+	for _, directory := range []string{"proc", "sys/fs/cgroup", "dev/shm"} {
+		stemcell.mkdir(directory)
 	}
 	for i := range 40 {
 		stemcell.write(fmt.Sprintf("var/vcap/bosh/bin/program-%d", i), random(100_000))
 	}
-	Expect(os.Rename(stemcell.root, filepath.Join(v.folder, "image"))).To(Succeed())
-	Expect(os.WriteFile(filepath.Join(v.folder, "program"), []byte(node.VMStart()[2]), 0o600)).To(Succeed())
+	Expect(os.Rename(stemcell.root, filepath.Join(d.directory, "image"))).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(d.directory, "program"), []byte(node.VMStart()[2]), 0o600)).To(Succeed())
 
-	image := filepath.Join(v.folder, "volume.img")
+	image := filepath.Join(d.directory, "volume.img")
 	Expect(os.WriteFile(image, nil, 0o600)).To(Succeed())
 	Expect(os.Truncate(image, bytes)).To(Succeed())
-	mkfs := append(append(filesystems[filesystem], options...), image)
+	mkfs := append(append(mkfsCommands[filesystem], options...), image)
 	out, err := exec.Command(mkfs[0], mkfs[1:]...).CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), "%s", out)
 	if filesystem == "xfs" {
-		v.env = append(v.env, "OPTIONS=nouuid") // copies are mounted, too
+		d.env = append(d.env, "OPTIONS=nouuid") // to mount copies
 	}
-	return v
+	return d
 }
 
-// random is content that no filesystem holds without writing it.
+// random returns random content, which filesystems cannot compress or store as holes.
 func random(bytes int) string {
 	content := make([]byte, bytes)
 	for i := range content {
@@ -63,45 +63,45 @@ func random(bytes int) string {
 	return string(content)
 }
 
-// run runs a program of testdata/boot, and returns what it says.
-func (v volume) run(program string, arguments ...string) (output string, err error) {
+// run runs a program of testdata/boot, and returns its output.
+func (d ephemeralDisk) run(program string, arguments ...string) (output string, err error) {
 	GinkgoHelper()
-	cmd := exec.Command(testdata("boot/"+program), append([]string{v.folder}, arguments...)...)
-	cmd.Env = v.env
+	cmd := exec.Command(testdata("boot/"+program), append([]string{d.directory}, arguments...)...)
+	cmd.Env = d.env
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-var _ = Describe("A VM's start, on a real filesystem", Label("filesystems"), func() {
-	// withSystemd makes of the stemcell one with systemd.
-	withSystemd := func(w fakeRoot) fakeRoot {
-		w.mkdir("etc/systemd")
-		w.remove("usr/sbin")
-		return w
+var _ = Describe("vm-start.sh on a real filesystem", Label("filesystems"), func() {
+	// withSystemd turns the stemcell into one with systemd.
+	withSystemd := func(root fakeRoot) fakeRoot {
+		root.mkdir("etc/systemd")
+		root.remove("usr/sbin")
+		return root
 	}
-	withResolvconf := func(w fakeRoot) fakeRoot {
-		w.write("etc/resolvconf/resolv.conf.d/tail", "")
-		return w
+	withResolvconf := func(root fakeRoot) fakeRoot {
+		root.write("etc/resolvconf/resolv.conf.d/tail", "")
+		return root
 	}
 
-	DescribeTable("is as it was after a power cut at any moment of its first start and of the next", func(filesystem string, setUp func(fakeRoot) fakeRoot) {
-		output, err := newVolume(setUp(newStemcellRoot()), filesystem, 320<<20).run("power-cuts")
+	DescribeTable("loses no files in a power failure at any point of two starts", func(filesystem string, change func(fakeRoot) fakeRoot) {
+		output, err := newEphemeralDisk(change(newStemcellRoot()), filesystem, 320<<20).run("power-cuts")
 		Expect(err).NotTo(HaveOccurred(), output)
 		var cuts int
 		_, err = fmt.Sscanf(output[strings.LastIndex(output, "power cuts:"):], "power cuts: %d", &cuts)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(cuts).To(BeNumerically(">=", 40))
 	},
-		Entry("on ext4, with runit", "ext4", withResolvconf),
-		Entry("on XFS, with systemd", "xfs", withSystemd),
+		Entry("ext4, with runit", "ext4", withResolvconf),
+		Entry("XFS, with systemd", "xfs", withSystemd),
 	)
 
-	DescribeTable("succeeds on a full disk, and on one that is filled again", func(filesystem, what string, options ...string) {
-		output, err := newVolume(newStemcellRoot(), filesystem, 320<<20, options...).run("full-disk", what)
+	DescribeTable("succeeds on a full disk, and after the disk was filled again", func(filesystem, resource string, options ...string) {
+		output, err := newEphemeralDisk(newStemcellRoot(), filesystem, 320<<20, options...).run("full-disk", resource)
 		Expect(err).NotTo(HaveOccurred(), output)
 	},
-		Entry("of ext4, without space", "ext4", "space"),
-		Entry("of ext4, without inodes", "ext4", "inodes", "-N", "1024"),
-		Entry("of XFS, without space", "xfs", "space"),
+		Entry("ext4, without space", "ext4", "space"),
+		Entry("ext4, without inodes", "ext4", "inodes", "-N", "1024"),
+		Entry("XFS, without space", "xfs", "space"),
 	)
 })

@@ -12,10 +12,10 @@ import (
 	"bosh-kubernetes-cpi/agentsettings"
 )
 
-// linuxOptions is the agent's own view of its options for the platform: see Config in agentsettings.
+// linuxOptions are the agent's options for its platform: see ConfigPatch in agentsettings.
 type linuxOptions map[string]any
 
-// wantedOptions are the options that every agent gets, and these.
+// wantedOptions returns the options that every agent gets, and the extra ones.
 func wantedOptions(extra linuxOptions) linuxOptions {
 	options := linuxOptions{
 		"UsePreformattedPersistentDisk": true, "BindMountPersistentDisk": false, "SkipDiskSetup": true, "UseDefaultTmpDir": true,
@@ -25,32 +25,34 @@ func wantedOptions(extra linuxOptions) linuxOptions {
 	return options
 }
 
-var _ = Describe("An agent's configuration", func() {
-	var w fakeRoot
-	BeforeEach(func() { w = newFakeRoot() })
+var _ = Describe("The configuration of an agent", func() {
+	var root fakeRoot
+	BeforeEach(func() { root = newFakeRoot() })
 
-	// changed is what configure_agent makes of an agent.json.
+	// mergePatch returns an agent.json with the patch that configure_agent applies.
 	mergePatch := func(original []byte) string {
 		GinkgoHelper()
-		w.write("agent.json", string(original))
-		w.write("patch.json", agentsettings.ConfigPatch)
-		status, output := w.callFunction("json", `json merge "$root/agent.json" "$root/patch.json"`)
+		root.write("agent.json", string(original))
+		root.write("patch.json", agentsettings.ConfigPatch)
+		status, output := root.callFunction("json", `json merge "$root/agent.json" "$root/patch.json"`)
 		Expect(status).To(BeZero(), output)
 		return output
 	}
 
-	DescribeTable("is for this CPI's machines, and its stemcell's otherwise", func(stemcell string, extra linuxOptions, settings map[string]any) {
+	DescribeTable("has the CPI's options, and otherwise the stemcell's", func(stemcell string, extra linuxOptions, settings map[string]any) {
 		original, err := os.ReadFile(filepath.Join("testdata/agents", stemcell+".json"))
 		Expect(err).NotTo(HaveOccurred())
 		if settings == nil {
 			settings = map[string]any{}
 		}
 		settings["Sources"] = []any{map[string]any{"Type": "File", "SettingsPath": "/var/vcap/bosh/warden-cpi-agent-env.json"}}
-		want, err := json.Marshal(map[string]any{"Platform": map[string]any{"Linux": wantedOptions(extra)}, "Infrastructure": map[string]any{"Settings": settings}})
+		want, err := json.Marshal(map[string]any{
+			"Platform": map[string]any{"Linux": wantedOptions(extra)}, "Infrastructure": map[string]any{"Settings": settings},
+		})
 		Expect(err).NotTo(HaveOccurred())
 		merged := mergePatch(original)
 		Expect(merged).To(MatchJSON(want))
-		Expect(mergePatch([]byte(merged))).To(MatchJSON(want), "by the next start too")
+		Expect(mergePatch([]byte(merged))).To(MatchJSON(want), "by the next start, too")
 	},
 		Entry(nil, "warden-jammy", linuxOptions{"UseMonitIptablesFirewall": true}, nil),
 		Entry(nil, "warden-jammy-2022", nil, nil),
@@ -58,7 +60,9 @@ var _ = Describe("An agent's configuration", func() {
 		Entry(nil, "warden-trusty", linuxOptions{"UseDirectoryAsEphemeralDisk": true}, nil),
 		Entry(nil, "kubernetes-2016", nil, nil),
 		Entry(nil, "kubernetes-2018", nil, nil),
-		Entry(nil, "openstack", linuxOptions{"PartitionerType": "parted", "CreatePartitionIfNoEphemeralDisk": true, "UseMonitIptablesFirewall": true}, map[string]any{"UseServerName": true}),
+		Entry(nil, "openstack", linuxOptions{
+			"PartitionerType": "parted", "CreatePartitionIfNoEphemeralDisk": true, "UseMonitIptablesFirewall": true,
+		}, map[string]any{"UseServerName": true}),
 		Entry(nil, "vsphere", linuxOptions{"PartitionerType": "parted", "UseMonitIptablesFirewall": true}, nil),
 		Entry(nil, "aws", linuxOptions{
 			"PartitionerType": "parted", "CreatePartitionIfNoEphemeralDisk": true, "ServiceManager": "systemd",
@@ -66,7 +70,7 @@ var _ = Describe("An agent's configuration", func() {
 		}, nil),
 	)
 
-	DescribeTable("is made of whatever a hash may hold", func(original string) {
+	DescribeTable("is patched whatever the object contains", func(original string) {
 		merged := mergePatch([]byte(original))
 		var config struct {
 			Platform       struct{ Linux linuxOptions }
@@ -76,68 +80,69 @@ var _ = Describe("An agent's configuration", func() {
 		Expect(config.Platform.Linux).To(Equal(wantedOptions(nil)))
 		Expect(config.Infrastructure.Settings.Sources).To(HaveLen(1))
 	},
-		Entry("nothing", `{}`),
-		Entry("nothing of the platform", `{"Platform": {}}`),
-		Entry("what is no hash", `{"Platform": {"Linux": null}, "Infrastructure": []}`),
-		Entry("another source before that of a file", `{"Infrastructure": {"Settings": {"Sources": [{"Type": "HTTP"}, {"Type": "File", "SettingsPath": "/a"}]}}}`),
-		Entry("a bracket in a text", `{"Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": "/a]}"}]}}}`),
-		Entry("names written otherwise", `{"\u0050latform": {"Linux": {"SkipDiskSetup": false}}}`),
-		Entry("a name twice", `{"Platform": {"Linux": {"SkipDiskSetup": false, "SkipDiskSetup": false}}}`),
+		Entry("no keys", `{}`),
+		Entry("no options of the platform", `{"Platform": {}}`),
+		Entry("values that are not objects", `{"Platform": {"Linux": null}, "Infrastructure": []}`),
+		Entry("another source before the file",
+			`{"Infrastructure": {"Settings": {"Sources": [{"Type": "HTTP"}, {"Type": "File", "SettingsPath": "/a"}]}}}`),
+		Entry("a bracket in a string", `{"Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": "/a]}"}]}}}`),
+		Entry("keys with escapes", `{"\u0050latform": {"Linux": {"SkipDiskSetup": false}}}`),
+		Entry("a duplicate key", `{"Platform": {"Linux": {"SkipDiskSetup": false, "SkipDiskSetup": false}}}`),
 	)
 
-	It("keeps every other value as it is written", func() {
+	It("keeps all other values as they are written", func() {
 		const others = `"a": [1, -2.5e+3, "\"}\\", [], {}, {"b": [null, true, false]}], "ünï": "\u00e9\ud83d\ude00"`
 		Expect(mergePatch([]byte("\n{" + others + ",\t\"Platform\": {}}\n"))).To(ContainSubstring(others))
 	})
 
-	DescribeTable("fails to be made of what is no hash", func(original string) {
-		w.write("agent.json", original)
-		w.write("patch.json", agentsettings.ConfigPatch)
-		status, output := w.callFunction("json", `json merge "$root/agent.json" "$root/patch.json"`)
+	DescribeTable("is not patched if the file is not an object", func(original string) {
+		root.write("agent.json", original)
+		root.write("patch.json", agentsettings.ConfigPatch)
+		status, output := root.callFunction("json", `json merge "$root/agent.json" "$root/patch.json"`)
 		Expect(status).NotTo(BeZero())
-		Expect(output).To(MatchRegexp(`^.*agent\.json is not JSON at byte \d+\n$`))
+		Expect(output).To(MatchRegexp(`^.*agent\.json is not valid JSON at byte \d+\n$`))
 	},
 		Entry("an empty file", ""),
-		Entry("a list", `[]`),
-		Entry("no end", `{"Platform": {`),
-		Entry("a comma too many", `{"a": 1,}`),
-		Entry("no comma", `{"a": 1 "b": 2}`),
-		Entry("a name that is none", `{a: 1}`),
-		Entry("a text without an end", `{"a": "b}`),
+		Entry("an array", `[]`),
+		Entry("a missing end", `{"Platform": {`),
+		Entry("a trailing comma", `{"a": 1,}`),
+		Entry("a missing comma", `{"a": 1 "b": 2}`),
+		Entry("a key without quotes", `{a: 1}`),
+		Entry("an unterminated string", `{"a": "b}`),
 		Entry("two documents", `{} {}`),
 	)
 
-	It("says which file is not there", func() {
-		_, output := w.callFunction("json", `json merge "$root/agent.json" "$root/patch.json"`)
-		Expect(output).To(HaveSuffix("agent.json cannot be read: No such file or directory\n"))
+	It("is not patched if the file is missing", func() {
+		_, output := root.callFunction("json", `json merge "$root/agent.json" "$root/patch.json"`)
+		Expect(output).To(MatchRegexp(`^cannot read .*agent\.json: No such file or directory\n$`))
 	})
 })
 
-var _ = Describe("The disks that the agent knows", func() {
-	DescribeTable("are the names in its file, and nothing within", func(hints, disks string) {
-		w := newFakeRoot()
-		w.write("persistent_disk_hints.json", hints)
-		status, output := w.callFunction("json store", "known_disks", "bosh="+w.root)
+var _ = Describe("agent_disks", func() {
+	DescribeTable("prints the outermost keys", func(hints, disks string) {
+		root := newFakeRoot()
+		root.write("persistent_disk_hints.json", hints)
+		status, output := root.callFunction("json persistent-disks", "agent_disks", "agent_dir="+root.root)
 		Expect(status).To(BeZero())
 		Expect(output).To(Equal(disks))
 	},
-		Entry("none", `{}`, ""),
-		Entry("one", `{"disk-1":{"ID":"disk-1","DeviceID":"","VolumeID":"/dev/bosh/disk-1","Path":"/dev/bosh/disk-1"}}`, "disk-1\n"),
-		Entry("two", `{"disk-1": {"ID": "disk-3"}, "disk-2": {"a": {"b": {}}}}`, "disk-1\ndisk-2\n"),
-		Entry("with texts only", `{"disk-1": "/dev/bosh/disk-1", "disk-2": ""}`, "disk-1\ndisk-2\n"),
-		Entry("with quotes and braces in texts", `{"disk-1": {"Path": "\"},{\"disk-3\": {"}, "disk-2": "\\"}`, "disk-1\ndisk-2\n"),
-		Entry("with escapes in names", `{"disk-\u0031": {}, "a\/b\"c": {}}`, "disk-1\na/b\"c\n"),
+		Entry("of an empty object", `{}`, ""),
+		Entry("of one disk", `{"disk-1":{"ID":"disk-1","DeviceID":"","VolumeID":"/dev/bosh/disk-1","Path":"/dev/bosh/disk-1"}}`, "disk-1\n"),
+		Entry("of two disks", `{"disk-1": {"ID": "disk-3"}, "disk-2": {"a": {"b": {}}}}`, "disk-1\ndisk-2\n"),
+		Entry("with strings as values", `{"disk-1": "/dev/bosh/disk-1", "disk-2": ""}`, "disk-1\ndisk-2\n"),
+		Entry("with quotes and braces in strings", `{"disk-1": {"Path": "\"},{\"disk-3\": {"}, "disk-2": "\\"}`, "disk-1\ndisk-2\n"),
+		Entry("with escapes in keys", `{"disk-\u0031": {}, "a\/b\"c": {}}`, "disk-1\na/b\"c\n"),
 		Entry("with other values", `{"disk-1": null, "disk-2": [{"disk-3": {}}], "disk-4": 5}`, "disk-1\ndisk-2\ndisk-4\n"),
 	)
 
-	DescribeTable("are not known", func(write func(fakeRoot)) {
-		w := newFakeRoot()
-		write(w)
-		status, _ := w.callFunction("json store", "known_disks", "bosh="+w.root)
+	DescribeTable("fails", func(write func(fakeRoot)) {
+		root := newFakeRoot()
+		write(root)
+		status, _ := root.callFunction("json persistent-disks", "agent_disks", "agent_dir="+root.root)
 		Expect(status).NotTo(BeZero())
 	},
 		Entry("without the file", func(fakeRoot) {}),
-		Entry("with an empty one", func(w fakeRoot) { w.write("persistent_disk_hints.json", "") }),
-		Entry("with one that was cut short", func(w fakeRoot) { w.write("persistent_disk_hints.json", `{"disk-1": {"ID"`) }),
+		Entry("with an empty file", func(root fakeRoot) { root.write("persistent_disk_hints.json", "") }),
+		Entry("with an incomplete file", func(root fakeRoot) { root.write("persistent_disk_hints.json", `{"disk-1": {"ID"`) }),
 	)
 })

@@ -9,78 +9,78 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-var _ = Describe("A machine's sizes", func() {
-	var w fakeRoot
+var _ = Describe("The resources of a VM in /proc", func() {
+	var root fakeRoot
 	BeforeEach(func() {
-		w = newStemcellRoot()
-		w.mkdir("bosh/lxcfs")
-		for _, each := range []string{"meminfo", "uptime"} {
-			w.write("proc/"+each, "of the node\n")
+		root = newStemcellRoot()
+		root.mkdir("bosh/lxcfs")
+		for _, file := range []string{"meminfo", "uptime"} {
+			root.write("proc/"+file, "of the node\n")
 		}
 	})
 
 	startLXCFS := func() {
-		for _, each := range []string{"meminfo", "uptime"} {
-			w.write("bosh/lxcfs/proc/"+each, "of the machine\n")
+		for _, file := range []string{"meminfo", "uptime"} {
+			root.write("bosh/lxcfs/proc/"+file, "of the VM\n")
 		}
 	}
-	// says tells whose sizes are in /proc, in every file. One that is being mounted is not there for a moment.
+	// reports returns a condition: all files in /proc have this content. A file is missing for a moment while it is mounted.
 	reports := func(expected string) func() bool {
 		return func() bool {
 			for _, file := range []string{"meminfo", "uptime"} {
-				if content, _ := os.ReadFile(w.path("proc/" + file)); string(content) != expected {
+				if content, _ := os.ReadFile(root.path("proc/" + file)); string(content) != expected {
 					return false
 				}
 			}
 			return true
 		}
 	}
-	// ends has what is mounted of lxcfs be without a server. That of a file is a link to it here.
-	stopLXCFS := func() { w.remove("bosh/lxcfs/proc") }
+	// stopLXCFS makes the mounted files unreadable. The mount of a file is a link in these tests.
+	stopLXCFS := func() { root.remove("bosh/lxcfs/proc") }
 	startVM := func() *startedProgram {
-		w.write("usr/sbin/runsvdir-start", "#!/bin/bash\n: >\"$STAND_INS/up\"; read -r <\"$STAND_INS/go\"\n")
-		program := w.start(node.VMStart(), "TMPDIR="+w.path("tmp"), "SIZES_PERIOD=0.01")
-		program.waitUntil(func() bool { return w.hasState("up") })
+		root.write("usr/sbin/runsvdir-start", "#!/bin/bash\n: >\"$FAKE_STATE/started\"; read -r <\"$FAKE_STATE/resume\"\n")
+		program := root.start(node.VMStart(), "TMPDIR="+root.path("tmp"), "LXCFS_CHECK_PERIOD=0.01")
+		program.waitUntil(func() bool { return root.hasState("started") })
 		return program
 	}
 
-	It("are its own from the start of the init program on, where the node has lxcfs", func() {
+	It("are its own when the init program starts, if the node has lxcfs", func() {
 		startLXCFS()
-		w.write("usr/sbin/runsvdir-start", "#!/bin/bash\ncat \"$BOSH_NODE_ROOT/proc/meminfo\" >>\"$STAND_INS/log\"; kill 0\n")
-		w.start(node.VMStart(), "TMPDIR="+w.path("tmp")).wait()
-		Expect(w.calls()).To(ContainElement("of the machine"))
+		root.write("usr/sbin/runsvdir-start", "#!/bin/bash\ncat \"$BOSH_NODE_ROOT/proc/meminfo\" >>\"$FAKE_STATE/log\"; kill 0\n")
+		root.start(node.VMStart(), "TMPDIR="+root.path("tmp")).wait()
+		Expect(root.calls()).To(ContainElement("of the VM"))
 	})
 
-	It("are the node's for as long as lxcfs does not run, and nothing restarts", func() {
+	It("are the node's while lxcfs does not run, without any restart of the VM", func() {
 		program := startVM()
 		program.waitUntil(reports("of the node\n"))
 		startLXCFS()
-		program.waitUntil(reports("of the machine\n"))
+		program.waitUntil(reports("of the VM\n"))
 		stopLXCFS()
 		program.waitUntil(reports("of the node\n"))
 		startLXCFS()
-		program.waitUntil(reports("of the machine\n"))
+		program.waitUntil(reports("of the VM\n"))
 		program.kill()
 		Expect(program.out.String()).To(SatisfyAll(
-			ContainSubstring("the node has no lxcfs where pods.lxcfs says"), ContainSubstring("the node's lxcfs has ended")))
+			ContainSubstring("lxcfs is not mounted at pods.lxcfs_path on the node"), ContainSubstring("lxcfs has stopped on the node")))
 	})
 
-	It("are watched over with nothing that the init program inherits", func() {
-		w.write("usr/sbin/runsvdir-start", "#!/bin/bash\nls -l /proc/$$/fd >>\"$STAND_INS/log\"; kill 0\n")
-		w.start(node.VMStart(), "TMPDIR="+w.path("tmp")).wait()
-		Expect(w.calls()).To(ContainElement(MatchRegexp(` 2 -> `)))
-		Expect(w.calls()).NotTo(ContainElement(MatchRegexp(` 1[0-9] -> pipe:`)))
+	It("are updated by a process, and the init program does not inherit its files", func() {
+		root.write("usr/sbin/runsvdir-start", "#!/bin/bash\nls -l /proc/$$/fd >>\"$FAKE_STATE/log\"; kill 0\n")
+		root.start(node.VMStart(), "TMPDIR="+root.path("tmp")).wait()
+		Expect(root.calls()).To(ContainElement(MatchRegexp(` 2 -> `)))
+		Expect(root.calls()).NotTo(ContainElement(MatchRegexp(` 1[0-9] -> pipe:`)))
 	})
 
-	It("are the node's where the machine may not mount, and it says so", func() {
+	It("are the node's if the container may not mount, which is logged", func() {
 		startLXCFS()
-		status, output := w.callFunction("pause sizes", `
-			say() { printf '%s\n' "$*"; }
+		status, output := root.callFunction("pause lxcfs", `
+			log() { printf '%s\n' "$*"; }
 			mount() { return 1; }
-			keep_own_sizes() { :; }
-			tell_own_sizes`)
+			maintain_lxcfs_mounts() { :; }
+			start_lxcfs_mounts`)
 		Expect(status).To(BeZero())
-		Expect(output).To(ContainSubstring("or the machine may not mount"))
+		Expect(output).To(ContainSubstring("or the container may not mount"))
 		Expect(reports("of the node\n")()).To(BeTrue())
 	})
 })

@@ -1,10 +1,9 @@
-// Package node holds the programs that containers run on the cluster's nodes: as a machine's PID 1, in an
-// attachment, and wherever else something has to be done where a machine or a disk is.
+// Package node has the programs that containers run on the cluster's nodes: as PID 1 of a VM, in attachment Pods, and in helper Pods.
 //
-// They are bash, because each of them runs in a stemcell's image, as it is: there is bash, with the tools
-// that a machine has for its disks, and no image of the project's own that would have to be mirrored, kept
-// at one version with the CPI, and built for each architecture. What they share lies in lib; a line that
-// sources a library stands for its text. The package knows nothing of Kubernetes.
+// They are bash programs, because they run in the image of a stemcell: it has bash and the tools for disks that each VM needs. The
+// project needs no image of its own, which would have to be mirrored, released with the CPI, and built for each architecture. The
+// directory lib has the libraries of the programs; a line that sources a library is replaced by its text. The package does not
+// depend on Kubernetes.
 package node
 
 import (
@@ -15,16 +14,16 @@ import (
 //go:embed *.sh lib/*.sh
 var files embed.FS
 
-// command returns what a container runs to run the program of this name.
+// command returns the command of a container that runs the program of this name.
 func command(name string) []string {
 	return []string{"/bin/bash", "-c", program(name), name}
 }
 
-// program returns the program's text, with the libraries that it sources in their places.
+// program returns the text of the program, including the libraries that it sources.
 func program(name string) string {
 	var text strings.Builder
 	for line := range strings.Lines(read(name + ".sh")) {
-		if library, sourced := strings.CutPrefix(line, ". lib/"); sourced {
+		if library, ok := strings.CutPrefix(line, ". lib/"); ok {
 			line = read("lib/" + strings.TrimSpace(library))
 		}
 		text.WriteString(line)
@@ -32,7 +31,7 @@ func program(name string) string {
 	return text.String()
 }
 
-// read returns a file that is part of this program. That it is there is for the tests to show.
+// read returns the content of an embedded file. It panics if the file does not exist; tests read all files.
 func read(name string) string {
 	content, err := files.ReadFile(name)
 	if err != nil {
@@ -41,58 +40,58 @@ func read(name string) string {
 	return string(content)
 }
 
-// VMStart returns the command of a machine's container, whose argument is the path of the init program,
-// if that is known. It makes the container's start look like a machine's boot, and becomes the init program.
-func VMStart() []string { return command("machine-start") }
+// VMStart returns the command of a VM's container. Its optional argument is the path of the init program. The command makes the start
+// of the container look like the boot of a VM, and becomes the init program.
+func VMStart() []string { return command("vm-start") }
 
-// VMStop returns the command that shuts a machine down, from inside, before its container is told to end. An argument is
-// for how many seconds it serves before that.
-func VMStop() []string { return command("machine-stop") }
+// VMStop returns the command that shuts a VM down, from inside, before its container is stopped. Its optional argument is the number of
+// seconds for which the VM keeps serving before that.
+func VMStop() []string { return command("vm-stop") }
 
-// AgentRunning returns the command that succeeds once a machine's agent runs.
-func AgentRunning() []string { return command("agent-runs") }
+// AgentRunning returns the command that succeeds once the agent of a VM runs.
+func AgentRunning() []string { return command("agent-running") }
 
-// AgentConnected returns the command that succeeds once a machine's agent has reached its message bus.
-func AgentConnected() []string { return command("agent-heard") }
+// AgentConnected returns the command that succeeds once the agent of a VM is connected to its message bus.
+func AgentConnected() []string { return command("agent-connected") }
 
-// Attach returns the command of an attachment: it makes a disk appear as a device in a machine, and lets go of
-// it, when it is told to end, once the device is free.
-func Attach() []string { return command("hold") }
+// Attach returns the command of an attachment: it publishes a disk as a device in a VM. When it gets a signal to stop, it exits once the
+// device is free.
+func Attach() []string { return command("attach") }
 
-// AttachDirectory returns that of an attachment whose disk appears as a directory.
-func AttachDirectory() []string { return command("hold-directory") }
+// AttachDirectory returns the command of an attachment that publishes a disk as a directory.
+func AttachDirectory() []string { return command("attach-directory") }
 
-// PrepareVolume returns that of an attachment whose disk is to become a volume of the machine's own Pod.
+// PrepareVolume returns the command of an attachment of a disk that becomes a volume of the VM Pod: it formats the disk, or grows its
+// filesystem.
 func PrepareVolume() []string { return command("prepare") }
 
-// Idle returns that of an attachment whose disk is a volume of the machine's own Pod.
-func Idle() []string { return command("keep") }
+// Idle returns the command of an attachment of a disk that is a volume of the VM Pod.
+func Idle() []string { return command("idle") }
 
-// WaitAttached returns the command that ends when the attachment, in whose container it runs, has its disk ready.
-func WaitAttached() []string { return command("await") }
+// WaitAttached returns the command that waits until the attachment in the same container has published its disk.
+func WaitAttached() []string { return command("wait-attached") }
 
-// Release returns the command that proves that nothing uses an attachment's device, and takes its node away
-// in the same moment. It fails while the device is in use, and names the users.
+// Release returns the command of the exclusivity check: it opens the device of an attachment exclusively, and removes the device node
+// while it has the device open. It fails while the device is in use, and prints the processes.
 func Release() []string { return command("release") }
 
-// ExitNotPublished is the status with which Release ends when there is no node, and its attachment does not hold the disk: the VM
-// may get it in the next moment, so that this says nothing.
+// ExitNotPublished is the exit status of Release if the device node is missing and the attachment does not hold its lock: this shows
+// nothing about the disk, because the attachment may be about to publish it.
 const ExitNotPublished = 3
 
-// ReleaseDirectory returns that for a disk that appears as a directory.
+// ReleaseDirectory returns the command of the exclusivity check for a disk that is published as a directory.
 func ReleaseDirectory() []string { return command("release-directory") }
 
-// Copy returns the command that copies a disk to another and proves the copy. It ends with NoRoom when the
-// data does not fit.
+// Copy returns the command that copies a disk to its successor and verifies the copy.
 func Copy() []string { return command("copy") }
 
-// ExitNoSpace is the status with which Copy ends when the data does not fit: ENOSPC.
+// ExitNoSpace is the exit status of Copy if the data does not fit: ENOSPC.
 const ExitNoSpace = 28
 
-// Reboot returns the command that shuts a machine down from its node, so that its container starts again.
+// Reboot returns the command that shuts a VM down from its node, so that its container restarts.
 func Reboot() []string { return command("reboot") }
 
-// HelperPrograms returns the programs that run in Pods which help machines, with what is theirs on the node, by their names.
+// HelperPrograms returns the programs of privileged Pods, which are attachment Pods and helper Pods, by their names.
 func HelperPrograms() map[string]string {
 	programs := map[string]string{}
 	for _, command := range [][]string{
@@ -103,6 +102,6 @@ func HelperPrograms() map[string]string {
 	return programs
 }
 
-// Probe returns the command that tells what a machine would find on its node, as lines "name value" in the termination message
-// of its Pod. SERVICE in its environment is the name and port, "name:port", of a Service of which it is to be the only Pod.
+// Probe returns the command that reports what a VM finds on its node, as lines "name value" in the termination message of its Pod. The
+// environment variable SERVICE is "name:port" of a Service with this Pod as its only endpoint.
 func Probe() []string { return command("probe") }

@@ -8,17 +8,17 @@ import (
 )
 
 // https://kubernetes.io/docs/tasks/inject-data-application/define-command-argument-container/
-var _ = DescribeTable("The program of a container's command has nothing that Kubernetes replaces in one",
+var _ = DescribeTable("The command of a container has no text that Kubernetes expands",
 	func(command []string) {
 		for _, argument := range command {
-			Expect(argument).NotTo(ContainSubstring("$$"), "Kubernetes makes one dollar sign of two")
-			Expect(argument).NotTo(MatchRegexp(`\$\([A-Z_]+\)`), "Kubernetes replaces it by an environment variable")
+			Expect(argument).NotTo(ContainSubstring("$$"), "Kubernetes replaces two dollar signs by one")
+			Expect(argument).NotTo(MatchRegexp(`\$\([A-Z_]+\)`), "Kubernetes replaces this by the value of an environment variable")
 		}
 	},
-	Entry("machine-start", node.VMStart()),
-	Entry("hold", node.Attach()),
-	Entry("hold-directory", node.AttachDirectory()),
-	Entry("keep", node.Idle()),
+	Entry("vm-start", node.VMStart()),
+	Entry("attach", node.Attach()),
+	Entry("attach-directory", node.AttachDirectory()),
+	Entry("idle", node.Idle()),
 	Entry("release", node.Release()),
 	Entry("release-directory", node.ReleaseDirectory()),
 	Entry("copy", node.Copy()),

@@ -1,7 +1,7 @@
-# For a machine whose own Pod is to have the claim: makes or grows the filesystem before the machine has
-# it, then waits.
+# The attachment of a disk that becomes a volume of the VM's own Pod: formats the disk, or grows its filesystem, before that Pod starts.
+# Then it waits for a signal to stop.
 #
-# Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, FORMATTED (true: it had one once), VM (namespace/name).
+# Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, FORMATTED (true: the disk had a filesystem before), VM (namespace/name).
 . lib/shell.sh
 . lib/pause.sh
 . lib/lock.sh
@@ -15,20 +15,21 @@
 . lib/signals.sh
 . lib/attachment.sh
 
-# What hold does, short of a node in the machine. A sandbox does not show that it uses the device: only the
-# first start may touch it.
+# prepare_volume does what attach.sh does, without a node. Only the first start does it: later the VM may use the device, which
+# a sandbox such as gVisor does not show.
 prepare_volume() {
   local prepared=$root/devices/.prepared
   [[ ! -e $prepared ]] || return 0
   if is_device "$root/dev/volume"; then
     device=$root/dev/volume
-    exclusively "$device" || fail "disk $DISK is still in use outside of VM $VM: $(users "$device")"
-    find_device
-    distinguish "$device"
-    grow "$device"
+    check_exclusive "$device" ||
+      fail "cannot prepare disk $DISK for VM $VM: it is in use outside of the VM: $(users "$device") [disk-in-use]"
+    prepare_device
+    set_xfs_uuid "$device"
+    grow_filesystem "$device"
   fi
   touch "$prepared"
   sync "$prepared"
 }
 
-attach prepare_volume end
+run_attachment prepare_volume exit_now

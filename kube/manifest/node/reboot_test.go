@@ -10,67 +10,67 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-var _ = Describe("A reboot", func() {
-	var w fakeRoot
-	BeforeEach(func() { w = newFakeRoot() })
+var _ = Describe("reboot.sh", func() {
+	var root fakeRoot
+	BeforeEach(func() { root = newFakeRoot() })
 
 	env := []string{"VM=bosh/agent-a", "CONTAINER=c0ffee"}
 	reboot := func(more ...string) (int, string) {
 		GinkgoHelper()
-		return w.run(node.Reboot(), append(append([]string{"TIME_TO_END=1", "INIT_TIME=1"}, env...), more...)...)
+		return root.run(node.Reboot(), append(append([]string{"STOP_TIMEOUT=1", "REBOOT_TIMEOUT=1"}, env...), more...)...)
 	}
 
-	It("has runit's services end, then the jobs, then the init program, and leaves others alone", func() {
-		init := w.startVMProcess("runsvdir", "1", "")
-		supervisor := w.startVMProcess("runsv", "18", "TERM")
-		service := w.startVMProcess("monit", "16", "TERM")
+	It("terminates runit's services, then the jobs, then the init program, and no other processes", func() {
+		init := root.startVMProcess("runsvdir", "1", "")
+		supervisor := root.startVMProcess("runsv", "18", "TERM")
+		service := root.startVMProcess("monit", "16", "TERM")
 		service.setParent(supervisor)
-		job := w.startVMProcess("job", "17", "TERM")
-		logger := w.startVMProcess("svlogd", "19", "TERM")
-		kernel := w.startVMProcess("kernel's", "20", "TERM")
-		w.write(kernel.file("cmdline"), "")
-		w.shareNamespace(init, supervisor, service, job, logger, kernel)
-		w.shareNamespace(w.startVMProcess("in a container of it", "21 1", "TERM"))
-		w.startVMProcess("in another PID namespace", "22", "TERM")
+		job := root.startVMProcess("job", "17", "TERM")
+		logger := root.startVMProcess("svlogd", "19", "TERM")
+		kernelThread := root.startVMProcess("kernel thread", "20", "TERM")
+		root.write(kernelThread.file("cmdline"), "")
+		root.shareNamespace(init, supervisor, service, job, logger, kernelThread)
+		root.shareNamespace(root.startVMProcess("in a container of the VM", "21 1", "TERM"))
+		root.startVMProcess("in another PID namespace", "22", "TERM")
 		Expect(reboot()).To(BeZero())
 		Expect(init.wasKilled()).To(BeTrue())
-		Expect(w.signals()[0]).To(Equal("runsv TERM"))
-		Expect(w.signals()[1:]).To(ConsistOf("monit TERM", "job TERM"))
+		Expect(root.signals()[0]).To(Equal("runsv TERM"))
+		Expect(root.signals()[1:]).To(ConsistOf("monit TERM", "job TERM"))
 	})
 
-	It("runs nothing of the machine's", func() {
-		w.shareNamespace(w.startVMProcess("runsvdir", "1", ""), w.startVMProcess("runsv", "18", "TERM"))
+	It("runs no programs of the VM", func() {
+		root.shareNamespace(root.startVMProcess("runsvdir", "1", ""), root.startVMProcess("runsv", "18", "TERM"))
 		Expect(reboot()).To(BeZero())
-		Expect(w.calls()).To(HaveExactElements(""))
+		Expect(root.calls()).To(HaveExactElements(""))
 	})
 
-	It("tells the jobs once the services have ended, which would start them again", func() {
-		init, supervisor := w.startVMProcess("runsvdir", "1", ""), w.startVMProcess("runsv", "18", "")
-		service, job := w.startVMProcess("monit", "16", ""), w.startVMProcess("job", "17", "TERM")
+	It("terminates the jobs after the services, which would restart them", func() {
+		init, supervisor := root.startVMProcess("runsvdir", "1", ""), root.startVMProcess("runsv", "18", "")
+		service, job := root.startVMProcess("monit", "16", ""), root.startVMProcess("job", "17", "TERM")
 		service.setParent(supervisor)
-		w.shareNamespace(init, supervisor, service, job)
-		r := w.start(node.Reboot(), append([]string{"TIME_TO_END=300"}, env...)...)
-		r.waitUntil(func() bool { return w.signals()[0] != "" })
-		Consistently(w.signals, "300ms").Should(Equal([]string{"runsv TERM"}))
-		w.remove(service.file(""))
+		root.shareNamespace(init, supervisor, service, job)
+		r := root.start(node.Reboot(), append([]string{"STOP_TIMEOUT=300"}, env...)...)
+		r.waitUntil(func() bool { return root.signals()[0] != "" })
+		Consistently(root.signals, "300ms").Should(Equal([]string{"runsv TERM"}))
+		root.remove(service.file(""))
 		Expect(r.wait()).To(BeZero())
-		Expect(w.signals()).To(Equal([]string{"runsv TERM", "job TERM"}))
+		Expect(root.signals()).To(Equal([]string{"runsv TERM", "job TERM"}))
 	})
 
-	It("does not wait for ever for jobs that do not end", func() {
-		init := w.startVMProcess("runsvdir", "1", "")
-		w.shareNamespace(init, w.startVMProcess("job", "17", ""))
+	It("does not wait forever for jobs that do not exit", func() {
+		init := root.startVMProcess("runsvdir", "1", "")
+		root.shareNamespace(init, root.startVMProcess("job", "17", ""))
 		Expect(reboot()).To(BeZero())
 		Expect(init.wasKilled()).To(BeTrue())
-		Expect(w.signals()).To(ConsistOf("job TERM"))
+		Expect(root.signals()).To(ConsistOf("job TERM"))
 	})
 
-	DescribeTable("that is cut short lets the init program go on, which it had held so that nothing is started again", func(signal syscall.Signal) {
-		init := w.startVMProcess("runsvdir", "1", "")
-		w.shareNamespace(init, w.startVMProcess("job", "17", ""))
-		r := w.start(node.Reboot(), append([]string{"TIME_TO_END=300"}, env...)...)
-		r.waitUntil(func() bool { return w.signals()[0] == "job TERM" })
-		Eventually(init.isStopped).Should(BeTrue()) // the kernel stops it when it would run
+	DescribeTable("resumes the init program, which it has suspended, if it is interrupted", func(signal syscall.Signal) {
+		init := root.startVMProcess("runsvdir", "1", "")
+		root.shareNamespace(init, root.startVMProcess("job", "17", ""))
+		r := root.start(node.Reboot(), append([]string{"STOP_TIMEOUT=300"}, env...)...)
+		r.waitUntil(func() bool { return root.signals()[0] == "job TERM" })
+		Eventually(init.isStopped).Should(BeTrue()) // the kernel suspends it asynchronously
 		r.signal(signal)
 		Expect(r.wait()).To(Equal(1))
 		Eventually(init.isStopped).Should(BeFalse())
@@ -79,49 +79,49 @@ var _ = Describe("A reboot", func() {
 		Entry("by SIGRTMIN+3", rtminPlus3),
 	)
 
-	DescribeTable("asks systemd to reboot", func(name string) {
-		w.startVMProcess(name, "1", "RTMIN+5")
-		Expect(reboot("INIT_TIME=300")).To(BeZero())
-		Expect(w.signals()).To(Equal([]string{name + " RTMIN+5"}))
-		Expect(w.calls()).To(HaveExactElements(""))
+	DescribeTable("makes systemd reboot", func(name string) {
+		root.startVMProcess(name, "1", "RTMIN+5")
+		Expect(reboot("REBOOT_TIMEOUT=300")).To(BeZero())
+		Expect(root.signals()).To(Equal([]string{name + " RTMIN+5"}))
+		Expect(root.calls()).To(HaveExactElements(""))
 	},
-		Entry("by its name", "systemd"),
-		Entry("by the name of its link", "init"),
+		Entry("which is called systemd", "systemd"),
+		Entry("which is called init, like the link to it", "init"),
 	)
 
-	It("kills the start script, which has nothing to end", func() {
-		init := w.startVMProcess("bash", "1", "")
+	It("kills vm-start.sh, which has no jobs yet", func() {
+		init := root.startVMProcess("bash", "1", "")
 		Expect(reboot()).To(BeZero())
 		Expect(init.wasKilled()).To(BeTrue())
-		Expect(w.signals()).To(HaveExactElements(""))
+		Expect(root.signals()).To(HaveExactElements(""))
 	})
 
-	It("kills a systemd that does not end", func() {
-		init := w.startVMProcess("systemd", "1", "")
+	It("kills systemd if it does not exit", func() {
+		init := root.startVMProcess("systemd", "1", "")
 		Expect(reboot()).To(BeZero())
 		Expect(init.wasKilled()).To(BeTrue())
 	})
 
-	It("takes the PID 1 of the machine, and not that of a PID namespace within", func() {
-		within := w.startVMProcess("systemd", "17 1", "RTMIN+5")
-		w.startVMProcess("systemd", "1", "RTMIN+5 TERM")
-		Expect(reboot("INIT_TIME=300")).To(BeZero())
-		Expect(w.signals()).To(HaveLen(1))
-		Expect(filepath.Glob(w.path("proc/[0-9]*"))).To(HaveExactElements(w.path(filepath.Clean(within.file("")))))
+	It("finds PID 1 of the VM, and not that of a nested PID namespace", func() {
+		nested := root.startVMProcess("systemd", "17 1", "RTMIN+5")
+		root.startVMProcess("systemd", "1", "RTMIN+5 TERM")
+		Expect(reboot("REBOOT_TIMEOUT=300")).To(BeZero())
+		Expect(root.signals()).To(HaveLen(1))
+		Expect(filepath.Glob(root.path("proc/[0-9]*"))).To(HaveExactElements(root.path(filepath.Clean(nested.file("")))))
 	})
 
-	It("leaves a container alone that is not the one of the request", func() {
-		w.startVMProcess("systemd", "1", "RTMIN+5")
+	It("does nothing if the container is not that of the request", func() {
+		root.startVMProcess("systemd", "1", "RTMIN+5")
 		status, output := reboot("CONTAINER=another")
 		Expect(status).To(BeZero())
-		Expect(output).To(Equal("the machine has restarted since the request\n"))
-		Expect(w.signals()).To(HaveExactElements(""))
+		Expect(output).To(Equal("VM bosh/agent-a has restarted since the request\n"))
+		Expect(root.signals()).To(HaveExactElements(""))
 	})
 
-	It("fails where the machine does not run", func() {
-		w.addProcess(300, 1, "systemd", inVMB)
+	It("fails if the VM does not run on the node", func() {
+		root.addProcess(300, 1, "systemd", inVMB)
 		status, output := reboot()
 		Expect(status).To(Equal(1))
-		Expect(output).To(Equal("the machine's init program does not run on this node\n"))
+		Expect(output).To(Equal("the init program of VM bosh/agent-a does not run on this node [vm-not-running]\n"))
 	})
 })

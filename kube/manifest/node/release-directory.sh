@@ -1,5 +1,5 @@
-# Proves that nothing in the machine uses a disk that appears as a directory, and takes it away. It fails
-# when it is in use, and names the users.
+# Releases a disk that is published as a directory: checks that nothing in the VM uses it, and unmounts it. If something does, it fails
+# and prints only the processes: the CPI adds the rest of the message, and its code.
 #
 # Environment: that of the attachment.
 . lib/shell.sh
@@ -10,10 +10,11 @@
 . lib/signals.sh
 . lib/attachment.sh
 
-await_published mountpoint -q "$node"
-found=$(inside mounts)
+wait_published mountpoint -q "$node"
+found=$(volume_usage mounts)
 [[ -z $found ]] || fail "$found"
-# The kernel refuses it while someone works in one of the places where it has appeared.
-take_away || fail "$(inside users)"
-found=$(inside users)
-[[ -z $found ]] || { place; fail "$found"; }
+# The kernel refuses this while a process works in a mount to which the directory was propagated.
+unmount_directory || fail "$(volume_usage users)"
+# A process may have started to use the disk in the meantime.
+found=$(volume_usage users)
+[[ -z $found ]] || { mount_directory; fail "$found"; }

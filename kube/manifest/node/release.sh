@@ -1,6 +1,6 @@
-# Proves that nothing uses a disk's device, and takes its node away in the same moment. It fails when the
-# device is in use, and names the users. One that is in use for a moment, as by a program that looks at new devices, is
-# tried again.
+# Releases a disk that is published as a device: runs the exclusivity check, and removes the node while it has the device open. If the
+# device is in use, it fails and prints only the processes: the CPI adds the rest of the message, and its code. It retries for some
+# seconds, because programs that inspect new devices, such as udev, use them for a moment.
 #
 # Environment: that of the attachment.
 . lib/shell.sh
@@ -13,21 +13,21 @@
 . lib/signals.sh
 . lib/attachment.sh
 
-# The machine's folder may lie on a filesystem mounted nodev: $device is a node in this container's own
-# /dev, beside the one in the machine's folder.
-open_elsewhere() {
-  local at
-  at=$(numbers "$node")
+# make_own_node creates a node for the device in this container's /dev and sets $device to it: the directory of the VM may be on a
+# filesystem that is mounted with nodev.
+make_own_node() {
+  local number
+  number=$(device_numbers "$node")
   device=$root/dev/bosh-disk
-  [[ $at != 7:* ]] || device=$root/dev/loop${at#7:}
-  is_device "$device" || mknod "$device" b "${at%:*}" "${at#*:}"
+  [[ $number != 7:* ]] || device=$root/dev/loop${number#7:}
+  is_device "$device" || mknod "$device" b "${number%:*}" "${number#*:}"
 }
 
-await_published is_device "$node"
-open_elsewhere
+wait_published is_device "$node"
+make_own_node
 tries=0
-until exclusively "$device" "$node"; do
+until check_exclusive "$device" "$node"; do
   ((tries++ < 15)) || fail "$(users "$device")"
   pause 0.2
 done
-held "$lock" || free_loop "$device" # its attachment does that when it ends
+lock_held "$lock" || free_loop "$device" # an attachment that runs frees it itself

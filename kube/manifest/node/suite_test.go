@@ -17,13 +17,14 @@ func TestNode(t *testing.T) {
 }
 
 var _ = Describe("Every program", func() {
-	It("is there, whole, and can be read by bash", func() {
+	It("has a function that returns it, with its libraries, and is valid bash", func() {
 		programs, err := filepath.Glob("*.sh")
 		Expect(err).NotTo(HaveOccurred())
 		commands := map[string][]string{
-			"agent-heard.sh": node.AgentConnected(), "agent-runs.sh": node.AgentRunning(), "await.sh": node.WaitAttached(), "copy.sh": node.Copy(),
-			"hold.sh": node.Attach(), "hold-directory.sh": node.AttachDirectory(), "keep.sh": node.Idle(), "machine-start.sh": node.VMStart(),
-			"machine-stop.sh": node.VMStop(), "prepare.sh": node.PrepareVolume(), "probe.sh": node.Probe(), "reboot.sh": node.Reboot(), "release.sh": node.Release(), "release-directory.sh": node.ReleaseDirectory(),
+			"agent-connected.sh": node.AgentConnected(), "agent-running.sh": node.AgentRunning(), "attach-directory.sh": node.AttachDirectory(),
+			"attach.sh": node.Attach(), "copy.sh": node.Copy(), "idle.sh": node.Idle(), "prepare.sh": node.PrepareVolume(),
+			"probe.sh": node.Probe(), "reboot.sh": node.Reboot(), "release-directory.sh": node.ReleaseDirectory(),
+			"release.sh": node.Release(), "vm-start.sh": node.VMStart(), "vm-stop.sh": node.VMStop(), "wait-attached.sh": node.WaitAttached(),
 		}
 		Expect(programs).To(HaveLen(len(commands)))
 		for _, program := range programs {

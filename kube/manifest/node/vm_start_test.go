@@ -17,120 +17,127 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-// newStemcellRoot makes a world that is a machine's container from a stemcell's image, at its start, with the Secret
-// of a machine that was asked for nothing special.
+// newStemcellRoot returns the root of a VM's container with a stemcell image that has just started. The VM's Secret has default
+// settings.
 func newStemcellRoot() fakeRoot {
 	GinkgoHelper()
-	w := newFakeRoot()
-	root, err := user.LookupId("0")
+	root := newFakeRoot()
+	rootUser, err := user.LookupId("0")
 	Expect(err).NotTo(HaveOccurred())
-	for _, folder := range []string{root.HomeDir, "run", "dev/bosh", "bosh/machine", "var/vcap/store", "var/vcap/data/sys/run/monit", "bin"} {
-		w.mkdir(folder)
+	for _, directory := range []string{
+		rootUser.HomeDir, "run", "dev/bosh", "bosh/ephemeral-disk", "var/vcap/store", "var/vcap/data/sys/run/monit", "bin",
+	} {
+		root.mkdir(directory)
 	}
 	for name, content := range map[string]string{
 		"resolv.conf": "nameserver 10.96.0.10\nsearch bosh.svc cluster.local\n", "hosts": "10.0.0.1 agent-a\n", "hostname": "agent-a\n",
 	} {
-		w.write("etc/"+name, content)
-		w.addMount("etc/" + name)
+		root.write("etc/"+name, content)
+		root.addMount("etc/" + name)
 	}
-	w.addMount("dev/bosh")
-	w.write("var/vcap/bosh/agent.json", `{"Platform": {"Linux": {"ServiceManager": "systemd"}}}`)
-	w.write("usr/sbin/runsvdir-start", "#!/bin/bash\necho \"init in $container\" >>\"$STAND_INS/log\"\n")
-	w.write("usr/local/share/ca-certificates/own.crt", "own")
+	root.addMount("dev/bosh")
+	root.write("var/vcap/bosh/agent.json", `{"Platform": {"Linux": {"ServiceManager": "systemd"}}}`)
+	root.write("usr/sbin/runsvdir-start", "#!/bin/bash\necho \"init in $container\" >>\"$FAKE_STATE/log\"\n")
+	root.write("usr/local/share/ca-certificates/own.crt", "own")
 	files, err := agentsettings.Options{Mbus: "nats://nats:pw@10.0.0.6:4222"}.Files(agentsettings.VM{AgentID: "a"})
 	Expect(err).NotTo(HaveOccurred())
 	for name, content := range files {
-		w.write("bosh/settings/"+name, string(content))
+		root.write("bosh/settings/"+name, string(content))
 	}
-	return w
+	return root
 }
 
-// seedCalls are the calls by which a first start gives the volume its copy of a folder of the image.
-func seedCalls(folder, name string) []string {
-	return []string{"cp -a " + folder + " /bosh/machine/" + name + ".new", "sync --file-system /bosh/machine/" + name + ".new", "sync /bosh/machine"}
+// copyFromImageCalls returns the calls of copy_from_image.
+func copyFromImageCalls(directory, name string) []string {
+	return []string{
+		"cp -a " + directory + " /bosh/ephemeral-disk/" + name + ".new",
+		"sync --file-system /bosh/ephemeral-disk/" + name + ".new",
+		"sync /bosh/ephemeral-disk",
+	}
 }
 
-// updateCalls are the calls by which a file gets another content.
+// updateCalls returns the calls of update_file for a file with other content.
 func updateCalls(file string) []string {
 	return []string{"cmp --silent - " + file, "sync " + file + ".new", "sync " + filepath.Dir(file)}
 }
 
-const makeReserve = "fallocate --length 8MiB /bosh/machine/reserve.new/space"
+const makeReserve = "fallocate --length 8MiB /bosh/ephemeral-disk/reserve.new/space"
 
-// overlayCalls is how many calls it takes to lay changes over the directories that a stemcell of these tests has.
+// overlayCalls is the number of calls that mount overlays over the directories of the stemcell in these tests.
 const overlayCalls = 3 * 3
 
-// enterCgroupNamespace is the call with which a machine gets cgroups of its own.
+// enterCgroupNamespace is the call that creates the VM's cgroup namespace.
 const enterCgroupNamespace = "unshare --cgroup /bin/bash -euo pipefail -c "
 
-// addMount says that something is mounted there.
-func (w fakeRoot) addMount(place string) {
+// addMount adds a mount at this path.
+func (f fakeRoot) addMount(target string) {
 	GinkgoHelper()
-	mounts, err := os.ReadFile(filepath.Join(w.state, "mounts"))
+	mounts, err := os.ReadFile(filepath.Join(f.state, "mounts"))
 	Expect(err).NotTo(HaveOccurred())
-	w.setState("mounts", string(mounts)+w.path(place)+" - -\n")
+	f.setState("mounts", string(mounts)+f.path(target)+" - -\n")
 }
 
-// runVMStart runs the start script until it is the init program. What it says of open files depends on where the tests run.
-func (w fakeRoot) runVMStart(init ...string) (status int, output string) {
+// runVMStart runs vm-start.sh, including the init program that replaces it. It removes the warning about open files from the output,
+// because that depends on the host of the tests.
+func (f fakeRoot) runVMStart(init ...string) (status int, output string) {
 	GinkgoHelper()
-	status, output = w.run(append(node.VMStart(), init...), "TMPDIR="+w.path("tmp"))
+	status, output = f.run(append(node.VMStart(), init...), "TMPDIR="+f.path("tmp"))
 	return status, openFilesWarning.ReplaceAllString(output, "")
 }
 
-var openFilesWarning = regexp.MustCompile(`machine-start: a program can have .* open files .*\n`)
+var openFilesWarning = regexp.MustCompile(`vm-start: programs can open .* files, .*\n`)
 
-// expectBoot is boot of a machine that has nothing to complain of.
-func (w fakeRoot) expectBoot(init ...string) {
+// expectBoot runs vm-start.sh and expects it to succeed.
+func (f fakeRoot) expectBoot(init ...string) {
 	GinkgoHelper()
-	status, output := w.runVMStart(init...)
+	status, output := f.runVMStart(init...)
 	Expect(status).To(BeZero(), output)
 }
 
-// restartContainer is another container of the same image with the volume of the first, once that has ended with its mounts.
-func restartContainer(w fakeRoot) fakeRoot {
+// restartContainer returns the root of a new container with the same image and ephemeral disk, without the mounts of the old container.
+func restartContainer(old fakeRoot) fakeRoot {
 	GinkgoHelper()
-	const trusted = "bosh/machine/changes/usr/local/upper/share/ca-certificates"
-	w.remove(trusted)
-	Expect(os.Rename(w.path(trusted+".hidden"), w.path(trusted))).To(Succeed())
+	const trusted = "bosh/ephemeral-disk/changes/usr/local/upper/share/ca-certificates"
+	old.remove(trusted)
+	Expect(os.Rename(old.path(trusted+".hidden"), old.path(trusted))).To(Succeed())
 	next := newStemcellRoot()
-	Expect(os.Remove(next.path("bosh/machine"))).To(Succeed())
-	Expect(os.Rename(w.path("bosh/machine"), next.path("bosh/machine"))).To(Succeed())
+	Expect(os.Remove(next.path("bosh/ephemeral-disk"))).To(Succeed())
+	Expect(os.Rename(old.path("bosh/ephemeral-disk"), next.path("bosh/ephemeral-disk"))).To(Succeed())
 	return next
 }
 
-// expectInitStarted fails unless the last thing that happened is the start of the init program.
-func (w fakeRoot) expectInitStarted() {
+// expectInitStarted expects the start of the init program as the last call.
+func (f fakeRoot) expectInitStarted() {
 	GinkgoHelper()
-	calls := w.calls()
+	calls := f.calls()
 	Expect(calls[len(calls)-1]).To(Equal("init in kubernetes"))
 }
 
-var _ = Describe("A machine's start", func() {
-	var w fakeRoot
-	BeforeEach(func() { w = newStemcellRoot() })
+var _ = Describe("vm-start.sh", func() {
+	var root fakeRoot
+	BeforeEach(func() { root = newStemcellRoot() })
 
-	It("keeps files in shared memory for their owners, as on a machine, also when it is a volume of the Pod", func() {
-		w := newStemcellRoot()
-		w.mkdir("dev/shm")
-		Expect(os.Chmod(w.path("dev/shm"), 0o777)).To(Succeed())
-		w.expectBoot()
-		info, err := os.Stat(w.path("dev/shm"))
+	It("sets the sticky bit of /dev/shm, also if that is a volume of the Pod", func() {
+		root := newStemcellRoot()
+		root.mkdir("dev/shm")
+		Expect(os.Chmod(root.path("dev/shm"), 0o777)).To(Succeed())
+		root.expectBoot()
+		info, err := os.Stat(root.path("dev/shm"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(info.Mode() & (os.ModeSticky | os.ModePerm)).To(Equal(os.ModeSticky | 0o777))
 	})
 
-	It("brings what is the machine's own, in this order, and becomes the init program", func() {
-		status, output := w.runVMStart()
+	It("mounts and configures the VM's files in this order, and becomes the init program", func() {
+		status, output := root.runVMStart()
 		Expect(status).To(BeZero(), output)
-		Expect(output).To(Equal("machine-start: first start: copying /var/vcap from the stemcell\n"))
-		calls := w.calls()
+		Expect(output).To(Equal("vm-start: first start: copying /var/vcap from the stemcell\n"))
+		calls := root.calls()
 		Expect(calls[:3]).To(Equal([]string{"umount /etc/resolv.conf", "umount /etc/hosts", "umount /etc/hostname"}))
 		Expect(calls[3+overlayCalls:]).To(Equal(slices.Concat(
-			seedCalls("/var/vcap", "vcap"),
-			[]string{"mount --bind /bosh/machine/vcap /var/vcap"},
-			seedCalls("/usr/local/share/ca-certificates", "ca-certificates"),
-			[]string{"mount --bind /bosh/machine/ca-certificates /usr/local/share/ca-certificates"},
+			copyFromImageCalls("/var/vcap", "vcap"),
+			[]string{"mount --bind /bosh/ephemeral-disk/vcap /var/vcap"},
+			copyFromImageCalls("/usr/local/share/ca-certificates", "ca-certificates"),
+			[]string{"mount --bind /bosh/ephemeral-disk/ca-certificates /usr/local/share/ca-certificates"},
 			updateCalls("/var/vcap/bosh/agent.json"),
 			updateCalls("/var/vcap/bosh/warden-cpi-agent-env.json"),
 			updateCalls("/usr/local/sbin/mount"),
@@ -138,204 +145,206 @@ var _ = Describe("A machine's start", func() {
 		)))
 	})
 
-	It("lays over directories what is changed in them, beneath the Pod's own mounts", func() {
-		w.write("etc/podinfo/labels", "of the Pod")
-		w.write("proc/self/mountinfo", "40 1 0:60 / "+w.path("etc/podinfo/labels")+" ro\n")
-		w.expectBoot()
-		Expect(w.calls()[3:9]).To(HaveExactElements(
-			MatchRegexp(`^mount -t overlay -o lowerdir=/etc,upperdir=/bosh/machine/changes/etc/upper,workdir=/bosh/machine/changes/etc/work,index=off overlay /tmp/tmp\.\w+$`),
+	It("mounts overlays with changed files, and keeps the Pod's own mounts visible", func() {
+		root.write("etc/podinfo/labels", "of the Pod")
+		root.write("proc/self/mountinfo", "40 1 0:60 / "+root.path("etc/podinfo/labels")+" ro\n")
+		root.expectBoot()
+		Expect(root.calls()[3:9]).To(HaveExactElements(
+			MatchRegexp(`^mount -t overlay -o lowerdir=/etc,upperdir=/bosh/ephemeral-disk/changes/etc/upper,`+
+				`workdir=/bosh/ephemeral-disk/changes/etc/work,index=off overlay /tmp/tmp\.\w+$`),
 			MatchRegexp(`^mount --bind /etc/podinfo/labels /tmp/tmp\.\w+/podinfo/labels$`),
 			MatchRegexp(`^mount --rbind /tmp/tmp\.\w+ /etc$`),
 			MatchRegexp(`^umount --lazy /tmp/tmp\.\w+$`),
 			MatchRegexp(`^mount -t overlay -o lowerdir=/root,`), ContainSubstring("--rbind"),
 		))
-		Expect(os.ReadDir(w.path("tmp"))).To(BeEmpty())
+		Expect(os.ReadDir(root.path("tmp"))).To(BeEmpty())
 	})
 
-	It("has the changes belong to whom the directory belongs", func() {
-		Expect(os.Chmod(w.path("usr/local"), 0o750)).To(Succeed())
-		w.expectBoot()
-		info, err := os.Stat(w.path("bosh/machine/changes/usr/local/upper"))
+	It("creates directories for changes with the mode of the original directory", func() {
+		Expect(os.Chmod(root.path("usr/local"), 0o750)).To(Succeed())
+		root.expectBoot()
+		info, err := os.Stat(root.path("bosh/ephemeral-disk/changes/usr/local/upper"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(info.Mode().Perm()).To(BeEquivalentTo(0o750))
 	})
 
-	It("goes on where it may not mount an overlay, and says what that means, once", func() {
-		status, output := w.callFunction("mounts reserve state", `
-			say() { printf '%s\n' "$*"; }
+	It("continues if it may not mount an overlay, and logs the consequence once", func() {
+		status, output := root.callFunction("mounts reserve state", `
+			log() { printf '%s\n' "$*"; }
 			mount() { echo "permission denied"; return 1; }
 			mkdir -p "$root/opt"
-			volume=$root/bosh/machine keep_changes`)
+			ephemeral_disk=$root/bosh/ephemeral-disk persist_changes`)
 		Expect(status).To(BeZero(), output)
-		Expect(output).To(Equal("a restart undoes what is changed outside of /var/vcap: permission denied\n"))
-		Expect(os.ReadDir(w.path("tmp"))).To(BeEmpty())
+		Expect(output).To(Equal("changes outside of /var/vcap are lost when the VM restarts: permission denied\n"))
+		Expect(os.ReadDir(root.path("tmp"))).To(BeEmpty())
 	})
 
-	It("keeps what the kubelet wrote into files in /etc, and leaves those that it did not mount", func() {
-		w.expectBoot()
-		Expect(w.read("etc/hosts")).To(Equal("10.0.0.1 agent-a\n"))
-		Expect(w.read("etc/resolv.conf")).To(Equal("nameserver 10.96.0.10\nsearch bosh.svc cluster.local\n"))
+	It("keeps the content of files in /etc that the kubelet has mounted, and does not change other files", func() {
+		root.expectBoot()
+		Expect(root.read("etc/hosts")).To(Equal("10.0.0.1 agent-a\n"))
+		Expect(root.read("etc/resolv.conf")).To(Equal("nameserver 10.96.0.10\nsearch bosh.svc cluster.local\n"))
 
-		w = newStemcellRoot()
-		w.setState("mounts", w.path("dev/bosh")+" - -\n")
-		w.write("etc/hosts", "of the stemcell, no newline")
-		w.expectBoot()
-		Expect(w.read("etc/hosts")).To(Equal("of the stemcell, no newline"))
+		root = newStemcellRoot()
+		root.setState("mounts", root.path("dev/bosh")+" - -\n")
+		root.write("etc/hosts", "of the stemcell, no newline")
+		root.expectBoot()
+		Expect(root.read("etc/hosts")).To(Equal("of the stemcell, no newline"))
 	})
 
-	It("gives the agent its settings and its configuration, on the machine's volume", func() {
-		w.expectBoot()
-		const bosh = "bosh/machine/vcap/bosh/"
-		Expect(w.read(bosh + "agent.json")).To(And(ContainSubstring(`"ServiceManager": "systemd"`), ContainSubstring(`"SkipDiskSetup": true`)))
-		Expect(w.exists(bosh + "agent.json.new")).To(BeFalse())
-		// Where the agent looks is where they are.
+	It("writes the agent's settings and configuration to the ephemeral disk", func() {
+		root.expectBoot()
+		const bosh = "bosh/ephemeral-disk/vcap/bosh/"
+		Expect(root.read(bosh + "agent.json")).To(And(ContainSubstring(`"ServiceManager": "systemd"`), ContainSubstring(`"SkipDiskSetup": true`)))
+		Expect(root.exists(bosh + "agent.json.new")).To(BeFalse())
+		// The agent reads its settings from this path.
 		Expect(agentsettings.ConfigPatch).To(ContainSubstring(`"/var/vcap/bosh/warden-cpi-agent-env.json"`))
-		Expect(w.read("var/vcap/bosh/warden-cpi-agent-env.json")).To(Equal(w.read("bosh/settings/settings.json")))
-		info, err := os.Stat(w.path("var/vcap/bosh/warden-cpi-agent-env.json"))
+		Expect(root.read("var/vcap/bosh/warden-cpi-agent-env.json")).To(Equal(root.read("bosh/settings/settings.json")))
+		info, err := os.Stat(root.path("var/vcap/bosh/warden-cpi-agent-env.json"))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(info.Mode().Perm()).To(BeEquivalentTo(0o600), "they hold credentials")
+		Expect(info.Mode().Perm()).To(BeEquivalentTo(0o600), "the settings contain credentials")
 	})
 
-	It("does not go on with an agent.json that it cannot read", func() {
-		w.write("var/vcap/bosh/agent.json", "{")
-		status, output := w.runVMStart()
+	It("fails if it cannot parse agent.json", func() {
+		root.write("var/vcap/bosh/agent.json", "{")
+		status, output := root.runVMStart()
 		Expect(status).NotTo(BeZero())
-		Expect(output).To(ContainSubstring("agent.json is not JSON"))
-		Expect(w.read("var/vcap/bosh/agent.json")).To(Equal("{"))
-		Expect(w.calls()).NotTo(ContainElement(HavePrefix("init")))
+		Expect(output).To(ContainSubstring("agent.json is not valid JSON"))
+		Expect(root.read("var/vcap/bosh/agent.json")).To(Equal("{"))
+		Expect(root.calls()).NotTo(ContainElement(HavePrefix("init")))
 	})
 
-	It("finds the machine as it was, but for what a boot empties", func() {
-		w.expectBoot()
-		w.write("bosh/machine/vcap/jobs", "deployed")
-		w.write("bosh/machine/vcap/data/sys/run/monit/pid", "17")
-		w.write("bosh/machine/ca-certificates/trusted.crt", "trusted")
-		w.write("etc/passwd", "jumpbox")
-		w.write("etc/ssh/host_key", "its own")
+	It("keeps all files of the VM, except those that a boot removes", func() {
+		root.expectBoot()
+		root.write("bosh/ephemeral-disk/vcap/jobs", "deployed")
+		root.write("bosh/ephemeral-disk/vcap/data/sys/run/monit/pid", "17")
+		root.write("bosh/ephemeral-disk/ca-certificates/trusted.crt", "trusted")
+		root.write("etc/passwd", "jumpbox")
+		root.write("etc/ssh/host_key", "of the VM")
 
-		next := restartContainer(w)
+		next := restartContainer(root)
 		status, output := next.runVMStart()
 		Expect(status).To(BeZero())
 		Expect(output).To(BeEmpty())
 		Expect(next.calls()[3+overlayCalls:][:3]).To(Equal([]string{
-			"mount --bind /bosh/machine/vcap /var/vcap",
-			"mount --bind /bosh/machine/ca-certificates /usr/local/share/ca-certificates",
+			"mount --bind /bosh/ephemeral-disk/vcap /var/vcap",
+			"mount --bind /bosh/ephemeral-disk/ca-certificates /usr/local/share/ca-certificates",
 			"update-ca-certificates ",
 		}))
 		Expect(next.read("var/vcap/jobs")).To(Equal("deployed"))
 		Expect(next.read("etc/passwd")).To(Equal("jumpbox"))
-		Expect(next.read("etc/ssh/host_key")).To(Equal("its own"))
+		Expect(next.read("etc/ssh/host_key")).To(Equal("of the VM"))
 		Expect(next.exists("var/vcap/data/sys/run")).To(BeFalse())
 		Expect(next.exists("var/vcap/data")).To(BeTrue())
 		Expect(next.read("usr/local/share/ca-certificates/trusted.crt")).To(Equal("trusted"))
 	})
 
-	It("writes and syncs nothing that it finds as it has to be", func() {
-		w.expectBoot()
-		next := restartContainer(w)
+	It("writes and syncs nothing if all files are up to date", func() {
+		root.expectBoot()
+		next := restartContainer(root)
 		next.expectBoot()
 		Expect(next.calls()).NotTo(ContainElement(HavePrefix("sync")))
 		Expect(next.calls()).NotTo(ContainElement(HavePrefix("fallocate")))
 	})
 
-	DescribeTable("restores an agent.json that a power cut has damaged from the image", func(damaged string) {
-		w.write("bosh/machine/vcap/bosh/agent.json", damaged)
-		status, output := w.runVMStart()
+	DescribeTable("restores agent.json from the image if a power failure has damaged it", func(damaged string) {
+		root.write("bosh/ephemeral-disk/vcap/bosh/agent.json", damaged)
+		status, output := root.runVMStart()
 		Expect(status).To(BeZero(), output)
-		Expect(output).To(ContainSubstring("agent.json is damaged, as after a power cut: restoring it from the stemcell"))
-		Expect(w.read("var/vcap/bosh/agent.json")).To(And(ContainSubstring(`"ServiceManager": "systemd"`), ContainSubstring(`"SkipDiskSetup": true`)))
+		Expect(output).To(ContainSubstring("agent.json is damaged, for example by a power failure: restoring it from the stemcell"))
+		Expect(root.read("var/vcap/bosh/agent.json")).To(And(
+			ContainSubstring(`"ServiceManager": "systemd"`), ContainSubstring(`"SkipDiskSetup": true`)))
 	},
-		Entry("so that it is empty", ""),
-		Entry("so that a part is missing", `{"Platform": {"Linux"`),
-		Entry("so that it holds zeros", "\x00\x00\x00\x00"),
+		Entry("and it is empty", ""),
+		Entry("and it is incomplete", `{"Platform": {"Linux"`),
+		Entry("and it has zero bytes", "\x00\x00\x00\x00"),
 	)
 
-	Describe("on a disk", func() {
-		// space has the volume's filesystem have that many free blocks of 1 MiB, and inodes, and free inodes.
-		space := func(blocks, inodes, free int) {
+	Describe("on the ephemeral disk", func() {
+		// setFree sets the free blocks of 1 MiB, the inodes and the free inodes of the ephemeral disk.
+		setFree := func(blocks, inodes, free int) {
 			GinkgoHelper()
-			w.setState("space", fmt.Sprintf("%d %d %d %d\n", blocks, mib, inodes, free))
+			root.setState("disk-space", fmt.Sprintf("%d %d %d %d\n", blocks, mib, inodes, free))
 		}
 
-		DescribeTable("gives up its reserve", func(blocks, inodes, free int, full bool) {
-			w.write("bosh/machine/reserve/space", "")
-			space(blocks, inodes, free)
-			status, output := w.runVMStart()
+		DescribeTable("removes its reserve", func(blocks, inodes, free int, full bool) {
+			root.write("bosh/ephemeral-disk/reserve/space", "")
+			setFree(blocks, inodes, free)
+			status, output := root.runVMStart()
 			Expect(status).To(BeZero(), output)
-			Expect(w.exists("bosh/machine/reserve")).To(Equal(!full))
+			Expect(root.exists("bosh/ephemeral-disk/reserve")).To(Equal(!full))
 			Expect(strings.Contains(output, "the VM's ephemeral disk is full")).To(Equal(full), output)
 		},
 			Entry("without space", 7, 1000, 1000, true),
 			Entry("without inodes", 8, 1000, 127, true),
-			Entry("but not with both", 8, 1000, 128, false),
-			Entry("but not where inodes are not counted", 8, 0, 0, false),
+			Entry("but not with enough of both", 8, 1000, 128, false),
+			Entry("but not without inodes on a filesystem that reports none", 8, 0, 0, false),
 		)
 
-		DescribeTable("keeps a reserve for the next start", func(blocks, inodes, free int, keeps bool) {
-			space(blocks, inodes, free)
-			w.expectBoot()
-			Expect(w.exists("bosh/machine/reserve/space")).To(Equal(keeps))
-			if keeps {
-				Expect(os.ReadDir(w.path("bosh/machine/reserve"))).To(HaveLen(129))
+		DescribeTable("creates a reserve for the next start", func(blocks, inodes, free int, created bool) {
+			setFree(blocks, inodes, free)
+			root.expectBoot()
+			Expect(root.exists("bosh/ephemeral-disk/reserve/space")).To(Equal(created))
+			if created {
+				Expect(os.ReadDir(root.path("bosh/ephemeral-disk/reserve"))).To(HaveLen(129))
 			}
 		},
-			Entry("with twice its space", 16, 1000, 256, true),
-			Entry("but not with less", 15, 1000, 256, false),
-			Entry("or with fewer inodes", 16, 1000, 255, false),
+			Entry("if twice its size is free", 16, 1000, 256, true),
+			Entry("but not if less is free", 15, 1000, 256, false),
+			Entry("or if fewer inodes are free", 16, 1000, 255, false),
 		)
 
-		It("keeps no reserve where the filesystem does not allocate space", func() {
-			w.setState("exit/fallocate", "1")
-			w.expectBoot()
-			Expect(w.exists("bosh/machine/reserve")).To(BeFalse())
-			Expect(w.exists("bosh/machine/reserve.new")).To(BeFalse())
+		It("creates no reserve if the filesystem cannot allocate space", func() {
+			root.setState("exit/fallocate", "1")
+			root.expectBoot()
+			Expect(root.exists("bosh/ephemeral-disk/reserve")).To(BeFalse())
+			Expect(root.exists("bosh/ephemeral-disk/reserve.new")).To(BeFalse())
 		})
 	})
 
-	It("begins a first start anew that was cut short", func() {
+	It("starts over after an interrupted first start", func() {
 		for _, name := range []string{"vcap.new", "ca-certificates.new", "reserve.new"} {
-			w.write("bosh/machine/"+name+"/half", "")
+			root.write("bosh/ephemeral-disk/"+name+"/partial", "")
 		}
-		w.expectBoot()
+		root.expectBoot()
 		for _, name := range []string{"vcap.new", "ca-certificates.new", "reserve.new"} {
-			Expect(w.exists("bosh/machine/"+name)).To(BeFalse(), name)
+			Expect(root.exists("bosh/ephemeral-disk/"+name)).To(BeFalse(), name)
 		}
-		Expect(w.exists("var/vcap/half")).To(BeFalse())
-		Expect(w.exists("usr/local/share/ca-certificates/half")).To(BeFalse())
+		Expect(root.exists("var/vcap/partial")).To(BeFalse())
+		Expect(root.exists("usr/local/share/ca-certificates/partial")).To(BeFalse())
 	})
 
-	It("gives the agent on the volume what a start that was cut short has not", func() {
-		w.write("bosh/machine/vcap/bosh/agent.json", "{}")
-		w.expectBoot()
-		Expect(w.read("bosh/machine/vcap/bosh/agent.json")).To(ContainSubstring(`"SkipDiskSetup": true`))
-		Expect(w.exists("bosh/machine/vcap/bosh/warden-cpi-agent-env.json")).To(BeTrue())
+	It("completes the agent's files after an interrupted start", func() {
+		root.write("bosh/ephemeral-disk/vcap/bosh/agent.json", "{}")
+		root.expectBoot()
+		Expect(root.read("bosh/ephemeral-disk/vcap/bosh/agent.json")).To(ContainSubstring(`"SkipDiskSetup": true`))
+		Expect(root.exists("bosh/ephemeral-disk/vcap/bosh/warden-cpi-agent-env.json")).To(BeTrue())
 	})
 
-	DescribeTable("has one process end, and not the machine, when its memory is used up", func(cgroup, group string) {
-		w.write("proc/self/cgroup", "0::"+cgroup+"\n")
-		w.write(group, "1\n")
-		w.expectBoot()
-		Expect(w.read(group)).To(Equal("0\n"))
+	DescribeTable("lets the kernel kill one process, and not the VM, when the VM's memory is used up", func(cgroup, file string) {
+		root.write("proc/self/cgroup", "0::"+cgroup+"\n")
+		root.write(file, "1\n")
+		root.expectBoot()
+		Expect(root.read(file)).To(Equal("0\n"))
 	},
-		Entry("where it sees all of the node's cgroups", "/kubepods/c0ffee", "sys/fs/cgroup/kubepods/c0ffee/memory.oom.group"),
-		Entry("where it sees its own alone", "/", "sys/fs/cgroup/memory.oom.group"),
+		Entry("if all cgroups of the node are visible", "/kubepods/c0ffee", "sys/fs/cgroup/kubepods/c0ffee/memory.oom.group"),
+		Entry("if only its own cgroup is visible", "/", "sys/fs/cgroup/memory.oom.group"),
 	)
 
-	It("says that it will restart when its memory is used up, where it cannot have it otherwise", func() {
-		w.write("proc/self/cgroup", "0::/\n")
-		w.write("sys/fs/cgroup/memory.oom.group", "1\n")
-		status, output := w.callFunction("memory", `
-			say() { printf '%s\n' "$*"; }
-			echo() { return 1; } # as when the kernel refuses it
-			let_one_end`)
+	It("logs that the VM restarts when its memory is used up, if it cannot change that", func() {
+		root.write("proc/self/cgroup", "0::/\n")
+		root.write("sys/fs/cgroup/memory.oom.group", "1\n")
+		status, output := root.callFunction("oom", `
+			log() { printf '%s\n' "$*"; }
+			echo() { return 1; } # as if the kernel refuses it
+			disable_group_kill`)
 		Expect(status).To(BeZero(), output)
-		Expect(output).To(Equal("its cgroup cannot be written: when its memory is used up, the whole machine restarts (memory.oom.group)\n"))
+		Expect(output).To(Equal("the whole VM restarts when its memory is used up: cannot write memory.oom.group of its cgroup\n"))
 	})
 
-	DescribeTable("has programs open as many files as on a VM", func(current, setResult, requested, message string) {
-		w.write("raised", "")
-		status, out := w.callFunction("limits", `
-			say() { printf '%s\n' "$*"; }
+	DescribeTable("lets programs open as many files as on other VMs", func(current, setResult, requested, message string) {
+		root.write("raised", "")
+		status, out := root.callFunction("limits", `
+			log() { printf '%s\n' "$*"; }
 			ulimit() {
 				case $* in
 					-Hn) echo `+current+` ;;
@@ -344,94 +353,94 @@ var _ = Describe("A machine's start", func() {
 			}
 			raise_limits`)
 		Expect(status).To(BeZero(), out)
-		Expect(w.read("raised")).To(Equal(requested))
+		Expect(root.read("raised")).To(Equal(requested))
 		Expect(out).To(ContainSubstring(message))
 	},
-		Entry("where the runtime gives fewer", "20000", "true", "524288\n", ""),
-		Entry("and leaves it at more", "1048576", "true", "", ""),
-		Entry("and leaves it unlimited", "unlimited", "true", "", ""),
-		Entry("or says how many it has, where it may not", "20000", "false", "524288\n", "20000 open files and not 524288"),
+		Entry("if the container runtime sets a lower limit", "20000", "true", "524288\n", ""),
+		Entry("without lowering a higher limit", "1048576", "true", "", ""),
+		Entry("without limiting an unlimited number", "unlimited", "true", "", ""),
+		Entry("or logs the limit that it may not raise", "20000", "false", "524288\n", "programs can open 20000 files, not 524288"),
 	)
 
-	It("keeps monit's record of what was stopped", func() {
-		w.expectBoot()
-		root, err := user.LookupId("0")
+	It("keeps monit's record of stopped jobs", func() {
+		root.expectBoot()
+		rootUser, err := user.LookupId("0")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(os.Readlink(w.path(filepath.Join(root.HomeDir, ".monit.state")))).To(Equal(w.path("bosh/machine/monit.state")))
+		Expect(os.Readlink(root.path(filepath.Join(rootUser.HomeDir, ".monit.state")))).To(Equal(root.path("bosh/ephemeral-disk/monit.state")))
 	})
 
 	Describe("with resolvconf", func() {
 		const tail = "etc/resolvconf/resolv.conf.d/tail"
 		BeforeEach(func() {
-			w.write(tail, "of the stemcell's builder")
-			w.write("run/resolvconf/interface/eth0", "of the stemcell's builder")
+			root.write(tail, "of the stemcell builder")
+			root.write("run/resolvconf/interface/eth0", "of the stemcell builder")
 		})
 
-		It("keeps the Pod's name servers where networks name none", func() {
-			w.expectBoot()
-			Expect(w.read(tail)).To(Equal(w.read("etc/resolv.conf")))
-			Expect(w.exists("run/resolvconf/interface/eth0")).To(BeFalse())
+		It("keeps the Pod's name servers if the networks have none", func() {
+			root.expectBoot()
+			Expect(root.read(tail)).To(Equal(root.read("etc/resolv.conf")))
+			Expect(root.exists("run/resolvconf/interface/eth0")).To(BeFalse())
 		})
 
-		It("leaves it to the agent where they do", func() {
-			w.write("bosh/settings/name-servers", "10.0.0.2")
-			w.expectBoot()
-			Expect(w.exists(tail)).To(BeFalse())
-			Expect(w.exists("run/resolvconf/interface/eth0")).To(BeFalse())
+		It("leaves the name servers to the agent if the networks have some", func() {
+			root.write("bosh/settings/name-servers", "10.0.0.2")
+			root.expectBoot()
+			Expect(root.exists(tail)).To(BeFalse())
+			Expect(root.exists("run/resolvconf/interface/eth0")).To(BeFalse())
 		})
 	})
 
-	Describe("finds the init program", func() {
+	Describe("among init programs", func() {
 		find := func(arguments string) string {
 			GinkgoHelper()
-			_, output := w.callFunction("init", "find_init "+arguments)
-			return strings.TrimSuffix(strings.TrimPrefix(output, w.root), "\n")
+			_, output := root.callFunction("init", "find_init "+arguments)
+			return strings.TrimSuffix(strings.TrimPrefix(output, root.root), "\n")
 		}
 
-		It("that was asked for, runit's, or any", func() {
+		It("finds the requested one, runit's, or /sbin/init", func() {
 			Expect(find("/my/init")).To(Equal("/my/init"))
 			Expect(find("''")).To(Equal("/usr/sbin/runsvdir-start"))
-			Expect(os.Chmod(w.path("usr/sbin/runsvdir-start"), 0o644)).To(Succeed())
+			Expect(os.Chmod(root.path("usr/sbin/runsvdir-start"), 0o644)).To(Succeed())
 			Expect(find("")).To(Equal("/sbin/init"))
 		})
 
-		It("and runs the one that was asked for", func() {
-			w.write("my/init", "#!/bin/bash\necho my init >>\"$STAND_INS/log\"\n")
-			w.expectBoot(w.path("my/init"))
-			Expect(w.calls()).To(ContainElement("my init"))
+		It("runs the requested one", func() {
+			root.write("my/init", "#!/bin/bash\necho my init >>\"$FAKE_STATE/log\"\n")
+			root.expectBoot(root.path("my/init"))
+			Expect(root.calls()).To(ContainElement("my init"))
 		})
 	})
 
-	It("says what is missing of a stemcell, before it does anything", func() {
-		status, output := w.runVMStart("/my/init")
+	It("fails before it changes anything if the image lacks a file of a stemcell", func() {
+		status, output := root.runVMStart("/my/init")
 		Expect(status).To(Equal(1))
-		Expect(output).To(Equal("machine-start: the stemcell has no init program /my/init; set cloud_properties.init\n"))
-		Expect(os.Remove(w.path("var/vcap/bosh/agent.json"))).To(Succeed())
-		status, output = w.runVMStart()
+		Expect(output).To(Equal("vm-start: the stemcell has no init program /my/init; set cloud_properties.init [init-not-found]\n"))
+		Expect(os.Remove(root.path("var/vcap/bosh/agent.json"))).To(Succeed())
+		status, output = root.runVMStart()
 		Expect(status).To(Equal(1))
-		Expect(output).To(ContainSubstring("machine-start: the image is no BOSH stemcell: it has no "))
-		Expect(w.calls()).To(HaveExactElements(""))
+		Expect(output).To(MatchRegexp(`^vm-start: the image is not that of a BOSH stemcell: .* is missing \[image-not-stemcell\]\n$`))
+		Expect(root.calls()).To(HaveExactElements(""))
 	})
 })
 
-var _ = Describe("A machine's start with systemd", func() {
-	var w fakeRoot
+var _ = Describe("vm-start.sh with systemd", func() {
+	var root fakeRoot
 	BeforeEach(func() {
-		w = newStemcellRoot()
-		Expect(os.Rename(w.path("usr/sbin"), w.path("usr/lib"))).To(Succeed())
-		Expect(os.Rename(w.path("usr/lib/runsvdir-start"), w.path("usr/lib/systemd"))).To(Succeed())
-		w.mkdir("sbin")
-		Expect(os.Symlink("../usr/lib/systemd", w.path("sbin/init"))).To(Succeed())
-		w.mkdir("sys/fs/cgroup")
-		w.write("run/left-by-the-image", "")
-		w.mkdir("run/secrets/token")
-		w.write("proc/self/mountinfo", "40 1 0:60 / "+w.path("run/secrets/token")+" ro\n41 1 0:61 / "+w.path("running")+" ro\n")
+		root = newStemcellRoot()
+		Expect(os.Rename(root.path("usr/sbin"), root.path("usr/lib"))).To(Succeed())
+		Expect(os.Rename(root.path("usr/lib/runsvdir-start"), root.path("usr/lib/systemd"))).To(Succeed())
+		root.mkdir("sbin")
+		Expect(os.Symlink("../usr/lib/systemd", root.path("sbin/init"))).To(Succeed())
+		root.mkdir("sys/fs/cgroup")
+		root.write("run/of-the-image", "")
+		root.mkdir("run/secrets/token")
+		root.write("proc/self/mountinfo", "40 1 0:60 / "+root.path("run/secrets/token")+" ro\n41 1 0:61 / "+root.path("running")+" ro\n")
 	})
 
-	It("gives it an empty /run but for the Pod's mounts, and shared mounts", func() {
-		status, output := w.runVMStart()
+	It("mounts an empty /run with only the Pod's mounts, and makes mounts shared", func() {
+		status, output := root.runVMStart()
 		Expect(status).To(BeZero(), output)
-		calls := w.calls()
+		calls := root.calls()
 		Expect(calls[slices.Index(calls, makeReserve)+1:]).To(HaveExactElements(
 			MatchRegexp(`^mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs /tmp/tmp\.\w+$`),
 			MatchRegexp(`^mount --bind /run/secrets/token /tmp/tmp\.\w+/secrets/token$`),
@@ -442,77 +451,87 @@ var _ = Describe("A machine's start with systemd", func() {
 			Equal(enterCgroupNamespace),
 			Equal("init in kubernetes"),
 		))
-		Expect(w.exists("run/left-by-the-image")).To(BeFalse())
-		Expect(os.Readlink(w.path("run/systemd/system/systemd-udevd.service"))).To(Equal("/dev/null"))
-		Expect(w.exists("run/systemd/resolved.conf.d/kubernetes.conf")).To(BeFalse())
+		Expect(root.exists("run/of-the-image")).To(BeFalse())
+		Expect(os.Readlink(root.path("run/systemd/system/systemd-udevd.service"))).To(Equal("/dev/null"))
+		Expect(root.exists("run/systemd/resolved.conf.d/kubernetes.conf")).To(BeFalse())
 	})
 
-	It("has the Pod's name servers serve until the agent is told of others", func() {
-		Expect(os.Rename(w.path("etc/resolv.conf"), w.path("etc/stub-resolv.conf"))).To(Succeed())
-		w.write("systemd/resolve/stub-resolv.conf", w.read("etc/stub-resolv.conf"))
-		Expect(os.Symlink(w.path("systemd/resolve/stub-resolv.conf"), w.path("etc/resolv.conf"))).To(Succeed())
-		w.expectBoot()
-		Expect(w.read("run/systemd/resolved.conf.d/kubernetes.conf")).To(Equal("[Resolve]\nFallbackDNS=10.96.0.10 \nDomains= bosh.svc cluster.local\n"))
+	It("configures the Pod's name servers until the agent configures others", func() {
+		Expect(os.Rename(root.path("etc/resolv.conf"), root.path("etc/stub-resolv.conf"))).To(Succeed())
+		root.write("systemd/resolve/stub-resolv.conf", root.read("etc/stub-resolv.conf"))
+		Expect(os.Symlink(root.path("systemd/resolve/stub-resolv.conf"), root.path("etc/resolv.conf"))).To(Succeed())
+		root.expectBoot()
+		Expect(root.read("run/systemd/resolved.conf.d/kubernetes.conf")).To(Equal(
+			"[Resolve]\nFallbackDNS=10.96.0.10 \nDomains= bosh.svc cluster.local\n"))
 	})
 })
 
-var _ = Describe("A disk that is a directory", func() {
-	var w fakeRoot
+var _ = Describe("The wrappers of mount and umount", func() {
+	var root fakeRoot
 	BeforeEach(func() {
-		w = newStemcellRoot()
+		root = newStemcellRoot()
 		for _, program := range []string{"mount", "umount"} {
-			w.write("bin/"+program, "#!/bin/bash\necho \"real $0 $*\" | sed \"s#$BOSH_NODE_ROOT##g\" >>\"$STAND_INS/log\"\n")
+			root.write("bin/"+program, "#!/bin/bash\necho \"real $0 $*\" | sed \"s#$BOSH_NODE_ROOT##g\" >>\"$FAKE_STATE/log\"\n")
 		}
-		w.expectBoot()
-		w.setState("log", "")
+		root.expectBoot()
+		root.setState("log", "")
 	})
-	// run runs what the agent finds as mount or umount, and returns the real one's call.
+	// run runs the wrapper, and returns the calls of the real programs.
 	run := func(program string, arguments ...string) []string {
 		GinkgoHelper()
-		status, output := w.run(append([]string{w.path("usr/local/sbin/" + program)}, arguments...))
+		status, output := root.run(append([]string{root.path("usr/local/sbin/" + program)}, arguments...))
 		Expect(status).To(BeZero(), output)
-		return w.calls()
+		return root.calls()
 	}
 
-	It("is mounted by binding it", func() {
-		w.addMount("dev/bosh/disk-1")
-		Expect(run("mount", w.path("dev/bosh/disk-1"), "/var/vcap/store")).To(Equal([]string{"real /bin/mount --bind /dev/bosh/disk-1 /var/vcap/store"}))
+	It("bind a disk that is a directory", func() {
+		root.addMount("dev/bosh/disk-1")
+		Expect(run("mount", root.path("dev/bosh/disk-1"), "/var/vcap/store")).To(Equal([]string{
+			"real /bin/mount --bind /dev/bosh/disk-1 /var/vcap/store",
+		}))
 	})
 
-	It("is unmounted where it is bound, the last place first, and not where it has appeared", func() {
-		w.addMount("dev/bosh/disk-1")
-		w.write("proc/self/mountinfo", strings.Join([]string{
-			"50 1 0:50 /one " + w.path("dev/bosh/disk-1") + " rw",
+	It("unmount such a disk where it is bound, the last mount first, but not at its own path", func() {
+		root.addMount("dev/bosh/disk-1")
+		root.write("proc/self/mountinfo", strings.Join([]string{
+			"50 1 0:50 /one " + root.path("dev/bosh/disk-1") + " rw",
 			"51 1 0:50 /one /var/vcap/store rw",
 			"52 1 0:50 /another /var/vcap/data rw",
 			"53 1 0:50 /one /mnt rw",
 			"",
 		}, "\n"))
-		Expect(run("umount", w.path("dev/bosh/disk-1"))).To(Equal([]string{"real /bin/umount /mnt /var/vcap/store"}))
+		Expect(run("umount", root.path("dev/bosh/disk-1"))).To(Equal([]string{"real /bin/umount /mnt /var/vcap/store"}))
 	})
 
-	It("is left where it is when it is bound nowhere", func() {
-		w.addMount("dev/bosh/disk-1")
-		w.write("proc/self/mountinfo", "50 1 0:50 /one "+w.path("dev/bosh/disk-1")+" rw\n")
-		Expect(run("umount", w.path("dev/bosh/disk-1"))).To(HaveExactElements(""))
+	It("do not unmount such a disk if it is not bound", func() {
+		root.addMount("dev/bosh/disk-1")
+		root.write("proc/self/mountinfo", "50 1 0:50 /one "+root.path("dev/bosh/disk-1")+" rw\n")
+		Expect(run("umount", root.path("dev/bosh/disk-1"))).To(HaveExactElements(""))
 	})
 
-	DescribeTable("of a filesystem that is mounted again leaves the filesystem as it is", func(mountinfo string, arguments []string, called string) {
-		w.write("proc/self/mountinfo", mountinfo)
-		Expect(run("mount", arguments...)).To(Equal([]string{"real /bin/mount " + called}))
+	DescribeTable("add the option bind to the remount of a directory", func(mountinfo string, arguments []string, passed string) {
+		root.write("proc/self/mountinfo", mountinfo)
+		Expect(run("mount", arguments...)).To(Equal([]string{"real /bin/mount " + passed}))
 	},
-		Entry("as the agent does it", "50 1 8:1 /pods/volume/tmp /tmp rw\n", []string{"", "/tmp", "-o", "remount", "-o", "nodev"}, " /tmp -o remount -o nodev -o bind"),
-		Entry("with all options in one", "50 1 8:1 /pods/volume/tmp /tmp rw\n", []string{"-o", "remount,nodev", "/tmp"}, "-o remount,nodev /tmp -o bind"),
-		Entry("also when it is asked so", "50 1 8:1 /pods/volume/tmp /tmp rw\n", []string{"-o", "remount,bind,ro", "/tmp"}, "-o remount,bind,ro /tmp"),
-		Entry("but for a whole one", "50 1 8:16 / /store rw\n", []string{"-o", "remount,ro", "/store"}, "-o remount,ro /store"),
-		Entry("or what is mounted over one", "50 1 8:1 /tmp /tmp rw\n51 1 0:9 / /tmp rw\n", []string{"-o", "remount,ro", "/tmp"}, "-o remount,ro /tmp"),
+		Entry("with the arguments of the agent", "50 1 8:1 /pods/volume/tmp /tmp rw\n",
+			[]string{"", "/tmp", "-o", "remount", "-o", "nodev"}, " /tmp -o remount -o nodev -o bind"),
+		Entry("with all options in one argument", "50 1 8:1 /pods/volume/tmp /tmp rw\n",
+			[]string{"-o", "remount,nodev", "/tmp"}, "-o remount,nodev /tmp -o bind"),
+		Entry("unless that option is given", "50 1 8:1 /pods/volume/tmp /tmp rw\n",
+			[]string{"-o", "remount,bind,ro", "/tmp"}, "-o remount,bind,ro /tmp"),
+		Entry("but not for the root of a filesystem", "50 1 8:16 / /store rw\n",
+			[]string{"-o", "remount,ro", "/store"}, "-o remount,ro /store"),
+		Entry("or for the root of a filesystem that is mounted over a directory", "50 1 8:1 /tmp /tmp rw\n51 1 0:9 / /tmp rw\n",
+			[]string{"-o", "remount,ro", "/tmp"}, "-o remount,ro /tmp"),
 	)
 
-	It("alone is treated so", func() {
-		Expect(run("mount", w.path("dev/bosh/disk-2"), "/var/vcap/store")).To(Equal([]string{"real /bin/mount /dev/bosh/disk-2 /var/vcap/store"}))
-		w.setState("log", "")
+	It("pass on all other arguments unchanged", func() {
+		Expect(run("mount", root.path("dev/bosh/disk-2"), "/var/vcap/store")).To(Equal([]string{
+			"real /bin/mount /dev/bosh/disk-2 /var/vcap/store",
+		}))
+		root.setState("log", "")
 		Expect(run("umount", "/var/vcap/store")).To(Equal([]string{"real /bin/umount /var/vcap/store"}))
-		_, err := exec.LookPath(w.path("usr/local/sbin/mount"))
+		_, err := exec.LookPath(root.path("usr/local/sbin/mount"))
 		Expect(err).NotTo(HaveOccurred())
 	})
 })

@@ -10,78 +10,79 @@ import (
 	"bosh-kubernetes-cpi/kube/manifest/node"
 )
 
-var _ = Describe("A machine's end", func() {
-	var w fakeRoot
-	BeforeEach(func() { w = newFakeRoot() })
+var _ = Describe("vm-stop.sh", func() {
+	var root fakeRoot
+	BeforeEach(func() { root = newFakeRoot() })
 
 	stop := func(init vmProcess) *startedProgram {
 		GinkgoHelper()
-		return w.start(node.VMStop(), "TIME_TO_END=10", fmt.Sprintf("INIT=%d", init.pid))
+		return root.start(node.VMStop(), "STOP_TIMEOUT=10", fmt.Sprintf("INIT=%d", init.pid))
 	}
 
-	It("has runit's services and then the jobs end, and leaves the init program to the signal that follows", func() {
-		w.mkdir("etc/service/agent")
-		w.mkdir("etc/service/monit")
-		init, supervisor, logger := w.startVMProcess("runsvdir", "1", ""), w.startVMProcess("runsv", "18", ""), w.startVMProcess("svlogd", "19", "")
-		w.shareNamespace(init, supervisor, logger, w.startVMProcess("job", "17", "TERM"))
-		w.shareNamespace(w.startVMProcess("in a container of it", "21 1", ""))
+	It("terminates runit's services and then the jobs, and leaves the init program to the signal that follows", func() {
+		root.mkdir("etc/service/agent")
+		root.mkdir("etc/service/monit")
+		init := root.startVMProcess("runsvdir", "1", "")
+		supervisor, logger := root.startVMProcess("runsv", "18", ""), root.startVMProcess("svlogd", "19", "")
+		root.shareNamespace(init, supervisor, logger, root.startVMProcess("job", "17", "TERM"))
+		root.shareNamespace(root.startVMProcess("in a container of the VM", "21 1", ""))
 		r := stop(init)
 		Expect(r.wait()).To(BeZero())
-		Expect(w.calls()).To(Equal([]string{"sv -w 1 force-stop /etc/service/agent /etc/service/monit"}))
-		Expect(w.signals()).To(Equal([]string{"job TERM"}))
+		Expect(root.calls()).To(Equal([]string{"sv -w 1 force-stop /etc/service/agent /etc/service/monit"}))
+		Expect(root.signals()).To(Equal([]string{"job TERM"}))
 	})
 
-	It("has jobs end of which a machine with reduced security may not see the namespace", func() {
-		init, job := w.startVMProcess("runsvdir", "1", ""), w.startVMProcess("job", "17", "TERM")
-		Expect(os.Remove(w.path(job.file("ns/pid")))).To(Succeed())
+	It("terminates jobs with a PID namespace that a VM with reduced security may not read", func() {
+		init, job := root.startVMProcess("runsvdir", "1", ""), root.startVMProcess("job", "17", "TERM")
+		Expect(os.Remove(root.path(job.file("ns/pid")))).To(Succeed())
 		Expect(stop(init).wait()).To(BeZero())
-		Expect(w.signals()).To(Equal([]string{"job TERM"}))
+		Expect(root.signals()).To(Equal([]string{"job TERM"}))
 	})
 
-	It("comes after the time in which clients hear that it serves no more", func() {
-		init := w.startVMProcess("runsvdir", "1", "")
-		w.shareNamespace(init, w.startVMProcess("job", "17", "TERM"))
-		r := w.start(append(node.VMStop(), "0.5"), "TIME_TO_END=10", fmt.Sprintf("INIT=%d", init.pid))
-		Consistently(w.signals, "300ms").Should(Equal([]string{""}))
+	It("first waits until clients have heard that the VM is no longer an endpoint", func() {
+		init := root.startVMProcess("runsvdir", "1", "")
+		root.shareNamespace(init, root.startVMProcess("job", "17", "TERM"))
+		r := root.start(append(node.VMStop(), "0.5"), "STOP_TIMEOUT=10", fmt.Sprintf("INIT=%d", init.pid))
+		Consistently(root.signals, "300ms").Should(Equal([]string{""}))
 		Expect(r.wait()).To(BeZero())
-		Expect(w.signals()).To(Equal([]string{"job TERM"}))
+		Expect(root.signals()).To(Equal([]string{"job TERM"}))
 	})
 
-	It("spares this program", func() {
-		init := w.startVMProcess("runsvdir", "1", "")
-		r := w.startPausedAt(1, node.VMStop(), []string{"TIME_TO_END=10", fmt.Sprintf("INIT=%d", init.pid)}, func(r *startedProgram) {
-			w.write(fmt.Sprintf("proc/%d/status", r.cmd.Process.Pid), "PPid:\t0\nNSpid:\t17\t2\n")
-			w.write(fmt.Sprintf("proc/%d/cmdline", r.cmd.Process.Pid), "machine-stop\x00")
+	It("does not terminate itself", func() {
+		init := root.startVMProcess("runsvdir", "1", "")
+		r := root.startPausedAt(1, node.VMStop(), []string{"STOP_TIMEOUT=10", fmt.Sprintf("INIT=%d", init.pid)}, func(r *startedProgram) {
+			root.write(fmt.Sprintf("proc/%d/status", r.cmd.Process.Pid), "PPid:\t0\nNSpid:\t17\t2\n")
+			root.write(fmt.Sprintf("proc/%d/cmdline", r.cmd.Process.Pid), "vm-stop\x00")
 		})
 		Expect(r.wait()).To(BeZero())
 	})
 
-	It("does not wait for ever for jobs that do not end", func() {
-		init := w.startVMProcess("runsvdir", "1", "")
-		w.shareNamespace(init, w.startVMProcess("job", "17", ""))
+	It("does not wait forever for jobs that do not exit", func() {
+		init := root.startVMProcess("runsvdir", "1", "")
+		root.shareNamespace(init, root.startVMProcess("job", "17", ""))
 		Expect(stop(init).wait()).To(BeZero())
 	})
 
-	It("is systemd's own, until that is gone", func() {
-		init := w.startVMProcess("systemd", "1", "")
+	It("leaves the shutdown to systemd, and waits until systemd has exited", func() {
+		init := root.startVMProcess("systemd", "1", "")
 		r := stop(init)
-		r.waitUntil(func() bool { return w.signals()[0] == "systemd RTMIN+3" })
+		r.waitUntil(func() bool { return root.signals()[0] == "systemd RTMIN+3" })
 		Consistently(r.exited, "300ms").ShouldNot(BeClosed())
-		w.remove(init.file(""))
+		root.remove(init.file(""))
 		Expect(r.wait()).To(BeZero())
-		Expect(w.calls()).To(HaveExactElements(""))
+		Expect(root.calls()).To(HaveExactElements(""))
 	})
 
-	It("ends well when systemd tells what is left to end", func() {
-		r := stop(w.startVMProcess("init", "1", ""))
-		r.waitUntil(func() bool { return w.signals()[0] == "init RTMIN+3" })
+	It("succeeds when systemd terminates the remaining processes", func() {
+		r := stop(root.startVMProcess("init", "1", ""))
+		r.waitUntil(func() bool { return root.signals()[0] == "init RTMIN+3" })
 		r.signal(15)
 		Expect(r.wait()).To(BeZero())
 	})
 
-	It("comes at once when the start script still waits", func() {
-		init := w.startVMProcess("bash", "1", "")
+	It("does nothing while vm-start.sh still runs", func() {
+		init := root.startVMProcess("bash", "1", "")
 		Expect(stop(init).wait()).To(BeZero())
-		Expect(w.signals()).To(HaveExactElements(""))
+		Expect(root.signals()).To(HaveExactElements(""))
 	})
 })

@@ -1,5 +1,5 @@
-// CoreDNS as scripts/build-tools builds it: with the plugins that a test's cluster needs, and without
-// those of other clouds, which take minutes to compile.
+// Command coredns is CoreDNS with only the plugins that a test cluster needs: all plugins take minutes to compile.
+// scripts/build-tools builds it.
 package main
 
 import (

@@ -13,16 +13,16 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// Director calls the CPI as the director does, and tells what each call took.
+// Director calls the CPI as the director does, and returns the usage of each call.
 type Director struct {
 	Programs
 	Config string
 }
 
-// NewDirector is one for the namespace of the cluster of a kubeconfig file. Its configuration is as the release's job writes
-// it: the kubeconfig is YAML, and part of it.
+// NewDirector returns a director for a namespace of the cluster of a kubeconfig file. Its configuration contains the kubeconfig as
+// YAML, like the configuration of the release's job.
 //
-// Its machines' agents listen for HTTPS: one that finds no NATS ends again and again, which create_vm then has to wait for.
+// The agents of its VMs listen for HTTPS: without a NATS server, an agent would exit repeatedly, and create_vm would wait for it.
 func NewDirector(programs Programs, dir, name, kubeconfig, namespace string) (Director, error) {
 	raw, err := os.ReadFile(kubeconfig)
 	if err != nil {
@@ -39,7 +39,7 @@ func NewDirector(programs Programs, dir, name, kubeconfig, namespace string) (Di
 	})
 }
 
-// Call makes the call, decodes its result into what is not nil, and returns what it took. An error that the CPI answers is one.
+// Call makes a call, decodes its result into result unless that is nil, and returns the usage. It also returns errors of the CPI.
 func (d Director) Call(ctx context.Context, result any, method string, arguments ...any) (figures.Usage, error) {
 	request, err := EncodeRequest(method, arguments...)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d Director) Call(ctx context.Context, result any, method string, arguments
 	return usage, json.Unmarshal(response.Result, result)
 }
 
-// EncodeRequest is a call as the director writes it.
+// EncodeRequest returns a call as the director writes it.
 func EncodeRequest(method string, arguments ...any) ([]byte, error) {
 	if arguments == nil {
 		arguments = []any{}

@@ -20,7 +20,7 @@ import (
 	"bosh-kubernetes-cpi/test/simulated"
 )
 
-// nodeCount is how many there are: enough to spread over, and few enough to cost nothing.
+// nodeCount is the number of nodes: enough to distribute Pods, and few enough not to affect the results.
 const nodeCount = 10
 
 // Env is a control plane with simulated nodes.
@@ -35,10 +35,10 @@ type Env struct {
 	stop context.CancelFunc
 }
 
-// Programs are the paths of what is run.
+// Programs are the paths of the programs.
 type Programs struct{ CPI, Launcher string }
 
-// Build builds the CPI as `make build` does, and the launcher.
+// Build builds the CPI like `make build`, and the launcher.
 func Build(ctx context.Context, dir string) (Programs, error) {
 	programs := Programs{CPI: filepath.Join(dir, "cpi"), Launcher: filepath.Join(dir, "launch")}
 	for path, source := range map[string]string{programs.CPI: "./cmd/cpi", programs.Launcher: "./test/bench/launch"} {
@@ -51,7 +51,7 @@ func Build(ctx context.Context, dir string) (Programs, error) {
 	return programs, nil
 }
 
-// Start starts the control plane in the folder, with its nodes and their storage.
+// Start starts a control plane in the directory, with simulated nodes and storage.
 func Start(ctx context.Context, dir string, programs Programs) (*Env, error) {
 	plane, err := embedded.NewTestControlPlane(filepath.Join(dir, "control-plane"))
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *Env) start(ctx context.Context) (err error) {
 	}
 	serveCtx, stop := context.WithCancel(ctx)
 	s.stop = stop
-	// What fails there shows as a call that waits for ever, and ends with its own timeout.
+	// If these fail, calls wait until they time out.
 	go func() { _ = simulated.ServeStorage(serveCtx, s.Client, extensions) }()
 	go func() { _ = simulated.TerminatePods(serveCtx, s.Client) }()
 	_, err = s.Plane.Kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=60s", "node", "--all")
@@ -109,10 +109,10 @@ func nodeManifests() string {
 	return manifests.String()
 }
 
-// NodeName is the name of one of the nodes; numbers go on from the first.
+// NodeName returns the name of a node. Numbers wrap around at nodeCount.
 func NodeName(n int) string { return fmt.Sprintf("node-%d", n%nodeCount) }
 
-// CreateNamespace makes a namespace in which Pods can be made.
+// CreateNamespace creates a namespace, and waits until it supports Pods.
 func CreateNamespace(ctx context.Context, client kubernetes.Interface, name string) error {
 	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
@@ -124,8 +124,8 @@ func CreateNamespace(ctx context.Context, client kubernetes.Interface, name stri
 	})
 }
 
-// WithoutControllers does something while neither the controllers nor the nodes look: they would act on what is half made, and at their own
-// pace.
+// WithoutControllers runs do while the controllers and the nodes are stopped, because they would act on incomplete objects at
+// unpredictable times.
 func (s *Env) WithoutControllers(ctx context.Context, do func() error) error {
 	controllers := s.Plane.Process("kube-controller-manager")
 	for _, process := range []embedded.Process{controllers, s.kwok} {
@@ -142,7 +142,7 @@ func (s *Env) WithoutControllers(ctx context.Context, do func() error) error {
 	return s.Plane.Start(ctx)
 }
 
-// Close ends everything.
+// Close stops the environment.
 func (s *Env) Close() {
 	s.stop()
 	if s.kwok.Dir != "" {

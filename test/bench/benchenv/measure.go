@@ -12,8 +12,7 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// Measure runs a program by the launcher, with the little environment that a director gives, and returns what it took and what it
-// wrote to stdout.
+// Measure runs a program through the launcher, with the minimal environment of a director, and returns its usage and its stdout.
 func Measure(ctx context.Context, launcher string, input []byte, program string, args ...string) (figures.Usage, []byte, error) {
 	var usage figures.Usage
 	reader, writer, err := os.Pipe()
@@ -28,7 +27,7 @@ func Measure(ctx context.Context, launcher string, input []byte, program string,
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	err = command.Run()
-	writer.Close() // or reading would wait for more
+	writer.Close() // otherwise the reader would wait for more data
 	if err != nil {
 		return usage, stdout.Bytes(), fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(stderr.String()))
 	}

@@ -2,20 +2,20 @@ package figures
 
 import "fmt"
 
-// Noise is how much more CPU time than before is still none: runs on one machine differ by as much.
+// Noise is the factor by which the CPU time of runs on one host can differ.
 const Noise = 1.25
 
-// Regressions are what the new results have worse than the old ones, beyond noise: more requests of a method, or more CPU
-// time. Wall time is not compared, for it tells of what else the machine does. CPU time is compared in units of curl's in the same
-// run, since the two may have been taken on different machines.
+// Regressions returns what is worse than in the baseline, beyond noise: more requests of a method, or more CPU time. Wall time is not
+// compared, because it depends on other load on the host. CPU time is compared relative to that of curl in the same run, because the
+// results can be from different hosts.
 func Regressions(baseline, current *Results) []string {
-	var found []string
+	var regressions []string
 	ratio := cpuRatio(baseline, current)
 	for _, call := range current.Calls {
-		if call.Name == Curl || call.Name == Kubectl { // they are not ours
+		if call.Name == Curl || call.Name == Kubectl { // not parts of the CPI
 			continue
 		}
-		found = append(found, cpuRegression(call.Name, baseline.costOf(call.Name).CPU, call.CPU, ratio)...)
+		regressions = append(regressions, cpuRegression(call.Name, baseline.costOf(call.Name).CPU, call.CPU, ratio)...)
 	}
 	for _, sizes := range [][2][]ScaleResult{{baseline.Scale, current.Scale}, {baseline.Shared, current.Shared}} {
 		for _, size := range sizes[1] {
@@ -24,44 +24,44 @@ func Regressions(baseline, current *Results) []string {
 				if !ok {
 					continue
 				}
-				name := fmt.Sprintf("%s (%s, %d machines)", method.Name, size.Name, size.Machines)
+				name := fmt.Sprintf("%s (%s, %d VMs)", method.Name, size.Name, size.VMs)
 				if len(method.Requests) > len(earlier.Requests) {
-					found = append(found, fmt.Sprintf("%s sends %d requests, %d before: %v", name, len(method.Requests), len(earlier.Requests), method.Requests))
+					regressions = append(regressions, fmt.Sprintf("%s sends %d requests, %d before: %v", name, len(method.Requests), len(earlier.Requests), method.Requests))
 				}
-				found = append(found, cpuRegression(name, earlier.CPU, method.CPU, ratio)...)
+				regressions = append(regressions, cpuRegression(name, earlier.CPU, method.CPU, ratio)...)
 			}
 		}
 	}
-	return found
+	return regressions
 }
 
-// cpuRatio is how much more CPU time everything takes now because of the machine alone.
+// cpuRatio returns the factor by which the current host needs more CPU time.
 func cpuRatio(baseline, current *Results) float64 {
-	was, is := baseline.costOf(Curl).CPU.Median(), current.costOf(Curl).CPU.Median()
-	if was == 0 || is == 0 {
+	before, after := baseline.costOf(Curl).CPU.Median(), current.costOf(Curl).CPU.Median()
+	if before == 0 || after == 0 {
 		return 1
 	}
-	return is / was
+	return after / before
 }
 
-// cpuRegression names what takes more than noise: its median by far, and a quarter of its values at the lower end more than three
-// quarters did.
+// cpuRegression returns a regression if the median has increased beyond noise, and the lower quartile is above the previous upper
+// quartile.
 func cpuRegression(name string, baseline, current Distribution, ratio float64) []string {
 	if len(baseline) == 0 || len(current) == 0 {
 		return nil
 	}
 	_, upper := baseline.Quartiles()
 	lower, _ := current.Quartiles()
-	was, is := baseline.Median()*ratio, current.Median()
-	if is <= was*Noise || lower <= upper*ratio {
+	before, after := baseline.Median()*ratio, current.Median()
+	if after <= before*Noise || lower <= upper*ratio {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s takes %.1f ms of CPU time, %.1f before", name, is, was)}
+	return []string{fmt.Sprintf("%s takes %.1f ms of CPU time, %.1f before", name, after, before)}
 }
 
-func findMethod(sizes []ScaleResult, like ScaleResult, name string) (Method, bool) {
+func findMethod(sizes []ScaleResult, reference ScaleResult, name string) (Method, bool) {
 	for _, size := range sizes {
-		if size.Name != like.Name || size.Machines != like.Machines {
+		if size.Name != reference.Name || size.VMs != reference.VMs {
 			continue
 		}
 		for _, method := range size.Methods {

@@ -5,51 +5,51 @@ import (
 	"slices"
 )
 
-// Distribution is what was measured several times, in the order in which it was.
+// Distribution contains repeated measurements in their order.
 type Distribution []float64
 
-// Quantile returns the value below which this part of the values lies, between two of them by how near they are; 0 when there
-// are none.
+// Quantile returns the value below which this part of the values is, with linear interpolation. It returns 0 for an empty
+// distribution.
 func (d Distribution) Quantile(part float64) float64 {
 	if len(d) == 0 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(d))
-	at := part * float64(len(sorted)-1)
-	below := int(math.Floor(at))
+	index := part * float64(len(sorted)-1)
+	below := int(math.Floor(index))
 	above := min(below+1, len(sorted)-1)
-	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
+	return sorted[below] + (index-float64(below))*(sorted[above]-sorted[below])
 }
 
-// Median is the value in the middle.
+// Median returns the median.
 func (d Distribution) Median() float64 { return d.Quantile(0.5) }
 
-// Quartiles are the values below which a quarter, and three quarters, lie.
+// Quartiles returns the first and the third quartile.
 func (d Distribution) Quartiles() (lower, upper float64) { return d.Quantile(0.25), d.Quantile(0.75) }
 
-// Max is the largest value.
+// Max returns the largest value.
 func (d Distribution) Max() float64 { return d.Quantile(1) }
 
-// Add appends a value, rounded to what a reader can use: three decimals.
+// Add appends a value, rounded to three decimals.
 func (d *Distribution) Add(value float64) { *d = append(*d, math.Round(value*1000)/1000) }
 
-// Cost is what a program took, run after run.
+// Cost is the usage of a program in repeated runs.
 type Cost struct {
-	// Wall and CPU are in milliseconds, CPU is that of user and system together.
+	// Wall and CPU are in milliseconds. CPU is the sum of user and system time.
 	Wall Distribution `json:"wall_ms"`
 	CPU  Distribution `json:"cpu_ms"`
-	// Peak is the most memory that the process had, in MiB.
+	// Peak is the peak memory of the process, in MiB.
 	Peak Distribution `json:"peak_mib"`
 }
 
-// Add notes one more run.
+// Add adds a run.
 func (c *Cost) Add(usage Usage) {
 	c.Wall.Add(float64(usage.Wall) / 1e6)
 	c.CPU.Add(float64(usage.CPU) / 1e6)
 	c.Peak.Add(float64(usage.Peak) / 1024)
 }
 
-// Usage is what one process took, as the launcher reports it.
+// Usage is the usage of a process, as the launcher reports it.
 type Usage struct {
 	Wall int64 `json:"wall_ns"`
 	CPU  int64 `json:"cpu_ns"`

@@ -1,3 +1,2 @@
-// Package figures holds what the benchmarks have measured: distributions, the results of a run, and the comparison of two.
-// It measures nothing itself.
+// Package figures contains the data of benchmarks: distributions, the results of a run, and the comparison of two runs.
 package figures

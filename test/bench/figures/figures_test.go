@@ -14,59 +14,59 @@ func TestFigures(t *testing.T) {
 }
 
 var _ = Describe("A distribution", func() {
-	It("has a median and quartiles, between values where it has to be", func() {
+	It("has an interpolated median and quartiles", func() {
 		d := Distribution{4, 1, 3, 2}
 		Expect(d.Median()).To(Equal(2.5))
 		lower, upper := d.Quartiles()
 		Expect(lower).To(Equal(1.75))
 		Expect(upper).To(Equal(3.25))
-		Expect(d).To(Equal(Distribution{4, 1, 3, 2}), "stays in the order of the runs")
+		Expect(d).To(Equal(Distribution{4, 1, 3, 2}), "the order of the runs is unchanged")
 	})
 
-	It("of nothing is 0, and of one value that", func() {
+	It("has quantile 0 without values, and the value with a single value", func() {
 		Expect(Distribution{}.Median()).To(BeZero())
 		Expect(Distribution{7}.Quantile(0.9)).To(Equal(7.0))
 	})
 })
 
-// resultsWith are results in which one method takes this CPU time and these requests, and curl that.
+// resultsWith returns results with a method of this CPU time and these requests, and with the CPU time of curl.
 func resultsWith(cpu, curl Distribution, requests ...string) *Results {
 	method := Method{Name: "has_vm", Requests: requests, Cost: Cost{CPU: cpu}}
 	return &Results{
 		Calls: []ProgramCost{{Name: Curl, Cost: Cost{CPU: curl}}},
-		Scale: []ScaleResult{{Name: "a crowd", Machines: 10, Methods: []Method{method}}},
+		Scale: []ScaleResult{{Name: "a crowd", VMs: 10, Methods: []Method{method}}},
 	}
 }
 
 var _ = Describe("A comparison", func() {
 	baseline := resultsWith(Distribution{10, 11, 12}, Distribution{20, 20, 20}, "get pods")
 
-	It("finds nothing in the same, in less, and in noise", func() {
+	It("finds no regression in equal and better results, and in noise", func() {
 		Expect(Regressions(baseline, baseline)).To(BeEmpty())
 		Expect(Regressions(baseline, resultsWith(Distribution{5, 5, 5}, Distribution{20}))).To(BeEmpty())
 		Expect(Regressions(baseline, resultsWith(Distribution{12, 12.5, 13}, Distribution{20}, "get pods"))).To(BeEmpty())
-		Expect(Regressions(baseline, resultsWith(Distribution{9, 10, 20, 30, 31}, Distribution{20}, "get pods"))).To(BeEmpty(), "scattered over what was")
+		Expect(Regressions(baseline, resultsWith(Distribution{9, 10, 20, 30, 31}, Distribution{20}, "get pods"))).To(BeEmpty(), "overlapping quartiles")
 	})
 
 	It("finds more CPU time, and more requests", func() {
 		Expect(Regressions(baseline, resultsWith(Distribution{20, 21, 22}, Distribution{20}, "get pods"))).To(
-			ConsistOf("has_vm (a crowd, 10 machines) takes 21.0 ms of CPU time, 11.0 before"))
+			ConsistOf("has_vm (a crowd, 10 VMs) takes 21.0 ms of CPU time, 11.0 before"))
 		Expect(Regressions(baseline, resultsWith(Distribution{10, 11, 12}, Distribution{20}, "get pods", "list pods"))).To(
 			ConsistOf(ContainSubstring("sends 2 requests, 1 before")))
 	})
 
-	It("takes a slower machine into account, by what curl takes on it", func() {
+	It("adjusts for a slower host by the CPU time of curl", func() {
 		Expect(Regressions(baseline, resultsWith(Distribution{20, 21, 22}, Distribution{40}, "get pods"))).To(BeEmpty())
 	})
 
-	It("leaves alone what only one of them has", func() {
+	It("ignores what only one of the results has", func() {
 		Expect(Regressions(&Results{}, baseline)).To(BeEmpty())
 		Expect(Regressions(baseline, &Results{})).To(BeEmpty())
 	})
 })
 
 var _ = Describe("Results", func() {
-	It("are read as they were written, and are none where there is no file", func() {
+	It("are unchanged after writing and reading, and nil without a file", func() {
 		path := filepath.Join(GinkgoT().TempDir(), "results.json")
 		Expect(Read(path)).To(BeNil())
 		written := resultsWith(Distribution{1.5, 2}, Distribution{3}, "get pods")
@@ -74,20 +74,20 @@ var _ = Describe("Results", func() {
 		Expect(Read(path)).To(Equal(written))
 	})
 
-	It("tell which goals are held", func() {
+	It("report which goals are met", func() {
 		cost := func(wall, cpu, peak float64) Cost {
 			return Cost{Distribution{wall}, Distribution{cpu}, Distribution{peak}}
 		}
 		results := &Results{
 			Binary: 11, Calls: []ProgramCost{{Info, cost(4, 6, 9)}, {HasVM, cost(8, 8, 13)}, {Curl, cost(10, 10, 9)}},
-			Deploys: []Deploy{{Machines: 20, Seconds: 5, Bare: 4}, {Machines: 100, Seconds: 6, Bare: 4}},
+			Deploys: []Deploy{{VMs: 20, Seconds: 5, Bare: 4}, {VMs: 100, Seconds: 6, Bare: 4}},
 			Node: &Node{
 				BareStart: Distribution{100}, BareEnd: Distribution{200}, Create: Distribution{120}, Attach: Distribution{80}, Detach: Distribution{201},
 			},
 		}
 		met := map[string]bool{}
 		for _, goal := range results.Goals() {
-			met[goal.Name] = goal.Held()
+			met[goal.Name] = goal.Met()
 		}
 		Expect(met).To(Equal(map[string]bool{
 			"info/curl_wall": true, "info/curl_cpu": false, "has_vm/curl_wall": true, "has_vm/curl_cpu": true, "has_vm_peak_mib": false, "binary_mib": true,

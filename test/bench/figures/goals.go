@@ -2,7 +2,7 @@ package figures
 
 import "fmt"
 
-// Goal is a figure that is to stay below another.
+// Goal is an upper limit for a value.
 type Goal struct {
 	Name  string
 	Value float64
@@ -10,17 +10,17 @@ type Goal struct {
 }
 
 func (g Goal) String() string {
-	held := "held"
-	if g.Value > g.Limit {
-		held = "missed"
+	result := "met"
+	if !g.Met() {
+		result = "missed"
 	}
-	return fmt.Sprintf("%s %.2f %.2f %s", g.Name, g.Value, g.Limit, held)
+	return fmt.Sprintf("%s %.2f %.2f %s", g.Name, g.Value, g.Limit, result)
 }
 
-// Held reports whether the figure is as low as it is to be.
-func (g Goal) Held() bool { return g.Value <= g.Limit }
+// Met reports whether the goal is met.
+func (g Goal) Met() bool { return g.Value <= g.Limit }
 
-// Names of programs that are measured side by side.
+// Names of the programs that are compared.
 const (
 	Info    = "info"
 	HasVM   = "has_vm"
@@ -28,8 +28,8 @@ const (
 	Kubectl = "kubectl get"
 )
 
-// Goals are what calls are to cost. Time is compared with that of another program, or of a bare Pod, in the same run, so that it
-// depends little on the machine.
+// Goals returns the goals for the cost of calls. Times are relative to another program or a bare Pod in the same run, which makes them
+// mostly independent of the host.
 func (r *Results) Goals() []Goal {
 	return append(r.callGoals(), append(r.deployGoals(), r.Node.goals()...)...)
 }
@@ -49,10 +49,10 @@ func (r *Results) callGoals() []Goal {
 	}
 }
 
-// deployGoals have the CPI send at least 0.8 times as many requests in the same time as a minimal client.
+// deployGoals require that the CPI sends at least 0.8 times as many requests as a minimal client in the same time.
 func (r *Results) deployGoals() (all []Goal) {
 	for _, deploy := range r.Deploys {
-		all = append(all, Goal{fmt.Sprintf("deploy_%d/client_wall", deploy.Machines), deploy.Seconds / deploy.Bare, 1 / 0.8})
+		all = append(all, Goal{fmt.Sprintf("deploy_%d/client_wall", deploy.VMs), deploy.Seconds / deploy.Bare, 1 / 0.8})
 	}
 	return all
 }

@@ -8,12 +8,12 @@ import (
 	"regexp"
 )
 
-// Results are those of the benchmarks' parts. Parts that were not run are empty.
+// Results are the results of the benchmark. Parts that were not run are empty.
 type Results struct {
-	// Quick tells the small form.
-	Quick   bool `json:"quick"`
-	Machine Host `json:"machine"`
-	// Runs tell when each part was measured, by its name.
+	// Quick is set for the small benchmark.
+	Quick bool `json:"quick"`
+	Host  Host `json:"machine"`
+	// Runs are the conditions of each part, by name.
 	Runs map[string]Run `json:"runs"`
 	// Binary is the size of the CPI's program, in MiB.
 	Binary  float64       `json:"binary_mib"`
@@ -25,7 +25,7 @@ type Results struct {
 	Node    *Node         `json:"node,omitempty"`
 }
 
-// Host is what the figures were taken on.
+// Host is the host of the benchmark.
 type Host struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
@@ -34,81 +34,81 @@ type Host struct {
 	Go     string `json:"go"`
 }
 
-// Run is what one part was measured with.
+// Run contains the conditions of a part.
 type Run struct {
-	// Taken is when, in UTC, and Commit what was checked out.
+	// Taken is the time in UTC, and Commit the checked-out commit.
 	Taken  string `json:"taken"`
 	Commit string `json:"commit"`
-	// Load is the number of processes that wanted to run in the minute before: what else was at work.
+	// Load is the load average of the last minute, which shows other load on the host.
 	Load float64 `json:"load"`
 }
 
-// ProgramCost is one program that is run for one request.
+// ProgramCost is the cost of a program that runs for one request.
 type ProgramCost struct {
 	Name string `json:"name"`
 	Cost
 }
 
-// ScaleResult is a crowd of machines, and what calls cost in it.
+// ScaleResult is the cost of calls with a number of VMs.
 type ScaleResult struct {
-	Name     string   `json:"name"`
-	Machines int      `json:"machines"`
-	Disks    int      `json:"disks"`
-	Methods  []Method `json:"methods"`
+	Name    string   `json:"name"`
+	VMs     int      `json:"machines"`
+	Disks   int      `json:"disks"`
+	Methods []Method `json:"methods"`
 }
 
-// Method is what one of the CPI's methods costs.
+// Method is the cost of a CPI method.
 type Method struct {
 	Name string `json:"name"`
-	// Requests are those of one call, as verb and path without names; Bytes is what the answers' bodies have.
+	// Requests are the requests of a call, as verb and path without names; Bytes is the size of the response bodies.
 	Requests []string `json:"requests"`
 	Bytes    int64    `json:"bytes"`
 	Cost
 }
 
-// Object is the size of an object as etcd holds it, in bytes, and how many of them are scripts for the node or the machine.
+// Object is the size of an object in etcd in bytes, of which Scripts are scripts for the node or the VM.
 type Object struct {
 	Name    string `json:"name"`
 	Bytes   int    `json:"bytes"`
 	Scripts int    `json:"scripts"`
 }
 
-// Deploy is that of so many machines with a disk each, by so many processes at once.
+// Deploy is the creation of a number of VMs with a disk each by parallel processes.
 type Deploy struct {
-	Machines int `json:"machines"`
-	Workers  int `json:"workers"`
-	// Seconds of the CPI's calls, and of a minimal client that makes the same objects and waits for the same.
+	VMs     int `json:"machines"`
+	Workers int `json:"workers"`
+	// Seconds is the time of the CPI, and Bare that of a minimal client that creates the same objects and waits for them.
 	Seconds float64 `json:"seconds"`
 	Bare    float64 `json:"bare_seconds"`
-	// CPU is that of all calls, in seconds; Peak the most memory that calls had at the same time, in MiB, if each had its most
-	// all the time.
+	// CPU is the CPU time of all calls in seconds; Peak is the maximum of the sum of the peak memory of concurrent calls, in
+	// MiB.
 	CPU   float64 `json:"cpu_seconds"`
 	Peak  float64 `json:"peak_mib"`
 	Calls int     `json:"calls"`
-	// Create and Attach are how long these two calls take in the crowd, in milliseconds.
+	// Create and Attach are the wall times of these calls in milliseconds.
 	Create Distribution `json:"create_vm_ms"`
 	Attach Distribution `json:"attach_disk_ms"`
 }
 
-// Node is what calls take on a real node, in milliseconds, beside a bare Pod of the same image.
+// Node contains the wall times of calls on a real node and of a bare Pod with the same image, in milliseconds.
 type Node struct {
 	BareStart Distribution `json:"bare_start_ms"`
 	BareEnd   Distribution `json:"bare_end_ms"`
 	Create    Distribution `json:"create_vm_ms"`
-	Pull      Distribution `json:"create_vm_and_pull_ms,omitempty"` // the same where the node does not have the image
+	Pull      Distribution `json:"create_vm_and_pull_ms,omitempty"` // on a node without the image
 	Attach    Distribution `json:"attach_disk_ms"`
 	Detach    Distribution `json:"detach_disk_ms"`
 	Delete    Distribution `json:"delete_vm_ms"`
 	Timeline  []Moment     `json:"timeline"`
 }
 
-// Moment is when something was seen, in milliseconds since the call began.
+// Moment is the time of an event, in milliseconds since the start of the call.
 type Moment struct {
 	What string  `json:"what"`
 	At   float64 `json:"at_ms"`
 }
 
-// Read returns the results in the file, or nil when there is none.
+// Read returns the results in the file, or nil if the file does not exist.
 func Read(path string) (*Results, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,7 +121,7 @@ func Read(path string) (*Results, error) {
 	return results, json.Unmarshal(raw, results)
 }
 
-// Write writes the results into the file.
+// Write writes the results to the file.
 func (r *Results) Write(path string) error {
 	raw, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
@@ -130,11 +130,11 @@ func (r *Results) Write(path string) error {
 	return os.WriteFile(path, append(compact(raw), '\n'), 0o644)
 }
 
-// costOf returns the program's figures, or none.
+// costOf returns the cost of the program, or an empty Cost.
 func (r *Results) costOf(name string) Cost {
-	for _, each := range r.Calls {
-		if each.Name == name {
-			return each.Cost
+	for _, call := range r.Calls {
+		if call.Name == name {
+			return call.Cost
 		}
 	}
 	return Cost{}
@@ -145,7 +145,7 @@ var (
 	spacePattern      = regexp.MustCompile(`\s+`)
 )
 
-// compact puts lists of numbers on one line, which is how a reader compares them.
+// compact writes each list of numbers on one line, for readable diffs.
 func compact(raw []byte) []byte {
 	return numberListPattern.ReplaceAllFunc(raw, func(list []byte) []byte { return spacePattern.ReplaceAll(list, nil) })
 }

@@ -1,5 +1,5 @@
-// Command launch runs a program, and writes to file descriptor 3 what it took, as JSON. What a program takes is counted from
-// its launcher's own memory on, so that this one is small: it imports as little as it can.
+// Command launch runs a program, and writes its usage to file descriptor 3 as JSON. The peak memory of a program includes that of its
+// parent at the time of the fork: launch has few imports to stay small.
 package main
 
 import (
@@ -17,9 +17,9 @@ func main() {
 	command := exec.Command(os.Args[1], os.Args[2:]...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	began := time.Now()
+	start := time.Now()
 	err := command.Run()
-	took := time.Since(began)
+	elapsed := time.Since(start)
 	var exitErr *exec.ExitError
 	if err != nil && !errors.As(err, &exitErr) {
 		fmt.Fprintln(os.Stderr, err)
@@ -27,11 +27,11 @@ func main() {
 	}
 	usage, ok := command.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
-		fmt.Fprintln(os.Stderr, "this system does not tell what a process took")
+		fmt.Fprintln(os.Stderr, "this system does not report the usage of a process")
 		os.Exit(1)
 	}
 	cpu := usage.Utime.Nano() + usage.Stime.Nano()
-	if _, err := fmt.Fprintf(report, `{"wall_ns":%d,"cpu_ns":%d,"peak_kib":%d}`, took.Nanoseconds(), cpu, usage.Maxrss); err != nil {
+	if _, err := fmt.Fprintf(report, `{"wall_ns":%d,"cpu_ns":%d,"peak_kib":%d}`, elapsed.Nanoseconds(), cpu, usage.Maxrss); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

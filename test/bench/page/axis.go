@@ -6,14 +6,14 @@ import (
 	"strconv"
 )
 
-// axis places values between two columns (or rows) of a picture.
+// axis maps values to positions between two columns or rows of a chart.
 type axis struct {
 	low, high float64
 	log       bool
 	from, to  float64
 }
 
-// linearAxis is an axis from 0 to a little more than the value.
+// linearAxis returns an axis from 0 to slightly more than the value.
 func linearAxis(high, from, to float64) axis {
 	if high <= 0 {
 		high = 1
@@ -21,7 +21,7 @@ func linearAxis(high, from, to float64) axis {
 	return axis{0, high * 1.05, false, from, to}
 }
 
-// logarithmicAxis is an axis from below the lower to above the higher value.
+// logarithmicAxis returns an axis from below the lower to above the higher value.
 func logarithmicAxis(low, high, from, to float64) axis {
 	if low <= 0 {
 		low = 0.1
@@ -29,7 +29,7 @@ func logarithmicAxis(low, high, from, to float64) axis {
 	return axis{low / 1.15, max(high, low*2) * 1.15, true, from, to}
 }
 
-// At is where the value is.
+// At returns the position of the value.
 func (a axis) At(value float64) float64 {
 	low, high := a.low, a.high
 	if a.log {
@@ -38,13 +38,14 @@ func (a axis) At(value float64) float64 {
 	return math.Round((a.from+(value-low)/(high-low)*(a.to-a.from))*10) / 10
 }
 
-// tick is a value that is written at the axis.
+// tick is a label of an axis.
 type tick struct {
 	At, Value float64
 	Text      string
 }
 
-// ticks are round values: 1, 2 and 5 times powers of ten, of which a linear axis has one in even steps.
+// ticks returns round values: multiples of 1, 2 or 5 times a power of ten on a linear axis, and all 1, 2 and 5 times powers of ten on a
+// logarithmic one.
 func (a axis) ticks() []tick {
 	var all []tick
 	if a.log {
@@ -70,7 +71,7 @@ func (a axis) ticks() []tick {
 	return all
 }
 
-// formatNumber writes a value with as many digits as tell something.
+// formatNumber formats a value with about two significant digits.
 func formatNumber(value float64) string {
 	switch {
 	case value == 0:
@@ -83,7 +84,7 @@ func formatNumber(value float64) string {
 	return strconv.FormatFloat(math.Round(value*100)/100, 'f', -1, 64)
 }
 
-// formatDuration writes milliseconds.
+// formatDuration formats milliseconds.
 func formatDuration(ms float64) string {
 	if ms >= 1000 {
 		return formatNumber(ms/1000) + " s"
@@ -91,7 +92,7 @@ func formatDuration(ms float64) string {
 	return formatNumber(ms) + " ms"
 }
 
-// formatBytes writes a number of bytes.
+// formatBytes formats a number of bytes.
 func formatBytes(bytes int64) string {
 	switch {
 	case bytes >= 1<<20:

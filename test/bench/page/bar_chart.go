@@ -2,7 +2,7 @@ package page
 
 import "bosh-kubernetes-cpi/test/bench/figures"
 
-// barChart shows amounts below each other; of each a part may stand out.
+// barChart shows amounts as horizontal bars, each optionally with a highlighted part.
 type barChart struct {
 	Title  string
 	Height float64
@@ -16,7 +16,7 @@ type barRow struct {
 	Width, Part float64
 }
 
-// measurement is an amount with its name.
+// measurement is an amount with a name.
 type measurement struct {
 	name, class, text string
 	value, part       float64
@@ -29,13 +29,13 @@ func newBarChart(title string, measures []measurement) barChart {
 		high = max(high, m.value)
 	}
 	x := axis{0, max(high, 1e-9), false, 0, width - 2*margin}
-	picture := barChart{Title: title, Height: 8 + rowHeight*float64(len(measures))}
+	chart := barChart{Title: title, Height: 8 + rowHeight*float64(len(measures))}
 	for i, m := range measures {
 		y := rowHeight * float64(i)
-		picture.Rows = append(picture.Rows, barRow{Name: m.name, Value: m.text, Class: m.class, Text: y + 13, Y: y + 19,
+		chart.Rows = append(chart.Rows, barRow{Name: m.name, Value: m.text, Class: m.class, Text: y + 13, Y: y + 19,
 			Width: max(1, x.At(m.value)), Part: x.At(m.part)})
 	}
-	return picture
+	return chart
 }
 
 func newObjectChart(objects []figures.Object) barChart {

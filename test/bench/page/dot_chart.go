@@ -2,17 +2,17 @@ package page
 
 import "bosh-kubernetes-cpi/test/bench/figures"
 
-// Pictures are as wide as a phone, so that their words are readable there; a wider window has more of them in a row.
+// Charts have the width of a phone, which keeps their text readable there. Wider windows show several charts in a row.
 const (
 	width  = 340.0
 	margin = 14.0
 )
 
-// dotChart shows distributions below each other: a dot for each value, a bar from quartile to quartile, a line at the median.
+// dotChart shows one distribution per row: a dot for each value, a bar between the quartiles, and a line at the median.
 type dotChart struct {
 	Title, Unit string
 	Height      float64
-	Floor       float64 // where the axis is
+	Floor       float64 // position of the axis
 	Ticks       []tick
 	Rows        []dotRow
 }
@@ -22,10 +22,10 @@ type dotRow struct {
 	Text, Y            float64
 	Dots               []float64
 	Lower, Upper, Mark float64
-	Bar                float64 // how wide the bar is
+	Bar                float64 // width of the bar
 }
 
-// row is a distribution with its name.
+// row is a distribution with a name.
 type row struct {
 	name   string
 	values figures.Distribution
@@ -33,8 +33,8 @@ type row struct {
 
 func newDotChart(title, unit string, rows []row) dotChart {
 	const rowHeight, top = 40.0, 8.0
-	picture := dotChart{Title: title, Unit: unit, Floor: top + rowHeight*float64(len(rows))}
-	picture.Height = picture.Floor + 22
+	chart := dotChart{Title: title, Unit: unit, Floor: top + rowHeight*float64(len(rows))}
+	chart.Height = chart.Floor + 22
 	low, high := 0.0, 0.0
 	for _, r := range rows {
 		if least := r.values.Quantile(0); low == 0 || least < low {
@@ -43,7 +43,7 @@ func newDotChart(title, unit string, rows []row) dotChart {
 		high = max(high, r.values.Max())
 	}
 	x := logarithmicAxis(low, high, margin, width-margin)
-	picture.Ticks = x.ticks()
+	chart.Ticks = x.ticks()
 	for i, r := range rows {
 		y := top + rowHeight*float64(i)
 		s := dotRow{Name: r.name, Text: y + 10, Y: y + 24, Median: formatNumber(r.values.Median()) + " " + unit, Mark: x.At(r.values.Median())}
@@ -53,7 +53,7 @@ func newDotChart(title, unit string, rows []row) dotChart {
 		for _, value := range r.values {
 			s.Dots = append(s.Dots, x.At(value))
 		}
-		picture.Rows = append(picture.Rows, s)
+		chart.Rows = append(chart.Rows, s)
 	}
-	return picture
+	return chart
 }

@@ -7,12 +7,12 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// lineChart shows how what a method takes changes with the number of machines: a line each for wall and CPU time, with a bar
-// from quartile to quartile at each point.
+// lineChart shows the cost of a method by the number of VMs: a line each for wall and CPU time, with a bar between the quartiles at
+// each point.
 type lineChart struct {
 	Title  string
 	Ticks  []tick // of time
-	Sizes  []tick // of machines
+	Sizes  []tick // numbers of VMs
 	Series []series
 }
 
@@ -20,7 +20,7 @@ type series struct {
 	Class  string
 	Points string
 	Marks  []mark
-	Last   tick // what the last value is
+	Last   tick // label of the last value
 }
 
 type mark struct{ X, Y, Top, Bottom float64 }
@@ -30,12 +30,12 @@ const (
 	linesBottom = 116.0
 )
 
-// newLineCharts is a picture for each method that all sizes have.
+// newLineCharts returns a chart for each method that all sizes have.
 func newLineCharts(sizes []figures.ScaleResult) []lineChart {
 	if len(sizes) == 0 {
 		return nil
 	}
-	var pictures []lineChart
+	var charts []lineChart
 	for _, method := range sizes[0].Methods {
 		var costs []figures.Cost
 		for _, size := range sizes {
@@ -46,10 +46,10 @@ func newLineCharts(sizes []figures.ScaleResult) []lineChart {
 			}
 		}
 		if len(costs) == len(sizes) && len(method.Wall) > 0 {
-			pictures = append(pictures, newLineChart(method.Name, sizes, costs))
+			charts = append(charts, newLineChart(method.Name, sizes, costs))
 		}
 	}
-	return pictures
+	return charts
 }
 
 func newLineChart(name string, sizes []figures.ScaleResult, costs []figures.Cost) lineChart {
@@ -60,22 +60,22 @@ func newLineChart(name string, sizes []figures.ScaleResult, costs []figures.Cost
 	}
 	y := linearAxis(high, linesBottom, linesTop)
 	x := axis{0, float64(max(1, len(sizes)-1)), false, 48, width - 62}
-	picture := lineChart{Title: name, Ticks: y.ticks()}
-	for i, t := range picture.Ticks {
-		picture.Ticks[i].Text = strings.TrimSuffix(formatDuration(t.Value), " ms")
+	chart := lineChart{Title: name, Ticks: y.ticks()}
+	for i, t := range chart.Ticks {
+		chart.Ticks[i].Text = strings.TrimSuffix(formatDuration(t.Value), " ms")
 	}
 	wall, cpu := series{Class: "wall"}, series{Class: "cpu"}
 	for i, cost := range costs {
 		at := x.At(float64(i))
-		picture.Sizes = append(picture.Sizes, tick{At: at, Text: fmt.Sprint(sizes[i].Machines)})
+		chart.Sizes = append(chart.Sizes, tick{At: at, Text: fmt.Sprint(sizes[i].VMs)})
 		wall.add(at, y, cost.Wall)
 		cpu.add(at, y, cost.CPU)
 	}
-	if wall.Last.At > cpu.Last.At-13 { // two words at one place
+	if wall.Last.At > cpu.Last.At-13 { // avoids overlapping labels
 		cpu.Last.At = wall.Last.At + 13
 	}
-	picture.Series = []series{wall, cpu}
-	return picture
+	chart.Series = []series{wall, cpu}
+	return chart
 }
 
 func (s *series) add(x float64, y axis, values figures.Distribution) {

@@ -1,4 +1,4 @@
-// Package page makes one page of results: it needs no network, no library and no script, and fits a phone.
+// Package page renders results as one HTML page without external resources or scripts, which also fits a phone.
 package page
 
 import (
@@ -27,7 +27,7 @@ func Render(results *figures.Results) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// content is what the page shows. What was not measured is not there.
+// content is the content of the page. Parts that were not measured are empty.
 type content struct {
 	*figures.Results
 	Goals   []figures.Goal
@@ -41,14 +41,14 @@ type content struct {
 	Line    *timeline
 }
 
-// sharedCost is what a call costs alone, and with many that share something.
+// sharedCost is the cost of a call for a VM that shares an object with different numbers of VMs.
 type sharedCost struct {
 	What, Method string
 	Sizes        []sharedSize
 }
 
 type sharedSize struct {
-	Machines int
+	VMs int
 	figures.Method
 }
 
@@ -61,20 +61,20 @@ func newContent(r *figures.Results) content {
 		c.Largest = &r.Scale[len(r.Scale)-1]
 	}
 	for _, d := range r.Deploys {
-		c.Deploys = append(c.Deploys, newBarChart(fmt.Sprintf("%d machines, %d processes at once", d.Machines, d.Workers), []measurement{
-			{"the CPI, until every disk is attached", "wall", formatNumber(d.Seconds) + " s", d.Seconds, 0},
-			{"the same objects by a minimal client", "cpu", formatNumber(d.Bare) + " s", d.Bare, 0},
+		c.Deploys = append(c.Deploys, newBarChart(fmt.Sprintf("%d VMs, %d parallel processes", d.VMs, d.Workers), []measurement{
+			{"CPI, until every disk is attached", "wall", formatNumber(d.Seconds) + " s", d.Seconds, 0},
+			{"minimal client with the same objects", "cpu", formatNumber(d.Bare) + " s", d.Bare, 0},
 			{fmt.Sprintf("CPU time of all %d calls", d.Calls), "wall", formatNumber(d.CPU) + " s", d.CPU, 0},
 		}))
 	}
 	if n := r.Node; n != nil {
-		picture := newDotChart("Calls on a real node", "ms", []row{
+		chart := newDotChart("Calls on a real node", "ms", []row{
 			{"bare Pod, until it is ready", n.BareStart}, {"create_vm, until the agent runs", n.Create},
-			{"create_vm, and the image is pulled", n.Pull}, {"attach_disk", n.Attach},
-			{"bare Pod, until it is gone", n.BareEnd}, {"detach_disk", n.Detach}, {"delete_vm", n.Delete},
+			{"create_vm with a pull of the image", n.Pull}, {"attach_disk", n.Attach},
+			{"bare Pod, until it is deleted", n.BareEnd}, {"detach_disk", n.Detach}, {"delete_vm", n.Delete},
 		})
 		line := newTimeline(n.Timeline)
-		c.Node, c.Line = &picture, &line
+		c.Node, c.Line = &chart, &line
 	}
 	return c
 }
@@ -89,28 +89,28 @@ func newCallCharts(calls []figures.ProgramCost) []dotChart {
 	return []dotChart{newDotChart("Wall time", "ms", wall), newDotChart("CPU time", "ms", cpu), newDotChart("Peak memory", "MiB", peak)}
 }
 
-// sharedCosts puts what one method costs at each size beside each other.
+// sharedCosts groups the costs of each method by the number of VMs.
 func sharedCosts(sizes []figures.ScaleResult) []sharedCost {
 	var all []sharedCost
 	for _, size := range sizes {
 		for _, method := range size.Methods {
-			at := -1
+			index := -1
 			for i := range all {
 				if all[i].What == size.Name && all[i].Method == method.Name {
-					at = i
+					index = i
 				}
 			}
-			if at < 0 {
+			if index < 0 {
 				all = append(all, sharedCost{What: size.Name, Method: method.Name})
-				at = len(all) - 1
+				index = len(all) - 1
 			}
-			all[at].Sizes = append(all[at].Sizes, sharedSize{size.Machines, method})
+			all[index].Sizes = append(all[index].Sizes, sharedSize{size.VMs, method})
 		}
 	}
 	return all
 }
 
-// formatRequests is a list of requests, with how often each comes.
+// formatRequests returns the requests with their numbers.
 func formatRequests(requests []string) string {
 	var names []string
 	times := map[string]int{}

@@ -22,10 +22,10 @@ func completeResults() *figures.Results {
 	methods := []figures.Method{{Name: "get_disks", Requests: []string{"list pods", "list pods", "get pods"}, Bytes: 20480, Cost: cost}}
 	return &figures.Results{
 		Calls:   []figures.ProgramCost{{Name: figures.Info, Cost: cost}, {Name: figures.HasVM, Cost: cost}, {Name: figures.Curl, Cost: cost}},
-		Scale:   []figures.ScaleResult{{Name: "a crowd", Machines: 10, Disks: 20, Methods: methods}, {Name: "a crowd", Machines: 5000, Disks: 10000, Methods: methods}},
-		Shared:  []figures.ScaleResult{{Name: "a Service", Machines: 500, Methods: methods}},
-		Deploys: []figures.Deploy{{Machines: 100, Workers: 50, Seconds: 20, Bare: 15, Create: sampleValues, Attach: sampleValues}},
-		Objects: []figures.Object{{Name: "a machine's Pod", Bytes: 30000, Scripts: 9000}},
+		Scale:   []figures.ScaleResult{{Name: "a crowd", VMs: 10, Disks: 20, Methods: methods}, {Name: "a crowd", VMs: 5000, Disks: 10000, Methods: methods}},
+		Shared:  []figures.ScaleResult{{Name: "a Service", VMs: 500, Methods: methods}},
+		Deploys: []figures.Deploy{{VMs: 100, Workers: 50, Seconds: 20, Bare: 15, Create: sampleValues, Attach: sampleValues}},
+		Objects: []figures.Object{{Name: "VM Pod", Bytes: 30000, Scripts: 9000}},
 		Node:    &figures.Node{BareStart: sampleValues, BareEnd: sampleValues, Create: sampleValues, Pull: sampleValues, Attach: sampleValues, Detach: sampleValues, Timeline: []figures.Moment{{What: "scheduled", At: 30}, {What: "the agent runs", At: 2300}}},
 	}
 }
@@ -34,20 +34,20 @@ var _ = Describe("The page", func() {
 	It("shows every part", func() {
 		html, err := Render(completeResults())
 		Expect(err).NotTo(HaveOccurred())
-		for _, part := range []string{"Goals", "One call", "Among many machines", "5000 machines and 10000 disks", "What is shared", "A whole deploy",
-			"On a real node", "the agent runs", "in etcd", "list pods ×2, get pods", "20 KiB"} {
+		for _, part := range []string{"Goals", "Single calls", "Scale", "5000 VMs and 10000 disks", "Shared objects", "Deploy",
+			"Real node", "the agent runs", "in etcd", "list pods ×2, get pods", "20 KiB"} {
 			Expect(string(html)).To(ContainSubstring(part))
 		}
 		Expect(string(html)).NotTo(ContainSubstring("NaN"))
 	})
 
-	It("leaves out what was not measured", func() {
+	It("omits parts that were not measured", func() {
 		html, err := Render(&figures.Results{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.Count(string(html), "<h2>")).To(BeZero())
 	})
 
-	It("opens without a network", func() {
+	It("has no external resources", func() {
 		html, err := Render(completeResults())
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(html)).NotTo(MatchRegexp(`https?://|src=|@import|<link|<script`))
@@ -55,21 +55,21 @@ var _ = Describe("The page", func() {
 })
 
 var _ = Describe("An axis", func() {
-	It("has round ticks in even steps", func() {
+	It("has round ticks at equal distances", func() {
 		var texts []string
-		for _, each := range linearAxis(47, 0, 100).ticks() {
-			texts = append(texts, each.Text)
+		for _, t := range linearAxis(47, 0, 100).ticks() {
+			texts = append(texts, t.Text)
 		}
 		Expect(texts).To(Equal([]string{"0", "10", "20", "30", "40"}))
 	})
 
-	It("that is logarithmic has room for all its values", func() {
+	It("contains all its values if it is logarithmic", func() {
 		a := logarithmicAxis(8, 260, 0, 340)
 		Expect(a.At(8)).To(BeNumerically(">", 0))
 		Expect(a.At(260)).To(BeNumerically("<", 340))
 		var texts []string
-		for _, each := range a.ticks() {
-			texts = append(texts, each.Text)
+		for _, t := range a.ticks() {
+			texts = append(texts, t.Text)
 		}
 		Expect(texts).To(Equal([]string{"10", "20", "50", "100", "200"}))
 	})

@@ -2,7 +2,7 @@ package page
 
 import "bosh-kubernetes-cpi/test/bench/figures"
 
-// timeline shows when things were seen, each as a bar from the one before.
+// timeline shows events, each with a bar from the previous one.
 type timeline struct {
 	Height float64
 	Floor  float64
@@ -18,21 +18,21 @@ type timelineRow struct {
 
 func newTimeline(moments []figures.Moment) timeline {
 	const rowHeight = 34.0
-	picture := timeline{Floor: 6 + rowHeight*float64(len(moments))}
-	picture.Height = picture.Floor + 22
+	chart := timeline{Floor: 6 + rowHeight*float64(len(moments))}
+	chart.Height = chart.Floor + 22
 	high := 0.0
 	for _, m := range moments {
 		high = max(high, m.At)
 	}
 	x := linearAxis(high, margin, width-margin)
-	picture.Ticks = x.ticks()
+	chart.Ticks = x.ticks()
 	previous := 0.0
 	for i, m := range moments {
 		y := rowHeight * float64(i)
 		s := timelineRow{What: m.What, Took: "+" + formatNumber(m.At-previous) + " ms", Text: y + 13, Y: y + 18, From: x.At(previous), To: x.At(m.At)}
 		s.Length = max(2, s.To-s.From)
-		picture.Rows = append(picture.Rows, s)
+		chart.Rows = append(chart.Rows, s)
 		previous = m.At
 	}
-	return picture
+	return chart
 }

@@ -1,6 +1,5 @@
-// Package device works on loop devices, filesystems and mounts of this process's mount namespace. It asks
-// the kernel each time and remembers nothing, so that a restart of the driver or of the node cannot make
-// it wrong. It needs root, and knows nothing of volumes.
+// Package device manages loop devices, filesystems and mounts of the calling process's mount namespace. It is stateless and reads the
+// state from the kernel each time, because the driver and the node can restart. It requires root, and is independent of volumes.
 package device
 
 import (

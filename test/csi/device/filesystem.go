@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Filesystems are those that Format can make, the first by default.
+// Filesystems are the filesystems that Format can create. The first is the default.
 var Filesystems = []string{"ext4", "xfs"}
 
-// ErrOtherContent is the error for a device that holds something else than what was asked for.
-var ErrOtherContent = errors.New("holds something else")
+// ErrOtherContent is the error for a device with other content than requested.
+var ErrOtherContent = errors.New("has other content")
 
-// Format makes a filesystem on a blank device and leaves it alone when it has that filesystem.
+// Format creates a filesystem on a blank device. It does nothing if the device has this filesystem.
 func Format(ctx context.Context, device, filesystem string) error {
 	content, err := probe(ctx, device)
 	if err != nil {
@@ -37,12 +37,12 @@ func Format(ctx context.Context, device, filesystem string) error {
 	case "xfs":
 		_, err = run(ctx, "mkfs.xfs", "-q", "-f", device)
 	default:
-		err = fmt.Errorf("no filesystem %q can be made", filesystem)
+		err = fmt.Errorf("cannot create filesystem %q", filesystem)
 	}
 	return err
 }
 
-// probe returns the type of filesystem or else of partition table; empty for a blank device.
+// probe returns the type of the filesystem or of the partition table, or "" for a blank device.
 func probe(ctx context.Context, device string) (string, error) {
 	for _, tag := range []string{"TYPE", "PTTYPE"} {
 		out, err := run(ctx, "blkid", "--probe", "--output", "value", "--match-tag", tag, device)
@@ -57,7 +57,7 @@ func probe(ctx context.Context, device string) (string, error) {
 	return "", nil
 }
 
-// GrowUnmounted makes the filesystem as large as its device where that needs no mount.
+// GrowUnmounted grows the filesystem to the size of its device if it can grow unmounted.
 func GrowUnmounted(ctx context.Context, device, filesystem string) error {
 	if filesystem != "ext4" {
 		return nil
@@ -66,7 +66,7 @@ func GrowUnmounted(ctx context.Context, device, filesystem string) error {
 	if err != nil || !smaller {
 		return err
 	}
-	// resize2fs(8) wants a check first; 1 is the exit code of e2fsck(8) for errors that it corrected.
+	// resize2fs(8) requires a check first. e2fsck(8) exits with 1 if it has corrected errors.
 	_, err = run(ctx, "e2fsck", "-f", "-p", device)
 	var exit *exec.ExitError
 	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
@@ -76,7 +76,7 @@ func GrowUnmounted(ctx context.Context, device, filesystem string) error {
 	return err
 }
 
-// hasUnusedSpace says whether an ext4 filesystem leaves a block or more of its device unused.
+// hasUnusedSpace reports whether an ext4 filesystem leaves at least a block of its device unused.
 func hasUnusedSpace(ctx context.Context, device string) (bool, error) {
 	out, err := run(ctx, "dumpe2fs", "-h", device)
 	if err != nil {
@@ -93,9 +93,9 @@ func hasUnusedSpace(ctx context.Context, device string) (bool, error) {
 	return values["Block size"]*(values["Block count"]+1) <= size, err
 }
 
-// mayResize says whether the kernel lets this process resize a mounted ext4: EXT4_IOC_RESIZE_FS wants
-// CAP_SYS_RESOURCE, which machines without it for root can only do without.
-func mayResize() (bool, error) {
+// canResizeMounted reports whether the process may resize a mounted ext4: EXT4_IOC_RESIZE_FS requires CAP_SYS_RESOURCE, which root
+// does not have on some hosts.
+func canResizeMounted() (bool, error) {
 	raw, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return false, err
@@ -111,18 +111,18 @@ func growExt4(ctx context.Context, device string) error {
 	if err != nil || !smaller {
 		return err
 	}
-	may, err := mayResize()
+	allowed, err := canResizeMounted()
 	if err != nil {
 		return err
 	}
-	if !may {
-		return fmt.Errorf("%s %w: without CAP_SYS_RESOURCE its ext4 can only grow when it is not mounted", device, ErrInUse)
+	if !allowed {
+		return fmt.Errorf("%s %w: growing a mounted ext4 requires CAP_SYS_RESOURCE", device, ErrInUse)
 	}
 	_, err = run(ctx, "resize2fs", device)
 	return err
 }
 
-// Grow makes the mounted filesystem as large as its device.
+// Grow grows the mounted filesystem to the size of its device.
 func Grow(ctx context.Context, device string, mounted MountEntry) error {
 	var err error
 	switch mounted.Type {
@@ -131,7 +131,7 @@ func Grow(ctx context.Context, device string, mounted MountEntry) error {
 	case "xfs":
 		_, err = run(ctx, "xfs_growfs", mounted.Point)
 	default:
-		err = fmt.Errorf("no filesystem %q can be grown", mounted.Type)
+		err = fmt.Errorf("cannot grow filesystem %q", mounted.Type)
 	}
 	return err
 }

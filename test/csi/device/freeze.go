@@ -11,15 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From linux/fs.h; x/sys/unix does not name them.
+// From linux/fs.h; x/sys/unix does not have them.
 const (
 	fiFreeze = 0xc0045877
 	fiThaw   = 0xc0045878
 )
 
-// Freeze stops writes to the filesystems on the device and its partitions, wherever on this machine they
-// are mounted: each superblock has to be frozen once only, by way of any mount of it. The function that it
-// returns lets writes go on again. A filesystem that was frozen already stays so.
+// Freeze stops writes to the mounted filesystems on the device and its partitions, in all mount namespaces of the host: freezing a
+// superblock through one of its mounts is enough. thaw allows writes again, except to filesystems that were frozen before.
 func Freeze(device string) (thaw func() error, err error) {
 	var frozen []*os.File
 	thaw = func() error {
@@ -32,7 +31,7 @@ func Freeze(device string) (thaw func() error, err error) {
 		}
 		return errors.Join(failures...)
 	}
-	err = eachFilesystem(device, func(file *os.File) error {
+	err = forEachFilesystem(device, func(file *os.File) error {
 		err := unix.IoctlSetInt(int(file.Fd()), fiFreeze, 0)
 		if err == nil {
 			frozen = append(frozen, file)
@@ -40,7 +39,7 @@ func Freeze(device string) (thaw func() error, err error) {
 		}
 		_ = file.Close()
 		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EOPNOTSUPP) {
-			return nil // somebody else froze it, or it cannot be frozen
+			return nil // frozen by another process, or does not support freezing
 		}
 		return fmt.Errorf("freeze %s: %w", file.Name(), err)
 	})
@@ -50,9 +49,9 @@ func Freeze(device string) (thaw func() error, err error) {
 	return thaw, nil
 }
 
-// Thaw lets writes to the filesystems on the device go on, whoever froze them.
+// Thaw allows writes to the filesystems on the device again, also if another process has frozen them.
 func Thaw(device string) error {
-	return eachFilesystem(device, func(file *os.File) error {
+	return forEachFilesystem(device, func(file *os.File) error {
 		defer file.Close()
 		err := unix.IoctlSetInt(int(file.Fd()), fiThaw, 0)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -62,8 +61,8 @@ func Thaw(device string) error {
 	})
 }
 
-// eachFilesystem opens a mount of each filesystem that is mounted from the device.
-func eachFilesystem(device string, do func(*os.File) error) error {
+// forEachFilesystem calls do with an open mount point of each filesystem that is mounted from the device.
+func forEachFilesystem(device string, do func(*os.File) error) error {
 	numbers, err := deviceNumbers(device)
 	if err != nil {
 		return err
@@ -74,14 +73,14 @@ func eachFilesystem(device string, do func(*os.File) error) error {
 	}
 	for _, number := range numbers {
 		for process, table := range tables {
-			at := slices.IndexFunc(table, func(m MountEntry) bool { return m.Number == number })
-			if at < 0 {
+			index := slices.IndexFunc(table, func(m MountEntry) bool { return m.Number == number })
+			if index < 0 {
 				continue
 			}
-			path := filepath.Join(process, "root", table[at].Point)
+			path := filepath.Join(process, "root", table[index].Point)
 			file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 			if err != nil {
-				continue // hidden by a later mount or gone; another process may show it
+				continue // hidden by a later mount or unmounted; another process may have it
 			}
 			if err := do(file); err != nil {
 				return err
@@ -110,7 +109,7 @@ func deviceNumbers(device string) ([]string, error) {
 	return all, nil
 }
 
-// mountTables returns the mounts of every mount namespace, by one process of each.
+// mountTables returns the mounts of every mount namespace, by the path in /proc of one of its processes.
 func mountTables() (map[string][]MountEntry, error) {
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -120,7 +119,7 @@ func mountTables() (map[string][]MountEntry, error) {
 	for _, process := range processes {
 		namespace, err := os.Readlink(filepath.Join(process, "ns/mnt"))
 		if err != nil || seen[namespace] {
-			continue // ended since, or known
+			continue // has exited, or its namespace is known
 		}
 		table, err := mounts(filepath.Join(process, "mountinfo"))
 		if err != nil {

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse is the error for a device that a mount or another program holds.
+// ErrInUse is the error for a device that is mounted or that another program uses.
 var ErrInUse = errors.New("is in use")
 
-// Attach returns the file's loop device, a new one when it has none.
+// Attach returns the file's loop device, and creates one if necessary.
 func Attach(ctx context.Context, file string, readOnly bool) (string, error) {
 	args := []string{"--find", "--show", "--nooverlap"}
 	if readOnly {
@@ -30,8 +30,7 @@ func LoopDevices(ctx context.Context, file string) ([]string, error) {
 	return strings.Fields(out), err
 }
 
-// Detach frees the file's loop devices, unless one is in use: detaching that would only make the kernel
-// do it later, when nobody counts on it any more.
+// Detach detaches the file's loop devices, unless one is in use: the kernel would detach it at an unpredictable later time.
 func Detach(ctx context.Context, file string) error {
 	loops, err := LoopDevices(ctx, file)
 	if err != nil {
@@ -49,16 +48,16 @@ func Detach(ctx context.Context, file string) error {
 	}
 	remaining, err := LoopDevices(ctx, file)
 	if err == nil && len(remaining) > 0 {
-		err = fmt.Errorf("%s %w: a program has it open", remaining[0], ErrInUse)
+		err = fmt.Errorf("%s %w: it is open in a program", remaining[0], ErrInUse)
 	}
 	return err
 }
 
-// checkUnused fails for a device that is mounted, in whatever mount namespace, or otherwise held for good.
+// checkUnused returns ErrInUse for a device that is mounted in any mount namespace, or opened exclusively by a program.
 func checkUnused(loop string) error {
 	fd, err := unix.Open(loop, unix.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("%s %w: it is mounted or held by a program", loop, ErrInUse)
+		return fmt.Errorf("%s %w: it is mounted, or opened exclusively by a program", loop, ErrInUse)
 	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", loop, err)
@@ -66,13 +65,13 @@ func checkUnused(loop string) error {
 	return unix.Close(fd)
 }
 
-// UpdateCapacity makes the device as large as its file is now.
+// UpdateCapacity grows the device to the size of its file.
 func UpdateCapacity(ctx context.Context, loop string) error {
 	_, err := run(ctx, "losetup", "--set-capacity", loop)
 	return err
 }
 
-// Flush writes to the file what was written to the device.
+// Flush writes the device's cached data to its file.
 func Flush(loop string) error {
 	file, err := os.OpenFile(loop, os.O_RDONLY, 0)
 	if err != nil {
@@ -85,7 +84,7 @@ func Flush(loop string) error {
 	return nil
 }
 
-// Size is the device's in bytes.
+// Size returns the size of the device in bytes.
 func Size(ctx context.Context, device string) (int64, error) {
 	out, err := run(ctx, "blockdev", "--getsize64", device)
 	if err != nil {
@@ -94,14 +93,14 @@ func Size(ctx context.Context, device string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(out), 10, 64)
 }
 
-// Number is the device's number as mountinfo writes it.
+// Number returns the device's number in the format of mountinfo.
 func Number(device string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(device, &stat); err != nil {
 		return "", fmt.Errorf("stat %s: %w", device, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
-		return "", fmt.Errorf("%s is no block device", device)
+		return "", fmt.Errorf("%s is not a block device", device)
 	}
 	return fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), nil
 }

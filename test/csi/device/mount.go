@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// MountEntry is a line of mountinfo, see proc_pid_mountinfo(5).
+// MountEntry is a line of mountinfo; see proc_pid_mountinfo(5).
 type MountEntry struct {
 	Number   string // of the device, major:minor
-	Root     string // what of the filesystem is mounted
+	Root     string // path of the mounted directory in the filesystem
 	Point    string
 	Type     string
 	ReadOnly bool
 }
 
-// Mounts returns what is mounted in this process's mount namespace.
+// Mounts returns the mounts in the calling process's mount namespace.
 func Mounts() ([]MountEntry, error) { return mounts("/proc/self/mountinfo") }
 
 func mounts(file string) ([]MountEntry, error) {
@@ -45,7 +45,7 @@ func parseMounts(text string) []MountEntry {
 	return all
 }
 
-// unescape turns \040 and the like into the character.
+// unescape replaces octal escapes such as \040 with the character.
 func unescape(text string) string {
 	var plain strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -61,7 +61,7 @@ func unescape(text string) string {
 	return plain.String()
 }
 
-// MountAt returns what is mounted at the path; the uppermost of several.
+// MountAt returns the mount at the path, the topmost one if there are several.
 func MountAt(path string) (MountEntry, bool, error) {
 	all, err := Mounts()
 	if err != nil {
@@ -85,7 +85,7 @@ func Mount(ctx context.Context, source, path, filesystem string, options []strin
 	return err
 }
 
-// Bind mounts a folder or a device node a second time.
+// Bind creates a bind mount of a directory or a device node.
 func Bind(ctx context.Context, source, path string, readOnly bool) error {
 	if _, err := run(ctx, "mount", "--bind", source, path); err != nil || !readOnly {
 		return err
@@ -96,7 +96,7 @@ func Bind(ctx context.Context, source, path string, readOnly bool) error {
 	return nil
 }
 
-// Unmount takes away everything that is mounted at the path; nothing is fine too.
+// Unmount removes all mounts at the path, if there are any.
 func Unmount(ctx context.Context, path string) error {
 	for {
 		_, found, err := MountAt(path)

@@ -9,11 +9,11 @@ import (
 
 func TestDevice(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "Devices of the CSI driver for tests")
+	RunSpecs(t, "CSI test driver: devices")
 }
 
 var _ = Describe("mountinfo", func() {
-	It("is read with optional fields, escaped characters and read-only mounts", func() {
+	It("is parsed with optional fields, escaped characters and read-only mounts", func() {
 		Expect(parseMounts(`22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 31 22 7:3 / /var/lib/a\040b rw,relatime shared:7 master:3 - xfs /dev/loop3 rw,nouuid
 32 22 0:5 /loop3 /publish/pod\134x ro - devtmpfs devtmpfs rw,size=1k
@@ -25,20 +25,20 @@ not a line of a mount
 		}))
 	})
 
-	It("tells what is mounted at a path in this process's namespace", func() {
-		mounted, is, err := MountAt("/proc")
+	It("contains the mount at a path in the process's namespace", func() {
+		mounted, found, err := MountAt("/proc")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(is).To(BeTrue())
+		Expect(found).To(BeTrue())
 		Expect(mounted.Type).To(Equal("proc"))
-		_, is, err = MountAt("/proc/no-such-mount")
+		_, found, err = MountAt("/proc/no-such-mount")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(is).To(BeFalse())
+		Expect(found).To(BeFalse())
 	})
 })
 
 var _ = Describe("Number", func() {
-	It("refuses what is no block device", func() {
+	It("fails for a file that is not a block device", func() {
 		_, err := Number("/dev/null")
-		Expect(err).To(MatchError(ContainSubstring("no block device")))
+		Expect(err).To(MatchError(ContainSubstring("not a block device")))
 	})
 })

@@ -13,7 +13,7 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// modes are those of one node; the volumes reach no other.
+// modes are the supported access modes: those for a single node.
 var modes = []csi.VolumeCapability_AccessMode_Mode{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER,
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
@@ -21,16 +21,16 @@ var modes = []csi.VolumeCapability_AccessMode_Mode{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER,
 }
 
-// checkSupported says why a volume cannot have the capability, if so.
+// checkSupported returns an error if volumes do not support the capability.
 func checkSupported(capability *csi.VolumeCapability) error {
 	mode := capability.GetAccessMode().GetMode()
 	switch {
 	case capability.GetBlock() == nil && capability.GetMount() == nil:
 		return errors.New("the access type is missing: block or mount")
 	case !slices.Contains(modes, mode):
-		return fmt.Errorf("the access mode %s is not supported: a volume is for one node", mode)
+		return fmt.Errorf("the access mode %s is not supported: volumes are for a single node", mode)
 	case capability.GetMount() != nil && !slices.Contains(device.Filesystems, filesystem(capability)):
-		return fmt.Errorf("the filesystem %q is none of %v", filesystem(capability), device.Filesystems)
+		return fmt.Errorf("the filesystem %q is not supported; use one of %v", filesystem(capability), device.Filesystems)
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func readOnly(capability *csi.VolumeCapability) bool {
 	return capability.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
 }
 
-// serviceCapabilities returns the capabilities of a service, made of their kinds.
+// serviceCapabilities returns a service's capabilities of these kinds.
 func serviceCapabilities[K, C any](wrap func(K) C, kinds ...K) []C {
 	all := make([]C, 0, len(kinds))
 	for _, kind := range kinds {
@@ -78,7 +78,8 @@ func serviceCapabilities[K, C any](wrap func(K) C, kinds ...K) []C {
 	return all
 }
 
-// requireFields returns INVALID_ARGUMENT for the first of the required fields that is empty: name, value, name, …
+// requireFields returns INVALID_ARGUMENT for the first required field that is empty. Its arguments are names and values: name, value,
+// name, …
 func requireFields(fields ...string) error {
 	for i := 0; i+1 < len(fields); i += 2 {
 		if fields[i+1] == "" {
@@ -88,7 +89,7 @@ func requireFields(fields ...string) error {
 	return nil
 }
 
-// toStatusError chooses the code of an error that the store or a device reports.
+// toStatusError adds a code to an error of the store or a device.
 func toStatusError(err error) error {
 	switch {
 	case err == nil:
@@ -108,11 +109,11 @@ const (
 	maximalSize = 1 << 40
 )
 
-// chooseSize chooses one for the range: what is required, in whole MiB where the limit allows.
+// chooseSize returns a size within the range and of at least least: the required size, rounded up to whole MiB if the limit allows it.
 func chooseSize(requested *csi.CapacityRange, least int64) (int64, error) {
 	required, limit := requested.GetRequiredBytes(), requested.GetLimitBytes()
 	if required < 0 || limit < 0 || limit > 0 && limit < required {
-		return 0, status.Errorf(codes.InvalidArgument, "no size is at least %d and at most %d", required, limit)
+		return 0, status.Errorf(codes.InvalidArgument, "invalid capacity range: at least %d and at most %d bytes", required, limit)
 	}
 	chosen := max(required, least)
 	if chosen == 0 {

@@ -59,12 +59,12 @@ func (c controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeR
 	if err != nil {
 		return nil, toStatusError(err)
 	}
-	at := slices.IndexFunc(all, func(v store.Volume) bool { return v.Name == request.GetName() })
-	if at >= 0 {
-		if err := checkMatchesRequest(all[at], request); err != nil {
+	index := slices.IndexFunc(all, func(v store.Volume) bool { return v.Name == request.GetName() })
+	if index >= 0 {
+		if err := checkMatchesRequest(all[index], request); err != nil {
 			return nil, err
 		}
-		return &csi.CreateVolumeResponse{Volume: csiVolume(all[at])}, nil
+		return &csi.CreateVolumeResponse{Volume: csiVolume(all[index])}, nil
 	}
 	volume, err := c.create(ctx, request)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeR
 	return &csi.CreateVolumeResponse{Volume: csiVolume(volume)}, nil
 }
 
-// checkMatchesRequest returns ALREADY_EXISTS when the volume of that name is not what is asked for.
+// checkMatchesRequest returns ALREADY_EXISTS if the volume with the requested name differs from the request.
 func checkMatchesRequest(volume store.Volume, request *csi.CreateVolumeRequest) error {
 	requested := request.GetCapacityRange()
 	source := request.GetVolumeContentSource()
@@ -123,17 +123,17 @@ func (c controller) create(ctx context.Context, request *csi.CreateVolumeRequest
 	return volume, nil
 }
 
-// contentSource is where the content of a new volume comes from.
+// contentSource is the volume or snapshot with the content of a new volume.
 type contentSource struct {
 	volume, snapshot string
 	size             int64
-	node             string // the only one possible, if any
+	node             string // the only possible node, if any
 	copy             func(ctx context.Context, image string) error
 	unlock           func()
 }
 
-// resolveSource finds the source and keeps it from being deleted. A copy of a volume stays on its node, as the
-// content lies there; snapshots can be restored on any.
+// resolveSource returns the source, locked against deletion. A copy of a volume must be on the volume's node; snapshots can be
+// restored on any node.
 func (c controller) resolveSource(ctx context.Context, source *csi.VolumeContentSource) (contentSource, error) {
 	none := contentSource{unlock: func() {}}
 	if source == nil {
@@ -141,7 +141,7 @@ func (c controller) resolveSource(ctx context.Context, source *csi.VolumeContent
 	}
 	volume, snapshot := source.GetVolume().GetVolumeId(), source.GetSnapshot().GetSnapshotId()
 	if volume == "" && snapshot == "" {
-		return none, status.Error(codes.InvalidArgument, "the source's id is missing")
+		return none, status.Error(codes.InvalidArgument, "the source ID is missing")
 	}
 	unlock, err := c.locks.lock(ctx, volume+snapshot)
 	if err != nil {
@@ -167,8 +167,8 @@ func (c controller) resolveSource(ctx context.Context, source *csi.VolumeContent
 		}}, nil
 }
 
-// chooseNode chooses the node, by the spec's CreateVolumeRequest.accessibility_requirements: the first preferred
-// that is possible, else the first requisite; without requirements the first of all.
+// chooseNode returns a node for the spec's CreateVolumeRequest.accessibility_requirements: the first preferred node that is possible,
+// otherwise the first requisite one; without requirements, the first of all nodes. If only is not empty, no other node is possible.
 func (c controller) chooseNode(requirement *csi.TopologyRequirement, only string) (string, error) {
 	known, err := c.store.Nodes()
 	if err != nil {
@@ -186,18 +186,18 @@ func (c controller) chooseNode(requirement *csi.TopologyRequirement, only string
 			return name, nil
 		}
 	}
-	return "", status.Errorf(codes.ResourceExhausted, "no volume can be on any of the nodes %q; the known nodes are %q, that of the source is %q", candidates, known, only)
+	return "", status.Errorf(codes.ResourceExhausted, "no node for the volume: candidates %q, known nodes %q, node of the source %q", candidates, known, only)
 }
 
-// accessibleFrom says whether a volume on the node is accessible from one of the requisite topologies.
+// accessibleFrom reports whether a volume on the node is accessible from one of the requisite topologies.
 func accessibleFrom(requirement *csi.TopologyRequirement, node string) bool {
-	return len(requirement.GetRequisite()) == 0 || slices.ContainsFunc(requirement.GetRequisite(), func(each *csi.Topology) bool {
-		return each.GetSegments()[TopologyKey] == node
+	return len(requirement.GetRequisite()) == 0 || slices.ContainsFunc(requirement.GetRequisite(), func(t *csi.Topology) bool {
+		return t.GetSegments()[TopologyKey] == node
 	})
 }
 
-// isMovable says whether the volume is to be as one of a network storage: usable on any node, on one at a
-// time. Without the parameter it is on one node, for good.
+// isMovable reports whether the volume is like one on network storage: usable on any node, one at a time. Without the parameter, it
+// is bound to a node.
 func isMovable(parameters map[string]string) (bool, error) {
 	switch reach := parameters[ReachParameter]; reach {
 	case "":
@@ -205,7 +205,7 @@ func isMovable(parameters map[string]string) (bool, error) {
 	case "any-node":
 		return true, nil
 	default:
-		return false, status.Errorf(codes.InvalidArgument, "the class's parameter %s is %q, not any-node", ReachParameter, reach)
+		return false, status.Errorf(codes.InvalidArgument, "StorageClass parameter %s is %q; the only valid value is any-node", ReachParameter, reach)
 	}
 }
 
@@ -214,22 +214,22 @@ func topology(node string) *csi.Topology {
 }
 
 func csiVolume(volume store.Volume) *csi.Volume {
-	answer := &csi.Volume{VolumeId: volume.ID, CapacityBytes: volume.Capacity}
+	response := &csi.Volume{VolumeId: volume.ID, CapacityBytes: volume.Capacity}
 	if volume.Node != "" {
-		answer.AccessibleTopology = []*csi.Topology{topology(volume.Node)}
+		response.AccessibleTopology = []*csi.Topology{topology(volume.Node)}
 	}
 	switch {
 	case volume.SourceVolume != "":
-		answer.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+		response.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
 			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: volume.SourceVolume}}}
 	case volume.SourceSnapshot != "":
-		answer.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+		response.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
 			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: volume.SourceSnapshot}}}
 	}
-	return answer
+	return response
 }
 
-// DeleteVolume succeeds for a volume that is gone, and refuses one that is still attached or mounted.
+// DeleteVolume succeeds for a volume that does not exist, and fails for one that is attached or mounted.
 func (c controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	if err := requireFields("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
@@ -263,7 +263,7 @@ func (c controller) ValidateVolumeCapabilities(_ context.Context, request *csi.V
 	}
 	for _, capability := range request.GetVolumeCapabilities() {
 		if err := checkSupported(capability); err != nil {
-			return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil //nolint:nilerr // it is the answer
+			return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil //nolint:nilerr // the error is the response
 		}
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
@@ -271,7 +271,7 @@ func (c controller) ValidateVolumeCapabilities(_ context.Context, request *csi.V
 	}}, nil
 }
 
-// GetCapacity returns the space that is free: every node's, since all share the folder.
+// GetCapacity returns the free space, which is the same for all nodes because they share the directory.
 func (c controller) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(c.store.Dir(), &stat); err != nil {

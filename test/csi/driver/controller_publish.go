@@ -11,8 +11,7 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// ControllerPublishVolume gives the volume to the one node that may write to it. There is no device to
-// attach: the record lets that node stage the volume, and no other.
+// ControllerPublishVolume assigns the volume to a node. It attaches no device: the record allows only this node to stage the volume.
 func (c controller) ControllerPublishVolume(ctx context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	if err := requireFields("volume id", request.GetVolumeId(), "node id", request.GetNodeId()); err != nil {
 		return nil, err
@@ -29,9 +28,9 @@ func (c controller) ControllerPublishVolume(ctx context.Context, request *csi.Co
 	readOnly := request.GetReadonly() || readOnly(request.GetVolumeCapability())
 	switch {
 	case !known:
-		return nil, status.Errorf(codes.NotFound, "node %s is not known", request.GetNodeId())
+		return nil, status.Errorf(codes.NotFound, "unknown node %s", request.GetNodeId())
 	case volume.Published != "" && volume.Published != request.GetNodeId():
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s, and can be attached to one only", volume.ID, volume.Published)
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s, and cannot be attached to several nodes", volume.ID, volume.Published)
 	case volume.Node != "" && volume.Node != request.GetNodeId():
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is on node %s, not on %s", volume.ID, volume.Node, request.GetNodeId())
 	case volume.Published != "" && volume.ReadOnly != readOnly:
@@ -45,8 +44,8 @@ func (c controller) ControllerPublishVolume(ctx context.Context, request *csi.Co
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"node": volume.Published}}, nil
 }
 
-// ControllerUnpublishVolume takes the volume from the node; from whichever has it, without a node id. A
-// volume that is gone or elsewhere is fine.
+// ControllerUnpublishVolume detaches the volume from the node, or from any node if the request has no node ID. A volume that does not
+// exist or is attached to another node is not an error.
 func (c controller) ControllerUnpublishVolume(ctx context.Context, request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if err := requireFields("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
@@ -67,7 +66,7 @@ func (c controller) ControllerUnpublishVolume(ctx context.Context, request *csi.
 	return done, toStatusError(c.store.PutVolume(volume))
 }
 
-// ControllerExpandVolume makes the image larger; NodeExpandVolume lets the device and filesystem follow.
+// ControllerExpandVolume grows the image; NodeExpandVolume grows the device and the filesystem.
 func (c controller) ControllerExpandVolume(ctx context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if err := requireFields("volume id", request.GetVolumeId()); err != nil {
 		return nil, err

@@ -1,8 +1,7 @@
-// Package driver answers the calls of the CSI spec (https://github.com/container-storage-interface/spec,
-// spec.md) with image files on loop devices. A process can serve the controller for all nodes, one node, or
-// both. The errors are the gRPC codes that the spec names for each call. It refuses several nodes for a
-// volume at once: the volumes are as those of a machine's own disks, usable on one node alone, or, with
-// ReachParameter, as those of a network storage, which can go from node to node.
+// Package driver implements the calls of the CSI spec (https://github.com/container-storage-interface/spec, spec.md) with image
+// files on loop devices. A process can serve the controller for all nodes, one node, or both. Errors have the gRPC codes of the spec
+// for each call. Only one node at a time can use a volume: volumes are bound to a node like local disks or, with ReachParameter, usable
+// on any node like those on network storage.
 package driver
 
 import (
@@ -25,37 +24,37 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// Name is the driver's for the kubelet, the sidecars and StorageClasses, unless it is given another.
+// Name is the driver's default name for the kubelet, the sidecars and StorageClasses.
 const Name = "embedded.csi"
 
-// TopologyKey is the label that says on which node a volume is.
+// TopologyKey is the label with the node of a volume.
 const TopologyKey = "topology." + Name + "/node"
 
-// ReachParameter is the StorageClass's parameter that says from where its volumes can be used: any-node,
-// or, without it, the node that they are made on.
+// ReachParameter is the StorageClass parameter with the nodes that can use a volume: any-node or, without the parameter, the node on
+// which it is created.
 const ReachParameter = "reach"
 
 const version = "1.0.0"
 
-// Options say what a process serves.
+// Options configure what a process serves.
 type Options struct {
-	// Name is that of a driver beside this one, in the same cluster; the constant of that name without it.
+	// Name is the driver's name, for several drivers in a cluster. The default is the constant Name.
 	Name string
 	// Controller is set for the one process that serves the controller.
 	Controller bool
-	// Node is the name of the node that is served; none without it.
+	// Node is the name of the served node. If it is empty, the process serves no node.
 	Node string
 	Log  *slog.Logger
 }
 
-// Driver is what the services have in common.
+// Driver contains what the services share.
 type Driver struct {
 	options Options
 	store   *store.Store
 	locks   *locks
 }
 
-// New makes the driver ready: the controller first ends what its predecessor had begun.
+// New returns a driver. For a controller, it first cleans up after the previous process.
 func New(folder *store.Store, options Options) (*Driver, error) {
 	options.Name = cmp.Or(options.Name, Name)
 	d := &Driver{options: options, store: folder, locks: newLocks()}
@@ -66,13 +65,13 @@ func New(folder *store.Store, options Options) (*Driver, error) {
 	}
 	if options.Node != "" {
 		if err := folder.AddNode(options.Node); err != nil {
-			return nil, fmt.Errorf("make node %s known: %w", options.Node, err)
+			return nil, fmt.Errorf("add node %s: %w", options.Node, err)
 		}
 	}
 	return d, nil
 }
 
-// recoverState thaws what an ended process froze and removes half-made images.
+// recoverState thaws filesystems that the previous process has frozen, and removes incomplete images.
 func (d *Driver) recoverState() error {
 	frozen, err := d.store.Frozen()
 	if err != nil {
@@ -95,7 +94,7 @@ func (d *Driver) recoverState() error {
 	return d.store.Sweep()
 }
 
-// Serve answers calls on the socket until the context ends, then finishes those under way.
+// Serve serves calls on the socket until the context is canceled, then finishes pending calls.
 func (d *Driver) Serve(ctx context.Context, socket string) error {
 	server := grpc.NewServer(grpc.UnaryInterceptor(d.log))
 	csi.RegisterIdentityServer(server, identity{d: d})
@@ -108,7 +107,7 @@ func (d *Driver) Serve(ctx context.Context, socket string) error {
 	return serve(ctx, server, socket)
 }
 
-// shutdownTimeout is how long calls under way may take when the server is told to end.
+// shutdownTimeout is the time that pending calls have when the server is stopped.
 const shutdownTimeout = 5 * time.Second
 
 func serve(ctx context.Context, server *grpc.Server, socket string) error {
@@ -116,7 +115,7 @@ func serve(ctx context.Context, server *grpc.Server, socket string) error {
 		return err
 	}
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove the socket of before: %w", err)
+		return fmt.Errorf("remove old socket: %w", err)
 	}
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -132,19 +131,19 @@ func serve(ctx context.Context, server *grpc.Server, socket string) error {
 }
 
 func (d *Driver) log(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	began := time.Now()
-	answer, err := handle(ctx, request)
+	start := time.Now()
+	response, err := handle(ctx, request)
 	if err != nil && status.Code(err) == codes.Unknown {
 		err = status.Error(codes.Internal, err.Error())
 	}
 	volume := ""
-	if named, ok := request.(interface{ GetVolumeId() string }); ok {
-		volume = named.GetVolumeId()
+	if volumeRequest, ok := request.(interface{ GetVolumeId() string }); ok {
+		volume = volumeRequest.GetVolumeId()
 	}
 	level := slog.LevelDebug
 	if err != nil {
 		level = slog.LevelWarn
 	}
-	d.options.Log.Log(ctx, level, "call", "method", info.FullMethod, "volume", volume, "took", time.Since(began), "error", err)
-	return answer, err
+	d.options.Log.Log(ctx, level, "call", "method", info.FullMethod, "volume", volume, "duration", time.Since(start), "error", err)
+	return response, err
 }

@@ -11,18 +11,18 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// paginate returns the records after the one that the token names, and the next page's token: the id of the
-// page's last record. The spec wants ABORTED for a token that is not valid.
+// paginate returns the records after the one with the ID in the token, and the token of the next page: the ID of the page's last
+// record. For an invalid token it returns ABORTED, as the spec requires.
 func paginate[T any](all []T, id func(T) string, token string, limit int32) ([]T, string, error) {
 	if limit < 0 {
-		return nil, "", status.Errorf(codes.InvalidArgument, "%d entries at most cannot be answered", limit)
+		return nil, "", status.Errorf(codes.InvalidArgument, "max_entries %d is negative", limit)
 	}
 	if token != "" {
-		at := slices.IndexFunc(all, func(each T) bool { return id(each) == token })
-		if at < 0 {
-			return nil, "", status.Errorf(codes.Aborted, "the starting token %q is not known; list from the beginning", token)
+		index := slices.IndexFunc(all, func(record T) bool { return id(record) == token })
+		if index < 0 {
+			return nil, "", status.Errorf(codes.Aborted, "unknown starting token %q; list from the beginning", token)
 		}
-		all = all[at+1:]
+		all = all[index+1:]
 	}
 	if limit == 0 || int(limit) >= len(all) {
 		return all, "", nil
@@ -39,34 +39,34 @@ func (c controller) ListVolumes(_ context.Context, request *csi.ListVolumesReque
 	if err != nil {
 		return nil, err
 	}
-	answer := &csi.ListVolumesResponse{NextToken: next}
+	response := &csi.ListVolumesResponse{NextToken: next}
 	for _, volume := range some {
-		at := &csi.ListVolumesResponse_VolumeStatus{}
+		volumeStatus := &csi.ListVolumesResponse_VolumeStatus{}
 		if volume.Published != "" {
-			at.PublishedNodeIds = []string{volume.Published}
+			volumeStatus.PublishedNodeIds = []string{volume.Published}
 		}
-		answer.Entries = append(answer.Entries, &csi.ListVolumesResponse_Entry{Volume: csiVolume(volume), Status: at})
+		response.Entries = append(response.Entries, &csi.ListVolumesResponse_Entry{Volume: csiVolume(volume), Status: volumeStatus})
 	}
-	return answer, nil
+	return response, nil
 }
 
-// ListSnapshots returns nothing for a snapshot or source that is not there, as the spec wants.
+// ListSnapshots returns an empty list for a snapshot or source that does not exist, as the spec requires.
 func (c controller) ListSnapshots(_ context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	all, err := c.store.Snapshots()
 	if err != nil {
 		return nil, toStatusError(err)
 	}
-	all = slices.DeleteFunc(all, func(each store.Snapshot) bool {
-		return request.GetSnapshotId() != "" && request.GetSnapshotId() != each.ID ||
-			request.GetSourceVolumeId() != "" && request.GetSourceVolumeId() != each.Source
+	all = slices.DeleteFunc(all, func(s store.Snapshot) bool {
+		return request.GetSnapshotId() != "" && request.GetSnapshotId() != s.ID ||
+			request.GetSourceVolumeId() != "" && request.GetSourceVolumeId() != s.Source
 	})
 	some, next, err := paginate(all, func(s store.Snapshot) string { return s.ID }, request.GetStartingToken(), request.GetMaxEntries())
 	if err != nil {
 		return nil, err
 	}
-	answer := &csi.ListSnapshotsResponse{NextToken: next}
+	response := &csi.ListSnapshotsResponse{NextToken: next}
 	for _, snapshot := range some {
-		answer.Entries = append(answer.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: csiSnapshot(snapshot)})
+		response.Entries = append(response.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: csiSnapshot(snapshot)})
 	}
-	return answer, nil
+	return response, nil
 }

@@ -11,8 +11,8 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// locks lets one call at a time work on a volume or a name. The spec ("Concurrency") wants at most one
-// call per volume in flight, and wants drivers to cope with more all the same.
+// locks serializes the calls for a volume or a name. The spec ("Concurrency") expects at most one call per volume at a time, and
+// requires drivers to handle more.
 type locks struct {
 	mutex sync.Mutex
 	keys  map[string]chan struct{}
@@ -20,7 +20,7 @@ type locks struct {
 
 func newLocks() *locks { return &locks{keys: map[string]chan struct{}{}} }
 
-// lockVolume returns the volume, on which nobody else works until it is released.
+// lockVolume returns the volume, locked until release is called.
 func (d *Driver) lockVolume(ctx context.Context, id string) (volume store.Volume, release func(), err error) {
 	release, err = d.locks.lock(ctx, id)
 	if err != nil {
@@ -34,13 +34,13 @@ func (d *Driver) lockVolume(ctx context.Context, id string) (volume store.Volume
 	return volume, release, nil
 }
 
-// capabilityRequest is a request about a volume that names a capability.
+// capabilityRequest is a request for a volume with a capability.
 type capabilityRequest interface {
 	GetVolumeId() string
 	GetVolumeCapability() *csi.VolumeCapability
 }
 
-// lockVolumeFor is held for a request whose capability a volume can have.
+// lockVolumeFor is lockVolume for a request with a capability, which must be supported.
 func (d *Driver) lockVolumeFor(ctx context.Context, request capabilityRequest) (volume store.Volume, release func(), err error) {
 	if err := checkCapability(request.GetVolumeCapability()); err != nil {
 		return volume, nil, err
@@ -48,28 +48,27 @@ func (d *Driver) lockVolumeFor(ctx context.Context, request capabilityRequest) (
 	return d.lockVolume(ctx, request.GetVolumeId())
 }
 
-// lock waits for the key; after the call's deadline it returns ABORTED, the spec's code for a pending
-// operation.
+// lock waits until the key is unlocked. After the call's deadline it returns ABORTED, the spec's code for a pending operation.
 func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error) {
 	for {
 		l.mutex.Lock()
 		other, held := l.keys[key]
 		if !held {
-			mine := make(chan struct{})
-			l.keys[key] = mine
+			done := make(chan struct{})
+			l.keys[key] = done
 			l.mutex.Unlock()
 			return func() {
 				l.mutex.Lock()
 				defer l.mutex.Unlock()
 				delete(l.keys, key)
-				close(mine)
+				close(done)
 			}, nil
 		}
 		l.mutex.Unlock()
 		select {
 		case <-other:
 		case <-ctx.Done():
-			return nil, status.Errorf(codes.Aborted, "another operation on %s is under way: %v", key, ctx.Err())
+			return nil, status.Errorf(codes.Aborted, "another operation on %s is pending: %v", key, ctx.Err())
 		}
 	}
 }

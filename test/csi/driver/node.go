@@ -36,7 +36,7 @@ func (n node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGe
 	return &csi.NodeGetInfoResponse{NodeId: n.options.Node, AccessibleTopology: topology(n.options.Node)}, nil
 }
 
-// lockVolumeAt is held for a call with a path of this name, which it returns clean.
+// lockVolumeAt is lockVolume for a call with a path, which it returns clean. name is the name of the path in errors.
 func (n node) lockVolumeAt(ctx context.Context, id, name, path string) (volume store.Volume, clean string, release func(), err error) {
 	if err := requireFields("volume id", id, name, path); err != nil {
 		return volume, "", nil, err
@@ -45,8 +45,7 @@ func (n node) lockVolumeAt(ctx context.Context, id, name, path string) (volume s
 	return volume, filepath.Clean(path), release, err
 }
 
-// lockAttachedVolume is held for a call that has a path of this name and a capability too, if the controller gave
-// the volume to this node.
+// lockAttachedVolume is lockVolumeAt for a request with a capability. It fails unless the volume is attached to this node.
 func (n node) lockAttachedVolume(ctx context.Context, request capabilityRequest, name, path string) (volume store.Volume, release func(), err error) {
 	if err := requireFields("volume id", request.GetVolumeId(), name, path); err != nil {
 		return volume, nil, err
@@ -59,9 +58,8 @@ func (n node) lockAttachedVolume(ctx context.Context, request capabilityRequest,
 	return volume, release, err
 }
 
-// NodeStageVolume gives the volume a loop device. Block volumes need no more; others are formatted when
-// they are blank, mounted at the staging path, and grown to the device's size: what was restored or cloned
-// into a larger volume is smaller than it.
+// NodeStageVolume creates a loop device for the volume. Filesystem volumes are also formatted if they are blank, mounted at the staging
+// path, and grown to the device's size: after a restore or clone to a larger volume, the filesystem is smaller than the device.
 func (n node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	volume, release, err := n.lockAttachedVolume(ctx, request, "staging target path", request.GetStagingTargetPath())
 	if err != nil {
@@ -75,7 +73,7 @@ func (n node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeR
 	}
 	if err := stage(ctx, image, filepath.Clean(request.GetStagingTargetPath()), volume.ReadOnly, request.GetVolumeCapability()); err != nil {
 		if len(existing) == 0 {
-			// A kubelet does not unstage what it could not stage.
+			// The kubelet does not unstage a volume after a failure to stage it.
 			err = errors.Join(err, device.Detach(context.WithoutCancel(ctx), image))
 		}
 		return nil, err
@@ -134,7 +132,7 @@ func mountWritable(ctx context.Context, loop, path, kind string, options []strin
 	return nil
 }
 
-// mountedFrom returns what is mounted at the path, and ALREADY_EXISTS when it is not from the device.
+// mountedFrom returns the mount at the path, and ALREADY_EXISTS if another device is mounted there.
 func mountedFrom(loop, path string) (device.MountEntry, bool, error) {
 	number, err := device.Number(loop)
 	if err != nil {
@@ -145,13 +143,13 @@ func mountedFrom(loop, path string) (device.MountEntry, bool, error) {
 		return mounted, found, toStatusError(err)
 	}
 	if found && mounted.Number != number {
-		return mounted, found, status.Errorf(codes.AlreadyExists, "something else is mounted at %s", path)
+		return mounted, found, status.Errorf(codes.AlreadyExists, "another device is mounted at %s", path)
 	}
 	return mounted, found, nil
 }
 
-// NodeUnstageVolume unmounts the volume and frees its loop device. As long as anything still uses the
-// device it fails, so that the volume stays attached to this node.
+// NodeUnstageVolume unmounts the volume and detaches its loop device. It fails while the device is in use, which keeps the volume
+// attached to this node.
 func (n node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	volume, path, release, err := n.lockVolumeAt(ctx, request.GetVolumeId(), "staging target path", request.GetStagingTargetPath())
 	if err != nil {
@@ -161,7 +159,7 @@ func (n node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVol
 	if err := device.Unmount(ctx, path); err != nil {
 		return nil, toStatusError(err)
 	}
-	// Not another node's loop device, which a node that comes back has lost long ago.
+	// A node that returns after an outage must not detach the loop device of another node.
 	if volume.Node != n.options.Node && volume.Published != n.options.Node {
 		return &csi.NodeUnstageVolumeResponse{}, nil
 	}
@@ -171,7 +169,7 @@ func (n node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVol
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// loopDevice returns the volume's loop device; it has one from staging to unstaging.
+// loopDevice returns the volume's loop device, which exists while the volume is staged.
 func (n node) loopDevice(ctx context.Context, volume string) (string, error) {
 	loops, err := device.LoopDevices(ctx, n.store.VolumeImage(volume))
 	if err != nil {
@@ -183,11 +181,11 @@ func (n node) loopDevice(ctx context.Context, volume string) (string, error) {
 	return loops[0], nil
 }
 
-// statPath returns NOT_FOUND for a path that is not there.
+// statPath returns NOT_FOUND if the path does not exist.
 func statPath(path string) (os.FileInfo, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, status.Errorf(codes.NotFound, "%s is not there", path)
+		return nil, status.Errorf(codes.NotFound, "%s does not exist", path)
 	}
 	return info, toStatusError(err)
 }

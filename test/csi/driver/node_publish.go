@@ -15,8 +15,7 @@ import (
 	"bosh-kubernetes-cpi/test/csi/device"
 )
 
-// NodePublishVolume shows the staged volume at the target path: its filesystem in a folder, or its device
-// node on a file.
+// NodePublishVolume mounts the staged volume at the target path: its filesystem on a directory, or its device on a file.
 func (n node) NodePublishVolume(ctx context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	volume, release, err := n.lockAttachedVolume(ctx, request, "target path", request.GetTargetPath())
 	if err != nil {
@@ -24,7 +23,7 @@ func (n node) NodePublishVolume(ctx context.Context, request *csi.NodePublishVol
 	}
 	defer release()
 	if request.GetStagingTargetPath() == "" {
-		return nil, status.Error(codes.FailedPrecondition, "the staging target path is missing: the volume is to be staged first")
+		return nil, status.Error(codes.FailedPrecondition, "the staging target path is missing: stage the volume first")
 	}
 	loop, err := n.loopDevice(ctx, volume.ID)
 	if err != nil {
@@ -69,8 +68,8 @@ func publishMount(ctx context.Context, loop string, request *csi.NodePublishVolu
 	return toStatusError(device.Bind(ctx, staging, target, readOnly))
 }
 
-// singleWriter returns FAILED_PRECONDITION when the volume is published already: the spec's code for a
-// second target path of SINGLE_NODE_SINGLE_WRITER.
+// singleWriter returns FAILED_PRECONDITION, the spec's code for a second target path with SINGLE_NODE_SINGLE_WRITER, if the volume is
+// published already.
 func singleWriter(loop string, request *csi.NodePublishVolumeRequest, published func(m device.MountEntry, number string) bool) error {
 	if request.GetVolumeCapability().GetAccessMode().GetMode() != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
 		return nil
@@ -83,9 +82,9 @@ func singleWriter(loop string, request *csi.NodePublishVolumeRequest, published 
 	if err != nil {
 		return toStatusError(err)
 	}
-	at := slices.IndexFunc(all, func(m device.MountEntry) bool { return published(m, number) })
-	if at >= 0 {
-		return status.Errorf(codes.FailedPrecondition, "the volume is for a single writer, and is at %s", all[at].Point)
+	index := slices.IndexFunc(all, func(m device.MountEntry) bool { return published(m, number) })
+	if index >= 0 {
+		return status.Errorf(codes.FailedPrecondition, "the volume is for a single writer, and is published at %s", all[index].Point)
 	}
 	return nil
 }
@@ -100,8 +99,8 @@ func publishBlock(ctx context.Context, loop string, request *csi.NodePublishVolu
 		return checkSameDevice(loop, target)
 	}
 	if err := singleWriter(loop, request, func(m device.MountEntry, number string) bool {
-		has, err := device.Number(m.Point)
-		return m.Root == "/"+filepath.Base(loop) && err == nil && has == number
+		target, err := device.Number(m.Point)
+		return m.Root == "/"+filepath.Base(loop) && err == nil && target == number
 	}); err != nil {
 		return err
 	}
@@ -119,17 +118,17 @@ func publishBlock(ctx context.Context, loop string, request *csi.NodePublishVolu
 }
 
 func checkSameDevice(loop, path string) error {
-	want, err := device.Number(loop)
+	expected, err := device.Number(loop)
 	if err != nil {
 		return toStatusError(err)
 	}
-	if has, err := device.Number(path); err != nil || has != want {
-		return status.Errorf(codes.AlreadyExists, "something else than %s is at %s", loop, path)
+	if mounted, err := device.Number(path); err != nil || mounted != expected {
+		return status.Errorf(codes.AlreadyExists, "a device other than %s is mounted at %s", loop, path)
 	}
 	return nil
 }
 
-// NodeUnpublishVolume removes the target path, as the spec wants it; that it is gone is fine.
+// NodeUnpublishVolume removes the target path, as the spec requires. A missing path is not an error.
 func (n node) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	_, target, release, err := n.lockVolumeAt(ctx, request.GetVolumeId(), "target path", request.GetTargetPath())
 	if err != nil {
@@ -139,14 +138,14 @@ func (n node) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublis
 	if err := device.Unmount(ctx, target); err != nil {
 		return nil, toStatusError(err)
 	}
-	// Not RemoveAll: a folder with content was no mount of ours.
+	// Not RemoveAll: a directory with content was not a mount point of the driver.
 	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, toStatusError(err)
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }
 
-// NodeExpandVolume lets the device, and what is mounted from it, follow the image's size.
+// NodeExpandVolume grows the device and its mounted filesystem to the size of the image.
 func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	volume, path, release, err := n.lockVolumeAt(ctx, request.GetVolumeId(), "volume path", request.GetVolumePath())
 	if err != nil {
@@ -154,7 +153,7 @@ func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolum
 	}
 	defer release()
 	if required := request.GetCapacityRange().GetRequiredBytes(); required > volume.Capacity {
-		return nil, status.Errorf(codes.OutOfRange, "volume %s has %d bytes; the controller is to expand it first", volume.ID, volume.Capacity)
+		return nil, status.Errorf(codes.OutOfRange, "volume %s has %d bytes; expand it with the controller first", volume.ID, volume.Capacity)
 	}
 	info, err := statPath(path)
 	if err != nil {
@@ -168,12 +167,12 @@ func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolum
 		return nil, toStatusError(err)
 	}
 	if info.IsDir() {
-		mounted, is, err := mountedFrom(loop, path)
+		mounted, found, err := mountedFrom(loop, path)
 		if err != nil {
 			return nil, err
 		}
-		if !is {
-			return nil, status.Errorf(codes.NotFound, "volume %s is not at %s", volume.ID, path)
+		if !found {
+			return nil, status.Errorf(codes.NotFound, "volume %s is not mounted at %s", volume.ID, path)
 		}
 		if err := device.Grow(ctx, loop, mounted); err != nil {
 			return nil, toStatusError(err)

@@ -18,7 +18,7 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// CreateSnapshot returns when the copy is complete, so that a snapshot is always ready to use.
+// CreateSnapshot returns after the copy is complete: snapshots are always ready to use.
 func (c controller) CreateSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	if err := requireFields("name", request.GetName(), "source volume id", request.GetSourceVolumeId()); err != nil {
 		return nil, err
@@ -32,12 +32,12 @@ func (c controller) CreateSnapshot(ctx context.Context, request *csi.CreateSnaps
 	if err != nil {
 		return nil, toStatusError(err)
 	}
-	at := slices.IndexFunc(all, func(s store.Snapshot) bool { return s.Name == request.GetName() })
-	if at >= 0 {
-		if all[at].Source != request.GetSourceVolumeId() {
-			return nil, status.Errorf(codes.AlreadyExists, "snapshot %s exists of volume %s", all[at].Name, all[at].Source)
+	index := slices.IndexFunc(all, func(s store.Snapshot) bool { return s.Name == request.GetName() })
+	if index >= 0 {
+		if all[index].Source != request.GetSourceVolumeId() {
+			return nil, status.Errorf(codes.AlreadyExists, "snapshot %s exists, of volume %s", all[index].Name, all[index].Source)
 		}
-		return &csi.CreateSnapshotResponse{Snapshot: csiSnapshot(all[at])}, nil
+		return &csi.CreateSnapshotResponse{Snapshot: csiSnapshot(all[index])}, nil
 	}
 	volume, release, err := c.lockVolume(ctx, request.GetSourceVolumeId())
 	if err != nil {
@@ -57,8 +57,8 @@ func (c controller) CreateSnapshot(ctx context.Context, request *csi.CreateSnaps
 	return &csi.CreateSnapshotResponse{Snapshot: csiSnapshot(snapshot)}, nil
 }
 
-// copyVolume copies the content as it is at one moment: the filesystems on it, in whichever Pod they are
-// mounted, are frozen for as long as it takes. Without any, it is what was written so far.
+// copyVolume copies the content at one point in time: it freezes the filesystems on the volume, in all Pods that mount them, until
+// the copy is complete. Without a mounted filesystem, the copy has the data that was written so far.
 func (c controller) copyVolume(ctx context.Context, volume, image string) (err error) {
 	source := c.store.VolumeImage(volume)
 	loops, err := device.LoopDevices(ctx, source)
@@ -76,7 +76,7 @@ func (c controller) copyVolume(ctx context.Context, volume, image string) (err e
 		if err != nil {
 			return errors.Join(err, c.store.MarkThawed(volume))
 		}
-		defer func() { //nolint:gocritic // each loop device stays frozen until the copy is made
+		defer func() { //nolint:gocritic // each loop device stays frozen until the copy is complete
 			if err = errors.Join(err, thaw()); err == nil {
 				err = c.store.MarkThawed(volume)
 			}

@@ -29,7 +29,7 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// allocatedBytes is how many bytes of the file take space.
+// allocatedBytes returns the allocated size of the file.
 func allocatedBytes(path string) int64 {
 	GinkgoHelper()
 	info, err := os.Stat(path)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CreateImage makes a sparse file of the size. What is there already under the name is a leftover, for
-// records are written after images.
+// CreateImage creates a sparse file of the size. It overwrites an existing file, which is orphaned because records are written after
+// images.
 func CreateImage(path string, size int64) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -24,7 +24,7 @@ func CreateImage(path string, size int64) error {
 	return file.Sync()
 }
 
-// GrowImage makes the file larger; it never makes it smaller.
+// GrowImage grows the file to the size. It never shrinks it.
 func GrowImage(path string, size int64) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() >= size {
@@ -33,8 +33,8 @@ func GrowImage(path string, size int64) error {
 	return os.Truncate(path, size)
 }
 
-// CopyImage makes path a copy of source: sharing its blocks where the filesystem can, else copying
-// what is no hole.
+// CopyImage copies source to path. It shares the blocks if the filesystem supports that, and otherwise copies the data without the
+// holes.
 func CopyImage(ctx context.Context, source, path string) error {
 	from, err := os.Open(source)
 	if err != nil {
@@ -54,7 +54,7 @@ func CopyImage(ctx context.Context, source, path string) error {
 	return to.Sync()
 }
 
-// copyChunkSize is how much is copied between two looks at the context.
+// copyChunkSize is the number of bytes that are copied between two checks of the context.
 const copyChunkSize = 64 << 20
 
 func copySparse(ctx context.Context, from, to *os.File) error {
@@ -68,7 +68,7 @@ func copySparse(ctx context.Context, from, to *os.File) error {
 	for offset := int64(0); offset < info.Size(); {
 		begin, err := from.Seek(offset, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			return nil // nothing but a hole is left
+			return nil // the rest is a hole
 		}
 		if err != nil {
 			return err
@@ -96,7 +96,7 @@ func copyRange(ctx context.Context, from, to *os.File, begin, end int64) error {
 		if _, err := to.Seek(begin, io.SeekStart); err != nil {
 			return err
 		}
-		// copy_file_range, by way of the runtime.
+		// CopyN uses copy_file_range.
 		count, err := io.CopyN(to, from, min(copyChunkSize, end-begin))
 		if err != nil {
 			return err

@@ -1,6 +1,6 @@
-// Package store keeps the driver's volumes, snapshots and nodes in a folder: a JSON record each, and an
-// image file with the content. The record is the truth: an image without one is a leftover. Records are
-// written atomically, so that one process can write what others read. It touches no device or mount.
+// Package store stores the driver's volumes, snapshots and nodes in a directory: a JSON record for each, and an image file with the
+// content. An image without a record is orphaned. Records are written atomically, because other processes read them. The package does
+// not use devices or mounts.
 package store
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// ErrNotFound is the error for a record that is not there.
+// ErrNotFound is the error for a record that does not exist.
 var ErrNotFound = errors.New("not found")
 
 // Volume is the record of a volume.
@@ -23,12 +23,12 @@ type Volume struct {
 	ID       string `json:"id"`
 	Name     string `json:"name"`
 	Capacity int64  `json:"capacity"`
-	// Node is the only one that the volume can be used on; any when empty.
+	// Node is the only node that can use the volume; any node if it is empty.
 	Node string `json:"node"`
-	// SourceVolume and SourceSnapshot say whose content the volume began with.
+	// SourceVolume or SourceSnapshot is the source of the volume's initial content.
 	SourceVolume   string `json:"sourceVolume,omitempty"`
 	SourceSnapshot string `json:"sourceSnapshot,omitempty"`
-	// Published is the node that the volume is attached to, for reading only with ReadOnly.
+	// Published is the node that the volume is attached to; ReadOnly restricts it to reading.
 	Published string `json:"published,omitempty"`
 	ReadOnly  bool   `json:"readOnly,omitempty"`
 }
@@ -42,10 +42,10 @@ type Snapshot struct {
 	Created time.Time `json:"created"`
 }
 
-// Store is the folder.
+// Store is the directory.
 type Store struct{ dir string }
 
-// The kinds of records, which are also the names of their folders.
+// The kinds of records, which are also the names of their directories.
 const (
 	volumes   = "volumes"
 	snapshots = "snapshots"
@@ -53,7 +53,7 @@ const (
 	frozen    = "frozen"
 )
 
-// Open makes the folder when it is not there. Any number of processes may have it open.
+// Open opens the directory, and creates it if necessary. Any number of processes can open it.
 func Open(dir string) (*Store, error) {
 	for _, kind := range []string{volumes, snapshots, nodes, frozen} {
 		if err := os.MkdirAll(filepath.Join(dir, kind), 0o700); err != nil {
@@ -63,26 +63,25 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
-// Dir is the folder.
+// Dir returns the directory.
 func (s *Store) Dir() string { return s.dir }
 
-// VolumeImage is the file with a volume's content.
+// VolumeImage returns the path of the file with a volume's content.
 func (s *Store) VolumeImage(id string) string { return filepath.Join(s.dir, volumes, id+".img") }
 
-// SnapshotImage is the file with a snapshot's content.
+// SnapshotImage returns the path of the file with a snapshot's content.
 func (s *Store) SnapshotImage(id string) string { return filepath.Join(s.dir, snapshots, id+".img") }
 
-// Volume returns the volume with the id.
+// Volume returns the volume with the ID.
 func (s *Store) Volume(id string) (Volume, error) { return read[Volume](s, volumes, id) }
 
-// Snapshot returns the snapshot with the id.
+// Snapshot returns the snapshot with the ID.
 func (s *Store) Snapshot(id string) (Snapshot, error) { return read[Snapshot](s, snapshots, id) }
 
-// Volumes returns all volumes, ordered by id.
+// Volumes returns all volumes, ordered by ID.
 func (s *Store) Volumes() ([]Volume, error) { return list[Volume](s, volumes) }
 
-// ImagesOn returns the files with the content of the volumes that the node has: those that can be used on
-// it alone, and those that are attached to it.
+// ImagesOn returns the images of the node's volumes: those that are bound to it, and those that are attached to it.
 func (s *Store) ImagesOn(node string) ([]string, error) {
 	all, err := s.Volumes()
 	if err != nil {
@@ -97,7 +96,7 @@ func (s *Store) ImagesOn(node string) ([]string, error) {
 	return images, nil
 }
 
-// Snapshots returns all snapshots, ordered by id.
+// Snapshots returns all snapshots, ordered by ID.
 func (s *Store) Snapshots() ([]Snapshot, error) { return list[Snapshot](s, snapshots) }
 
 // PutVolume writes the volume's record.
@@ -114,27 +113,26 @@ func (s *Store) DeleteVolume(id string) error { return s.delete(volumes, id) }
 // DeleteSnapshot removes the record, then the content.
 func (s *Store) DeleteSnapshot(id string) error { return s.delete(snapshots, id) }
 
-// AddNode makes the node known.
+// AddNode writes the node's record.
 func (s *Store) AddNode(name string) error { return s.write(nodes, name, struct{}{}) }
 
-// HasNode says whether the node is known.
+// HasNode reports whether the node has a record.
 func (s *Store) HasNode(name string) (bool, error) { return s.has(nodes, name) }
 
-// Nodes returns the names of the known nodes in order.
+// Nodes returns the names of all nodes, sorted.
 func (s *Store) Nodes() ([]string, error) { return s.ids(nodes) }
 
-// MarkFrozen notes that the volume's filesystem is about to be frozen, so that it can be thawed by
-// another process when this one ends too early.
+// MarkFrozen records that the volume's filesystem is about to be frozen, for another process to thaw it if this one exits early.
 func (s *Store) MarkFrozen(volume string) error { return s.write(frozen, volume, struct{}{}) }
 
-// MarkThawed takes the note back.
+// MarkThawed removes the record of MarkFrozen.
 func (s *Store) MarkThawed(volume string) error { return s.delete(frozen, volume) }
 
-// Frozen returns the volumes that are noted as frozen.
+// Frozen returns the volumes that are marked as frozen.
 func (s *Store) Frozen() ([]string, error) { return s.ids(frozen) }
 
-// Sweep removes contents without a record and records that were never finished. Only the process that
-// creates volumes may call it, before it creates any.
+// Sweep removes images without a record and incomplete records. Only the process that creates volumes may call it, before it creates
+// any.
 func (s *Store) Sweep() error {
 	for _, kind := range []string{volumes, snapshots} {
 		entries, err := os.ReadDir(filepath.Join(s.dir, kind))
@@ -161,7 +159,7 @@ func (s *Store) Sweep() error {
 
 func (s *Store) record(kind, id string) string { return filepath.Join(s.dir, kind, id+".json") }
 
-// validID says whether the id can be one of ours: it becomes a file name.
+// validID reports whether the ID can be used as a file name.
 func validID(id string) bool {
 	return id != "" && len(id) <= 128 && !strings.HasPrefix(id, ".") && !strings.ContainsAny(id, "/\x00")
 }
@@ -219,7 +217,7 @@ func list[T any](s *Store, kind string) ([]T, error) {
 	for _, id := range ids {
 		record, err := read[T](s, kind, id)
 		if errors.Is(err, ErrNotFound) {
-			continue // deleted since
+			continue // deleted in the meantime
 		}
 		if err != nil {
 			return nil, err
@@ -229,10 +227,10 @@ func list[T any](s *Store, kind string) ([]T, error) {
 	return records, nil
 }
 
-// write replaces the record in one step: whoever reads sees the old or the new one, also after a crash.
+// write replaces the record atomically: readers see the old or the new one, also after a crash.
 func (s *Store) write(kind, id string, record any) error {
 	if !validID(id) {
-		return fmt.Errorf("%q cannot be an id in %s", id, kind)
+		return fmt.Errorf("%q is not a valid ID in %s", id, kind)
 	}
 	raw, err := json.Marshal(record)
 	if err != nil {
@@ -242,7 +240,7 @@ func (s *Store) write(kind, id string, record any) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) // gone already when all went well
+	defer os.Remove(file.Name()) // does not exist any more after a rename
 	defer file.Close()
 	if _, err := file.Write(raw); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 
 func TestStore(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "Store of the CSI driver for tests")
+	RunSpecs(t, "CSI test driver: store")
 }
 
 var _ = Describe("Store", func() {
@@ -28,21 +28,21 @@ var _ = Describe("Store", func() {
 		folder = openStore(dir)
 	})
 
-	It("returns after a restart what was written before", func() {
+	It("returns what was written before a restart", func() {
 		volume := store.Volume{ID: "volume-1", Name: "pvc-1", Capacity: 7, Node: "node-1", SourceSnapshot: "snapshot-1", Published: "node-1", ReadOnly: true}
 		Expect(folder.PutVolume(volume)).To(Succeed())
 		Expect(folder.PutSnapshot(store.Snapshot{ID: "snapshot-1", Name: "s", Source: "volume-1", Size: 7})).To(Succeed())
 		Expect(folder.AddNode("node-1")).To(Succeed())
 		Expect(folder.MarkFrozen("volume-1")).To(Succeed())
 
-		again := openStore(dir)
-		Expect(again.Volume("volume-1")).To(Equal(volume))
-		Expect(again.Volumes()).To(ConsistOf(volume))
-		Expect(again.Snapshots()).To(ConsistOf(HaveField("ID", "snapshot-1")))
-		Expect(again.Nodes()).To(ConsistOf("node-1"))
-		Expect(again.Frozen()).To(ConsistOf("volume-1"))
-		Expect(again.MarkThawed("volume-1")).To(Succeed())
-		Expect(again.Frozen()).To(BeEmpty())
+		reopened := openStore(dir)
+		Expect(reopened.Volume("volume-1")).To(Equal(volume))
+		Expect(reopened.Volumes()).To(ConsistOf(volume))
+		Expect(reopened.Snapshots()).To(ConsistOf(HaveField("ID", "snapshot-1")))
+		Expect(reopened.Nodes()).To(ConsistOf("node-1"))
+		Expect(reopened.Frozen()).To(ConsistOf("volume-1"))
+		Expect(reopened.MarkThawed("volume-1")).To(Succeed())
+		Expect(reopened.Frozen()).To(BeEmpty())
 	})
 
 	DescribeTable("has nothing under", func(id string) {
@@ -54,14 +54,14 @@ var _ = Describe("Store", func() {
 			Expect(folder.PutVolume(store.Volume{ID: id})).NotTo(Succeed())
 		}
 	},
-		Entry("an id that is not there", "no-such"),
-		Entry("no id", ""),
+		Entry("an unknown ID", "no-such"),
+		Entry("an empty ID", ""),
 		Entry("a path", "../volumes/volume-1"),
 		Entry("a hidden file", ".new-1"),
-		Entry("a name too long for a file", strings.Repeat("x", 200)),
+		Entry("a name that is too long for a file", strings.Repeat("x", 200)),
 	)
 
-	It("deletes the record and the content, twice if need be", func() {
+	It("deletes the record and the content, also repeatedly", func() {
 		Expect(store.CreateImage(folder.VolumeImage("volume-1"), 1<<20)).To(Succeed())
 		Expect(folder.PutVolume(store.Volume{ID: "volume-1"})).To(Succeed())
 		Expect(folder.DeleteVolume("volume-1")).To(Succeed())
@@ -69,7 +69,7 @@ var _ = Describe("Store", func() {
 		Expect(filepath.Join(dir, "volumes")).To(beEmptyFolder())
 	})
 
-	It("knows the images of a node's own volumes and of those attached to it", func() {
+	It("returns the images of volumes that are bound or attached to a node", func() {
 		for _, volume := range []store.Volume{
 			{ID: "own", Node: "node-1"}, {ID: "attached", Published: "node-1"}, {ID: "elsewhere", Node: "node-2", Published: "node-2"}, {ID: "free"},
 		} {
@@ -79,7 +79,7 @@ var _ = Describe("Store", func() {
 		Expect(folder.ImagesOn("node-3")).To(BeEmpty())
 	})
 
-	It("sweeps away what was never finished and nothing else", func() {
+	It("sweeps only orphaned images and incomplete records", func() {
 		Expect(folder.PutVolume(store.Volume{ID: "volume-1"})).To(Succeed())
 		for _, path := range []string{folder.VolumeImage("volume-1"), folder.VolumeImage("volume-2"), folder.SnapshotImage("snapshot-1"), filepath.Join(dir, "volumes", ".new-77")} {
 			Expect(os.WriteFile(path, []byte("content"), 0o600)).To(Succeed())
@@ -91,7 +91,7 @@ var _ = Describe("Store", func() {
 		Expect(filepath.Join(dir, "snapshots")).To(beEmptyFolder())
 	})
 
-	It("shows readers whole records only, however many write", func() {
+	It("shows readers only complete records during concurrent writes", func() {
 		long := strings.Repeat("n", 4096)
 		Expect(folder.PutVolume(store.Volume{ID: "volume-1", Name: long})).To(Succeed())
 		var workers sync.WaitGroup
@@ -150,13 +150,13 @@ var _ = Describe("Image", func() {
 		}
 	})
 
-	It("is not copied for a call that has ended", func() {
+	It("is not copied for a canceled call", func() {
 		source := filepath.Join(dir, "a.img")
 		Expect(os.WriteFile(source, []byte("content"), 0o600)).To(Succeed())
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		err := store.CopyImage(ctx, source, filepath.Join(dir, "b.img"))
-		if err != nil { // sharing blocks takes no time at all
+		if err != nil { // sharing blocks ignores the context
 			Expect(err).To(MatchError(context.Canceled))
 		}
 	})

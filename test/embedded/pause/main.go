@@ -1,4 +1,4 @@
-// Command pause is the sandbox image's only program: it waits to be told to end.
+// Command pause is the only program of the sandbox image. It waits for SIGINT or SIGTERM.
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 )
 
 func main() {
-	end := make(chan os.Signal, 1)
-	signal.Notify(end, syscall.SIGINT, syscall.SIGTERM)
-	<-end
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	<-signals
 }

@@ -1,18 +1,18 @@
 # Renders a job's templates as a director does: ruby render.rb JOB [INSTANCE] <PROPERTIES >FILES
 #
-# JOB is the job's folder, PROPERTIES the manifest's properties (JSON), FILES a hash of each file's path and content (JSON).
-# INSTANCE is what else a template sees (JSON): the instance's spec, and links, each with instances and properties.
-# A template sees the properties that the job's spec names, and no others, with the spec's defaults.
+# JOB is the folder of the job. PROPERTIES are the properties in the manifest, in JSON. FILES is a hash from the path to the content of
+# each file, in JSON. INSTANCE contains the instance's spec, and its links with their instances and properties, in JSON.
+# A template gets only properties in the job's spec, with the defaults in the spec.
 require 'erb'
 require 'json'
 require 'ostruct'
 require 'yaml'
 
-# What a template's code may call: p, if_p with else and else_if_p, and spec for what else it looks at.
+# The methods that a template may call: p, if_p with else and else_if_p, link, if_link and spec.
 class Context
   Unknown = Class.new(StandardError)
 
-  # What if_p returns: the other case runs where the properties are not there.
+  # The result of if_p: the block of else runs if a property is missing.
   class Else
     def initialize(context, runs)
       @context = context
@@ -28,12 +28,12 @@ class Context
     end
   end
 
-  # A link's instances, and its properties by their names.
+  # A link with its instances and properties.
   class Link
     attr_reader :instances
 
     def initialize(link)
-      @instances = link.fetch('instances').map { |each| OpenStruct.new(each) }
+      @instances = link.fetch('instances').map { |instance| OpenStruct.new(instance) }
       @properties = link.fetch('properties', {})
     end
 
@@ -48,15 +48,15 @@ class Context
     @spec = OpenStruct.new(instance.fetch('spec', {}))
     @links = instance.fetch('links', {})
     @values = spec.fetch('properties', {}).to_h do |name, definition|
-      given = name.split('.').reduce(properties) { |hash, key| hash.is_a?(Hash) ? hash[key] : nil }
-      [name, given.nil? ? definition['default'] : given]
+      value = name.split('.').reduce(properties) { |hash, key| hash.is_a?(Hash) ? hash[key] : nil }
+      [name, value.nil? ? definition['default'] : value]
     end
   end
 
-  # A property that the spec does not name is not there, whatever the manifest says.
+  # Properties that are not in the spec are missing, even if the manifest sets them.
   def p(names, *default)
-    found = Array(names).map { |name| @values[name] }.compact.first
-    return found unless found.nil?
+    value = Array(names).map { |name| @values[name] }.compact.first
+    return value unless value.nil?
     return default.first unless default.empty?
 
     raise Unknown, "Can't find property '#{Array(names).join("', or '")}'"

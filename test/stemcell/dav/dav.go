@@ -1,11 +1,11 @@
-// Package dav is a stand-in for bosh-davcli, which BOSH's stemcells carry as bosh-blobstore-dav, and which
-// no module proxy serves: the BOSH agent runs it to fetch and store blobs at a WebDAV server. It takes the
-// same arguments and configuration, and stores blobs at the same paths. It signs no URLs: directors do that.
+// Package dav is a replacement for bosh-davcli, which is bosh-blobstore-dav in BOSH's stemcells and not available from module proxies:
+// the BOSH agent runs it to fetch and store blobs on a WebDAV server. It has the same arguments and configuration, and stores blobs at
+// the same paths. It does not sign URLs, because only directors do that.
 package dav
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // the paths of blobs have it
+	"crypto/sha1" //nolint:gosec // part of the paths of blobs
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -18,12 +18,12 @@ import (
 	"strings"
 )
 
-// Config is the file that the agent writes: the options of the blobstore in its settings.
+// Config is the file that the agent writes, with the options of the blobstore from its settings.
 type Config struct {
 	Endpoint      string `json:"endpoint"`
 	User          string `json:"user"`
 	Password      string `json:"password"`
-	RetryAttempts int    `json:"retry_attempts"` // 3 when 0
+	RetryAttempts int    `json:"retry_attempts"` // 0 means 3
 	TLS           struct {
 		Cert struct {
 			CA string `json:"ca"`
@@ -31,7 +31,7 @@ type Config struct {
 	} `json:"tls"`
 }
 
-// Run does what the arguments say: -c CONFIG, then get BLOB FILE, put FILE BLOB, exists BLOB or delete BLOB.
+// Run runs the command in the arguments: -c CONFIG, then get BLOB FILE, put FILE BLOB, exists BLOB or delete BLOB.
 func Run(ctx context.Context, arguments []string) error {
 	flags := flag.NewFlagSet("bosh-blobstore-dav", flag.ContinueOnError)
 	path := flags.String("c", "", "configuration")
@@ -64,16 +64,16 @@ type client struct {
 func newClient(path string) (*client, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the blobstore's configuration: %w", err)
+		return nil, fmt.Errorf("read the blobstore's configuration: %w", err)
 	}
 	c := &client{http: &http.Client{}}
 	if err := json.Unmarshal(content, &c.config); err != nil {
-		return nil, fmt.Errorf("reading the blobstore's configuration %s: %w", path, err)
+		return nil, fmt.Errorf("parse the blobstore's configuration %s: %w", path, err)
 	}
 	if ca := c.config.TLS.Cert.CA; ca != "" {
 		roots := x509.NewCertPool()
 		if !roots.AppendCertsFromPEM([]byte(ca)) {
-			return nil, errors.New("the blobstore's configuration: tls.cert.ca is no certificate")
+			return nil, errors.New("the blobstore's configuration: tls.cert.ca is not a certificate")
 		}
 		c.http.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: roots}}
 	}
@@ -83,14 +83,13 @@ func newClient(path string) (*client, error) {
 	return c, nil
 }
 
-// blobURL is where a blob is: in one of 256 folders, by the first byte of its name's SHA-1.
+// blobURL returns the URL of a blob, which is in one of 256 directories by the first byte of the SHA-1 of its name.
 func (c *client) blobURL(blob string) string {
 	sum := sha1.Sum([]byte(blob)) //nolint:gosec // see above
 	return fmt.Sprintf("%s/%02x/%s", strings.TrimSuffix(c.config.Endpoint, "/"), sum[0], blob)
 }
 
-// do sends a request, again when it fails, and returns the answer when its status is one of the 200s. The
-// caller closes its body.
+// do sends a request, with retries, and returns a response with a status of 2xx. The caller must close its body.
 func (c *client) do(ctx context.Context, method, blob string, body func() (io.ReadCloser, int64, error)) (*http.Response, error) {
 	var lastErr error
 	for range c.config.RetryAttempts {
@@ -141,7 +140,7 @@ func (c *client) get(ctx context.Context, blob, path string) error {
 	}
 	if _, err := io.Copy(file, response.Body); err != nil {
 		_ = file.Close()
-		return fmt.Errorf("fetching blob %s: %w", blob, err)
+		return fmt.Errorf("fetch blob %s: %w", blob, err)
 	}
 	return file.Close()
 }

@@ -23,15 +23,15 @@ func TestDav(t *testing.T) {
 	RunSpecs(t, "bosh-blobstore-dav of the test stemcell")
 }
 
-// blobstore is a WebDAV server as a director has it, and the folder of its blobs.
+// blobstore starts a WebDAV server like a director's blobstore, and returns it with the directory of its blobs.
 func blobstore() (server *httptest.Server, folder string) {
 	GinkgoHelper()
 	folder = GinkgoT().TempDir()
-	Expect(os.Mkdir(filepath.Join(folder, "0f"), 0o755)).To(Succeed()) // where a blob named "blob" is
+	Expect(os.Mkdir(filepath.Join(folder, "0f"), 0o755)).To(Succeed()) // directory of a blob with the name "blob"
 	files := &webdav.Handler{FileSystem: webdav.Dir(folder), LockSystem: webdav.NewMemLS()}
 	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, password, _ := r.BasicAuth(); user != "agent" || password != "secret" {
-			http.Error(w, "who are you", http.StatusUnauthorized)
+			http.Error(w, "unauthorized", http.StatusUnauthorized)
 			return
 		}
 		files.ServeHTTP(w, r)
@@ -40,7 +40,7 @@ func blobstore() (server *httptest.Server, folder string) {
 	return server, folder
 }
 
-// configuration is the file that the agent writes.
+// configuration writes the file that the agent writes, and returns its path.
 func configuration(server *httptest.Server, password string) string {
 	GinkgoHelper()
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
@@ -53,7 +53,7 @@ func configuration(server *httptest.Server, password string) string {
 }
 
 var _ = Describe("bosh-blobstore-dav", func() {
-	It("stores a blob where davcli does, fetches it, finds it and deletes it", func(ctx context.Context) {
+	It("stores a blob at the path of davcli, finds it, fetches it and deletes it", func(ctx context.Context) {
 		server, folder := blobstore()
 		config := configuration(server, "secret")
 		source, target := filepath.Join(GinkgoT().TempDir(), "source"), filepath.Join(GinkgoT().TempDir(), "target")
@@ -67,14 +67,14 @@ var _ = Describe("bosh-blobstore-dav", func() {
 		Expect(dav.Run(ctx, []string{"-c", config, "exists", "blob"})).To(MatchError(ContainSubstring("404")))
 	})
 
-	It("fails with the wrong password, and leaves no file", func(ctx context.Context) {
+	It("fails with a wrong password, and leaves no file", func(ctx context.Context) {
 		server, _ := blobstore()
 		target := filepath.Join(GinkgoT().TempDir(), "target")
 		Expect(dav.Run(ctx, []string{"-c", configuration(server, "guess"), "get", "blob", target})).To(MatchError(ContainSubstring("401")))
 		Expect(target).NotTo(BeAnExistingFile())
 	})
 
-	It("tries again when the server fails", func(ctx context.Context) {
+	It("retries when the server fails", func(ctx context.Context) {
 		var requests atomic.Int32
 		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if requests.Add(1) < 3 {
@@ -87,7 +87,7 @@ var _ = Describe("bosh-blobstore-dav", func() {
 		Expect(requests.Load()).To(Equal(int32(3)))
 	})
 
-	It("refuses what it does not know", func(ctx context.Context) {
+	It("refuses an unknown command", func(ctx context.Context) {
 		server, _ := blobstore()
 		Expect(dav.Run(ctx, []string{"-c", configuration(server, "secret"), "sign", "blob"})).
 			To(MatchError(ContainSubstring("unknown command: sign blob")))

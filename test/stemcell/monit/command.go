@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// Command runs `monit ARGUMENTS…` and writes what it says.
+// Command runs `monit ARGUMENTS…` and writes its output.
 func Command(arguments []string, out io.Writer) error {
 	c := &command{options: DefaultOptions(), out: out}
-	words, err := c.flags(arguments)
+	words, err := c.parseFlags(arguments)
 	if err != nil {
 		return err
 	}
 	switch {
 	case c.version:
-		fmt.Fprintf(out, "This is Monit version %s (a stand-in for tests)\n", version)
+		fmt.Fprintf(out, "This is Monit version %s (a replacement for tests)\n", version)
 		return nil
 	case c.test:
 		if _, err := ParseFile(c.options.ControlFile); err != nil {
@@ -46,8 +46,8 @@ type command struct {
 	out           io.Writer
 }
 
-// flags takes the flags from among the arguments, wherever they are: the agent says `monit stop -g vcap`.
-func (c *command) flags(arguments []string) (words []string, err error) {
+// parseFlags parses the flags at any position of the arguments, and returns the others: the agent runs `monit stop -g vcap`.
+func (c *command) parseFlags(arguments []string) (words []string, err error) {
 	values := map[string]*string{"-c": &c.options.ControlFile, "-g": &c.group, "-s": &c.options.StateFile, "-p": &c.options.PIDFile,
 		"-d": new(string), "-l": new(string)}
 	for i := 0; i < len(arguments); i++ {
@@ -76,7 +76,7 @@ func (c *command) flags(arguments []string) (words []string, err error) {
 	return words, nil
 }
 
-// daemon supervises until it is told to end.
+// daemon supervises services until SIGTERM or SIGINT. If a daemon runs already, it wakes that one.
 func (c *command) daemon() error {
 	if pid := daemonPID(c.options.PIDFile); pid != 0 {
 		fmt.Fprintf(c.out, "Monit daemon with PID %d awakened\n", pid)
@@ -126,8 +126,7 @@ func (c *command) signal(number syscall.Signal) error {
 	return syscall.Kill(pid, number)
 }
 
-// control does something with services: those of the group, all, or one. A group that no service is in is
-// no error.
+// control requests an action for the services of the group, all services, or one service. A group without services is not an error.
 func (c *command) control(verb string, names []string) error {
 	config, err := ParseFile(c.options.ControlFile)
 	if err != nil {
@@ -136,17 +135,17 @@ func (c *command) control(verb string, names []string) error {
 	if c.group == "" && len(names) == 0 {
 		return fmt.Errorf("please specify a service name or 'all' after %s", verb)
 	}
-	var wanted []string
+	var selected []string
 	for _, check := range config.Checks {
 		inGroup := slices.ContainsFunc(check.Group, func(group string) bool { return strings.EqualFold(group, c.group) })
 		if inGroup || c.group == "" && names[0] == "all" {
-			wanted = append(wanted, check.Name)
+			selected = append(selected, check.Name)
 		}
 	}
 	if c.group == "" && names[0] != "all" {
-		wanted = names[:1]
+		selected = names[:1]
 	}
-	for _, name := range wanted {
+	for _, name := range selected {
 		if _, err := c.request(config, http.MethodPost, name, url.Values{"action": {verb}}); err != nil {
 			return fmt.Errorf("cannot %s %s: %w", verb, name, err)
 		}
@@ -173,7 +172,7 @@ func (c *command) summary(details bool) error {
 		} `xml:"services>service"`
 	}
 	if _, body, ok := strings.Cut(string(content), "?>"); !ok || xml.Unmarshal([]byte(body), &document) != nil {
-		return fmt.Errorf("the daemon's status cannot be read: %s", content)
+		return fmt.Errorf("cannot parse the daemon's status: %s", content)
 	}
 	fmt.Fprintf(c.out, "The Monit daemon %s uptime: %s \n\n", version, time.Duration(document.Server.Uptime)*time.Second)
 	for _, s := range document.Services {
@@ -191,7 +190,7 @@ func (c *command) summary(details bool) error {
 	return nil
 }
 
-// request asks the daemon, as the first of the users that it knows.
+// request sends a request to the daemon, with the credentials of one of its users.
 func (c *command) request(config *Config, method, path string, values url.Values) ([]byte, error) {
 	if daemonPID(c.options.PIDFile) == 0 {
 		return nil, errNoDaemon

@@ -2,46 +2,46 @@ package monit
 
 import "time"
 
-// Config is what a control file and those that it includes say.
+// Config is the configuration in a control file and the files that it includes.
 type Config struct {
-	// Interval is the time between two rounds of checks ("set daemon").
+	// Interval is the time between two cycles of checks ("set daemon").
 	Interval time.Duration
 	LogFile  string
-	// Address is the host and port of the HTTP interface; empty without one.
+	// Address is the host and port of the HTTP interface; empty if it is disabled.
 	Address string
-	// Users are who may use the HTTP interface, and their passwords.
+	// Users are the users of the HTTP interface and their passwords.
 	Users  map[string]string
 	Mail   Mail
 	Checks []*Check
 }
 
-// Mail is how alerts are sent.
+// Mail configures how alerts are sent.
 type Mail struct {
-	Server     string // host:port; empty for no mails
+	Server     string // host:port; empty disables mails
 	Timeout    time.Duration
 	Recipients []string
 	// From, Subject and Message are templates with $SERVICE, $EVENT, $ACTION, $DATE, $HOST and $DESCRIPTION.
 	From, Subject, Message string
 }
 
-// Check is a service: what is checked, and how it is started and stopped.
+// Check is a service: how it is checked, started and stopped.
 type Check struct {
 	Type  Type
 	Name  string
 	Group []string
-	// PidFile is where a process writes its number; Matching is a pattern of its command line instead.
+	// PidFile is the file with the process ID; Matching is a pattern of the command line instead.
 	PidFile, Matching    string
 	Start, Stop, Restart *Program
 	DependsOn            []string
 	Mode                 string // active, passive or manual
-	Every                int    // rounds between two checks; 1 for all
+	Every                int    // check in each nth cycle only
 	Rules                []*Rule
 }
 
-// Type is the number that monit's status gives a kind of service.
+// Type is the number of a kind of service in monit's status.
 type Type int
 
-// The kinds of services. Only processes are checked.
+// Kinds of services. Only processes are checked.
 const (
 	Filesystem Type = iota
 	Directory
@@ -57,18 +57,18 @@ var typeNames = map[string]Type{
 	"host": Host, "system": System, "fifo": Fifo,
 }
 
-// Program is a command that is run.
+// Program is a command of a service.
 type Program struct {
 	Arguments []string
-	UID, GID  string // names or numbers; empty for monit's own
-	// Timeout is how long the process may take to appear after a start, or to vanish after a stop.
+	UID, GID  string // names or numbers; empty for those of monit
+	// Timeout is the time to wait for the process to run after a start, or to exit after a stop.
 	Timeout time.Duration
 }
 
-// Action is what monit does with a service; the numbers are those of "pendingaction" in its status.
+// Action is an action of monit for a service, with its number in "pendingaction" of the status.
 type Action int
 
-// The actions.
+// Actions.
 const (
 	Ignore Action = iota
 	Alert
@@ -99,9 +99,9 @@ func parseAction(name string) (Action, bool) {
 // Rule is an if statement.
 type Rule struct {
 	Event event
-	// Test of the service, for rules about its process's resources or connections.
+	// Test of the service, for rules about the resources or connections of its process.
 	Test test
-	// Times out of Cycles the test has to be met, or for rules about restarts the service restarted.
+	// The rule applies if the test was met Times in the last Cycles. For rules about restarts, it counts restarts.
 	Times, Cycles int
 	Action        Action
 	Program       *Program // for Exec

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// pollInterval is how often monit looks whether a process has come or gone.
+// pollInterval is the interval at which monit checks whether a process has started or exited.
 const pollInterval = 100 * time.Millisecond
 
-// control does an action with a service, and with those that it depends on or that depend on it.
+// control performs an action for a service, and for the services that it depends on or that depend on it.
 func (d *Daemon) control(s *service, action Action) {
 	switch action {
 	case Start:
-		d.startOne(s)
+		d.startWithDependents(s)
 	case Stop:
 		visited := map[*service]bool{}
 		d.stopDependents(s, visited, true)
@@ -31,14 +31,14 @@ func (d *Daemon) control(s *service, action Action) {
 	}
 }
 
-// withLock changes a service as those that ask for its status see it.
+// withLock changes the state that the status shows.
 func (d *Daemon) withLock(change func()) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	change()
 }
 
-func (d *Daemon) startOne(s *service) {
+func (d *Daemon) startWithDependents(s *service) {
 	if s.Type == Process && s.pid() != 0 {
 		d.log.printf("debug", "Process already running -- process %s", s.Name)
 		d.withLock(s.enable)
@@ -55,7 +55,7 @@ func (d *Daemon) startOne(s *service) {
 	d.startDependents(s, visited)
 }
 
-// restart starts the service again only once it is stopped; when it does not stop, the next check tries anew.
+// restart starts the service only after it has stopped. If it does not stop, the next check retries.
 func (d *Daemon) restart(s *service) {
 	d.log.printf("info", "'%s' trying to restart", s.Name)
 	if s.Restart != nil {
@@ -74,7 +74,7 @@ func (d *Daemon) restart(s *service) {
 	d.startDependents(s, visited)
 }
 
-// start starts what the service depends on, then the service, and waits for its process.
+// start starts the services that the service depends on, then the service, and waits for its process.
 func (d *Daemon) start(s *service, visited map[*service]bool) {
 	if visited[s] {
 		return
@@ -87,14 +87,14 @@ func (d *Daemon) start(s *service, visited map[*service]bool) {
 		d.log.printf("info", "'%s' start: %s", s.Name, s.Start.Arguments[0])
 		d.spawn(s, s.Start, "start")
 		if s.Type == Process {
-			d.outcome(s, d.wait(s.Start.Timeout, func() bool { return s.pid() != 0 }), "started", "failed to start")
+			d.recordOutcome(s, d.wait(s.Start.Timeout, func() bool { return s.pid() != 0 }), "started", "failed to start")
 		}
 	}
 	d.withLock(s.enable)
 }
 
-// stop runs the stop program of a process that runs, whether the service is monitored or not, and waits
-// until the process is gone. It returns false when the process stays.
+// stop runs the stop program of a running process, also if the service is not monitored, and waits until the process has exited. It
+// returns false if the process does not exit.
 func (d *Daemon) stop(s *service, visited map[*service]bool, unmonitor bool) bool {
 	if visited[s] {
 		return true
@@ -103,13 +103,13 @@ func (d *Daemon) stop(s *service, visited map[*service]bool, unmonitor bool) boo
 	stopped := true
 	switch {
 	case s.Type == Process && s.pid() == 0:
-		d.recordRecovery(s, execution, "stopped") // a start that failed is no reason to call the service's stop a failure
+		d.recordRecovery(s, execution, "stopped") // a failed start must not make the stop fail
 	case s.Stop != nil:
 		d.log.printf("info", "'%s' stop: %s", s.Name, s.Stop.Arguments[0])
 		d.spawn(s, s.Stop, "stop")
 		if s.Type == Process {
 			stopped = d.wait(s.Stop.Timeout, func() bool { return s.pid() == 0 })
-			d.outcome(s, stopped, "stopped", "failed to stop")
+			d.recordOutcome(s, stopped, "stopped", "failed to stop")
 		}
 	}
 	if unmonitor {
@@ -118,29 +118,29 @@ func (d *Daemon) stop(s *service, visited map[*service]bool, unmonitor bool) boo
 	return stopped
 }
 
-// outcome notes how a start or a stop went; when monit is to end, it does not know.
-func (d *Daemon) outcome(s *service, succeeded bool, onSuccess, onFailure string) {
+// recordOutcome records the result of a start or a stop, unless monit is being stopped and did not wait for it.
+func (d *Daemon) recordOutcome(s *service, succeeded bool, onSuccess, onFailure string) {
 	switch {
 	case succeeded:
 		d.recordRecovery(s, execution, onSuccess)
-	case !d.isEnding():
+	case !d.isStopping():
 		d.recordFailure(s, execution, onFailure, Alert, nil)
 	}
 }
 
 func (d *Daemon) stopDependents(s *service, visited map[*service]bool, unmonitor bool) {
-	for _, dependant := range d.dependents(s) {
-		d.stop(dependant, visited, unmonitor)
+	for _, dependent := range d.dependents(s) {
+		d.stop(dependent, visited, unmonitor)
 	}
 }
 
 func (d *Daemon) startDependents(s *service, visited map[*service]bool) {
-	for _, dependant := range slices.Backward(d.dependents(s)) {
-		d.start(dependant, visited)
+	for _, dependent := range slices.Backward(d.dependents(s)) {
+		d.start(dependent, visited)
 	}
 }
 
-// dependents are the services that depend on this one, directly or not, the outermost first.
+// dependents returns the services that depend on this one, directly or indirectly, the outermost first.
 func (d *Daemon) dependents(s *service) []*service {
 	var all []*service
 	for _, other := range d.services {
@@ -177,7 +177,7 @@ func (d *Daemon) spawn(s *service, program *Program, event string) {
 	}
 }
 
-// wait waits until the condition holds, and returns false when it does not in time, or monit is to end.
+// wait waits until the condition is true. It returns false after the timeout, or if monit is being stopped before.
 func (d *Daemon) wait(timeout time.Duration, condition func() bool) bool {
 	deadline := time.Now().Add(timeout)
 	ticker := time.NewTicker(pollInterval)
@@ -187,7 +187,7 @@ func (d *Daemon) wait(timeout time.Duration, condition func() bool) bool {
 			return false
 		}
 		select {
-		case <-d.ending:
+		case <-d.stopping:
 			return condition()
 		case <-ticker.C:
 		}

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Options are where a daemon's files are.
+// Options are the paths of a daemon's files.
 type Options struct {
 	ControlFile string
-	// StateFile remembers which services are not monitored, PIDFile the daemon's own process.
+	// StateFile stores which services are not monitored, PIDFile the daemon's process ID.
 	StateFile, PIDFile string
 }
 
@@ -20,20 +20,20 @@ type Options struct {
 type Daemon struct {
 	options Options
 	log     *logger
-	// wake lets the daemon look at its services at once; reload lets it read its control file anew.
+	// wake starts a cycle immediately; reload makes the daemon read its control file again.
 	wake, reload chan struct{}
-	// ending is closed when the daemon or its configuration comes to an end.
-	ending <-chan struct{}
+	// stopping is closed when the daemon is being stopped.
+	stopping <-chan struct{}
 
-	mutex    sync.Mutex // of all that follows, which only the daemon's own loop changes
+	mutex    sync.Mutex // of the following fields, which only the daemon's loop changes
 	config   *Config
 	services []*service
 	started  time.Time
 }
 
-// NewDaemon reads the control file. The services that were not monitored by the last daemon are not by this.
+// NewDaemon reads the control file. Services that the previous daemon did not monitor are not monitored.
 func NewDaemon(options Options) (*Daemon, error) {
-	d := &Daemon{options: options, wake: make(chan struct{}, 1), reload: make(chan struct{}, 1), ending: make(chan struct{})}
+	d := &Daemon{options: options, wake: make(chan struct{}, 1), reload: make(chan struct{}, 1), stopping: make(chan struct{})}
 	if err := d.load(); err != nil {
 		return nil, err
 	}
@@ -52,39 +52,39 @@ func (d *Daemon) load() error {
 	services := newServices(config, readState(d.options.StateFile))
 	d.withLock(func() { d.config, d.services, d.started, d.log = config, services, time.Now(), log })
 	for _, s := range services {
-		d.logUntested(s)
+		d.logUnsupported(s)
 	}
 	return nil
 }
 
-// logUntested says what the control file asks for and is not carried out.
-func (d *Daemon) logUntested(s *service) {
+// logUnsupported logs the parts of the control file that are not supported.
+func (d *Daemon) logUnsupported(s *service) {
 	if s.Type != Process {
-		d.log.printf("warning", "'%s' is no process: it is not checked", s.Name)
+		d.log.printf("warning", "'%s' is not a process: it is not checked", s.Name)
 	}
 	for _, rule := range s.Rules {
 		if rule.Event == 0 || rule.Test == nil && rule.Event != timedOut && rule.Event != nonexistent {
-			d.log.printf("warning", "'%s' if %s: not tested", s.Name, rule.text)
+			d.log.printf("warning", "'%s' if %s: not supported", s.Name, rule.text)
 		}
 	}
 }
 
-// Wake lets the daemon look at its services at once.
+// Wake makes the daemon start a cycle immediately.
 func (d *Daemon) Wake() { notify(d.wake) }
 
-// Reload lets the daemon read its control file anew. When that has errors, Run returns them.
+// Reload makes the daemon read its control file again. Run returns errors of the file.
 func (d *Daemon) Reload() { notify(d.reload) }
 
 func notify(channel chan struct{}) {
 	select {
 	case channel <- struct{}{}:
-	default: // it is going to look already
+	default: // a notification is pending
 	}
 }
 
-// Run supervises the services until the context ends. It leaves them running.
+// Run supervises the services until the context is canceled. It leaves them running.
 func (d *Daemon) Run(ctx context.Context) error {
-	d.ending = ctx.Done()
+	d.stopping = ctx.Done()
 	defer removePIDFile(d.options.PIDFile)
 	if err := writePIDFile(d.options.PIDFile); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return nil
 }
 
-// serve supervises with one reading of the control file.
+// serve supervises the services until the context is canceled or the control file is read again.
 func (d *Daemon) serve(ctx context.Context) error {
 	listener, err := listen(ctx, d.config.Address)
 	if err != nil {
@@ -111,7 +111,7 @@ func (d *Daemon) serve(ctx context.Context) error {
 	d.log.printf("info", "monit daemon started")
 	d.mail(hostname(), eventNames[instance][0], Alert.String(), "Monit started")
 	for {
-		d.round()
+		d.runCycle()
 		if err := d.saveState(); err != nil {
 			d.log.printf("error", "%v", err)
 		}
@@ -128,43 +128,43 @@ func (d *Daemon) serve(ctx context.Context) error {
 	}
 }
 
-// isEnding tells whether the daemon is to end.
-func (d *Daemon) isEnding() bool {
+// isStopping reports whether the daemon is being stopped.
+func (d *Daemon) isStopping() bool {
 	select {
-	case <-d.ending:
+	case <-d.stopping:
 		return true
 	default:
 		return false
 	}
 }
 
-// round does what was asked for, then checks the services that are monitored.
-func (d *Daemon) round() {
+// runCycle performs pending actions, then checks the monitored services.
+func (d *Daemon) runCycle() {
 	for _, s := range d.services {
 		d.applyPending(s)
 	}
 	table, memory := readProcesses(), memoryTotalKiB()
 	for _, s := range d.services {
-		if d.isEnding() {
+		if d.isStopping() {
 			return
 		}
 		if d.applyPending(s) || s.monitor == notMonitored || d.checkRestartLimit(s) {
 			continue
 		}
-		s.round++
-		if s.Every > 1 && s.round%s.Every != 0 {
+		s.cycleCount++
+		if s.Every > 1 && s.cycleCount%s.Every != 0 {
 			continue
 		}
 		d.check(s, table, memory)
 	}
 }
 
-// applyPending does what the HTTP interface was asked to do with a service, and returns whether that was anything.
+// applyPending performs the action that was requested for a service by HTTP, and reports whether there was one.
 func (d *Daemon) applyPending(s *service) bool {
 	d.mutex.Lock()
 	action := s.pending
 	d.mutex.Unlock()
-	if action == Ignore || d.isEnding() {
+	if action == Ignore || d.isStopping() {
 		return false
 	}
 	d.control(s, action)
@@ -173,15 +173,15 @@ func (d *Daemon) applyPending(s *service) bool {
 	}
 	d.mail(s.Name, eventNames[actionDone][0], action.String(), fmt.Sprintf("%s action done", action))
 	d.withLock(func() {
-		if s.pending == action { // else something else was asked meanwhile
+		if s.pending == action { // unless another action was requested in the meantime
 			s.pending = Ignore
 		}
 	})
 	return true
 }
 
-// checkRestartLimit counts the cycles since the first restart, and does what is to be done with a service that was
-// restarted too often. It returns true when it is then no longer monitored.
+// checkRestartLimit counts the cycles since the first restart, and performs the action for a service that was restarted too often. It
+// returns true if the service is not monitored afterwards.
 func (d *Daemon) checkRestartLimit(s *service) bool {
 	if s.restarts > 0 {
 		s.cycles++
@@ -203,7 +203,7 @@ func (d *Daemon) checkRestartLimit(s *service) bool {
 	return s.monitor == notMonitored
 }
 
-// check looks whether the service's process runs, and asks of it what the control file says.
+// check checks whether the service's process runs, and evaluates the rules.
 func (d *Daemon) check(s *service, table processTable, memoryKiB int) {
 	if s.Type != Process {
 		d.withLock(func() { s.monitor = monitored })
@@ -221,7 +221,7 @@ func (d *Daemon) check(s *service, table processTable, memoryKiB int) {
 		return
 	}
 	d.recordRecovery(s, nonexistent, fmt.Sprintf("process is running with pid %d", pid))
-	if _, ok := table.processes[pid]; !ok { // it came after the table
+	if _, ok := table.processes[pid]; !ok { // it started after the table was read
 		table = readProcesses()
 	}
 	d.withLock(func() {
@@ -235,8 +235,7 @@ func (d *Daemon) check(s *service, table processTable, memoryKiB int) {
 	}
 }
 
-// evaluateRule tries a rule's test, and does the rule's action when it was met in as many of the last cycles as the
-// rule says.
+// evaluateRule runs a rule's test, and performs the rule's action if the test was met in the required number of the last cycles.
 func (d *Daemon) evaluateRule(s *service, rule *Rule) {
 	failure := rule.Test.failure(s)
 	s.ruleHistory[rule] <<= 1

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// event is a kind of trouble; the bits are those of "status" in monit's status.
+// event is a kind of failure, with its bit in "status" of monit's status.
 type event int
 
 const (
@@ -22,8 +22,8 @@ const (
 	actionDone  event = 0x20000
 )
 
-// eventNames are what mails call an event that came, and one that went; the BOSH agent tells from them how
-// bad it is (agent/alert/monit_adapter.go).
+// eventNames are the names in mails of an event and of its recovery. The BOSH agent derives the severity from them
+// (agent/alert/monit_adapter.go).
 var eventNames = map[event][2]string{
 	resource:    {"resource limit matched", "resource limit succeeded"},
 	timedOut:    {"timeout", "timeout recovery"},
@@ -34,8 +34,7 @@ var eventNames = map[event][2]string{
 	actionDone:  {"action done", "action done"},
 }
 
-// recordFailure notes that something is wrong with the service, tells of it when it was not so before, and does
-// what is to be done.
+// recordFailure records a failure of the service, sends a mail if the failure is new, and performs the action.
 func (d *Daemon) recordFailure(s *service, kind event, description string, action Action, program *Program) {
 	d.mutex.Lock()
 	changed := s.failed&kind == 0
@@ -60,7 +59,7 @@ func (d *Daemon) recordFailure(s *service, kind event, description string, actio
 	}
 }
 
-// recordRecovery notes that something is not wrong, or no longer.
+// recordRecovery records that a failure does not exist, and sends a mail if it existed before.
 func (d *Daemon) recordRecovery(s *service, kind event, description string) {
 	d.mutex.Lock()
 	changed := s.failed&kind != 0
@@ -75,8 +74,8 @@ func (d *Daemon) recordRecovery(s *service, kind event, description string) {
 	}
 }
 
-// mail sends an alert to those that the control file names. The next of its kind comes when the trouble has
-// gone and come again, so that one that cannot be sent is lost, and logged.
+// mail sends an alert to the recipients in the control file. An alert that cannot be sent is logged and lost, because the next one of
+// its kind is sent only after a recovery.
 func (d *Daemon) mail(service, event, action, description string) {
 	mail := d.config.Mail
 	if mail.Server == "" || len(mail.Recipients) == 0 {

@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// listen listens where the control file says; the listener is nil when it does not say.
+// listen listens on the address. It returns a nil listener for an empty address.
 func listen(ctx context.Context, address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("starting the HTTP interface: %w", err)
+		return nil, fmt.Errorf("start the HTTP interface: %w", err)
 	}
 	return listener, nil
 }
 
-// handler is the HTTP interface: the status, and actions with services.
+// handler returns the HTTP interface: the status, and actions for services.
 func (d *Daemon) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !d.authorized(r) {
@@ -52,12 +52,12 @@ func (d *Daemon) authorized(r *http.Request) bool {
 
 func (d *Daemon) writeStatus(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/xml")
-	// What is in it is ASCII, so that it is the character set that monit's documents have, too.
+	// The encoding of monit's documents. The content is ASCII, which is valid in it.
 	fmt.Fprintln(w, `<?xml version="1.0" encoding="ISO-8859-1"?>`)
 	_ = xml.NewEncoder(w).Encode(d.status())
 }
 
-// queueAction notes what is to be done with the service; the daemon's loop does it, one after the other.
+// queueAction records the requested action for the service, which the daemon's loop performs.
 func (d *Daemon) queueAction(w http.ResponseWriter, name, requested string) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()

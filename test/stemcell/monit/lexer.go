@@ -12,7 +12,7 @@ type token struct {
 	line   int
 }
 
-// is tells whether the token is one of these words, in any case; a quoted string is never one.
+// is reports whether the token is one of these words, ignoring case. A quoted string is not a word.
 func (t token) is(words ...string) bool {
 	if t.quoted {
 		return false
@@ -25,20 +25,20 @@ func (t token) is(words ...string) bool {
 	return false
 }
 
-// ignoredCharacters is what monit's grammar allows for readability, and ignores, between other characters.
+// ignoredCharacters are the characters that monit's grammar ignores between tokens.
 const ignoredCharacters = " \t\r,;()"
 
 type lexer struct {
-	content string
-	at      int
-	line    int
-	tokens  []token
+	content  string
+	position int
+	line     int
+	tokens   []token
 }
 
 // lex splits a control file into tokens.
 func lex(content string) ([]token, error) {
 	l := &lexer{content: content, line: 1}
-	for l.at < len(content) {
+	for l.position < len(content) {
 		if err := l.next(); err != nil {
 			return nil, err
 		}
@@ -47,12 +47,12 @@ func lex(content string) ([]token, error) {
 }
 
 func (l *lexer) next() error {
-	switch c := l.content[l.at]; {
+	switch c := l.content[l.position]; {
 	case c == '\n':
 		l.line++
-		l.at++
+		l.position++
 	case strings.IndexByte(ignoredCharacters, c) >= 0:
-		l.at++
+		l.position++
 	case c == '#':
 		l.takeWhile(func(c byte) bool { return c != '\n' })
 	case c == '"' || c == '\'':
@@ -67,12 +67,12 @@ func (l *lexer) next() error {
 	return nil
 }
 
-func (l *lexer) takeWhile(belongs func(byte) bool) string {
-	start := l.at
-	for l.at < len(l.content) && belongs(l.content[l.at]) {
-		l.at++
+func (l *lexer) takeWhile(accept func(byte) bool) string {
+	start := l.position
+	for l.position < len(l.content) && accept(l.content[l.position]) {
+		l.position++
 	}
-	return l.content[start:l.at]
+	return l.content[start:l.position]
 }
 
 func (l *lexer) add(text string, quoted bool) {
@@ -80,22 +80,22 @@ func (l *lexer) add(text string, quoted bool) {
 }
 
 func (l *lexer) quoted(quote byte) error {
-	return l.until(quote, fmt.Sprintf("the string that begins with %c", quote))
+	return l.until(quote, fmt.Sprintf("the string that starts with %c", quote))
 }
 
-// braced takes what is in braces as one string: the lists of events and the format of mails.
+// braced reads the text in braces as one string: lists of events, and the format of mails.
 func (l *lexer) braced() error {
-	return l.until('}', "what begins with {")
+	return l.until('}', "the text that starts with {")
 }
 
-func (l *lexer) until(end byte, what string) error {
-	length := strings.IndexByte(l.content[l.at+1:], end)
+func (l *lexer) until(end byte, name string) error {
+	length := strings.IndexByte(l.content[l.position+1:], end)
 	if length < 0 {
-		return fmt.Errorf("line %d: %s does not end", l.line, what)
+		return fmt.Errorf("line %d: %s is not terminated", l.line, name)
 	}
-	text := l.content[l.at+1 : l.at+1+length]
+	text := l.content[l.position+1 : l.position+1+length]
 	l.add(text, true)
 	l.line += strings.Count(text, "\n")
-	l.at += length + 2
+	l.position += length + 2
 	return nil
 }

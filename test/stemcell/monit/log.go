@@ -16,7 +16,7 @@ func openLog(path string) (*logger, error) {
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
-		return nil, fmt.Errorf("opening the log file: %w", err)
+		return nil, fmt.Errorf("open the log file: %w", err)
 	}
 	return &logger{out: file}, nil
 }

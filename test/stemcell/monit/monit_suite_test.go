@@ -27,7 +27,7 @@ func TestMonit(t *testing.T) {
 	RunSpecs(t, "monit of the test stemcell")
 }
 
-// program is the path of the built stand-in.
+// program is the path of the built program.
 var program string
 
 var _ = BeforeSuite(func() {
@@ -39,13 +39,13 @@ var _ = BeforeSuite(func() {
 	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 })
 
-// monitEnv is a folder with a monit that has the control files of a BOSH VM in it.
+// monitEnv is a directory with the control files of a BOSH VM, and a monit that uses them.
 type monitEnv struct {
 	folder, address string
 	daemon          *gexec.Session
 }
 
-// newMonitEnv makes a machine whose control file has these lines more.
+// newMonitEnv creates a monitEnv with additional lines in the control file.
 func newMonitEnv(more ...string) *monitEnv {
 	GinkgoHelper()
 	m := &monitEnv{folder: GinkgoT().TempDir(), address: freeAddress()}
@@ -84,7 +84,7 @@ func (m *monitEnv) read(name string) string {
 	return string(content)
 }
 
-// cleanup ends monit and the processes of all jobs.
+// cleanup kills monit and the processes of all jobs.
 func (m *monitEnv) cleanup() {
 	if m.daemon != nil {
 		m.daemon.Kill().Wait()
@@ -101,8 +101,8 @@ func (m *monitEnv) cleanup() {
 	}
 }
 
-// addJob gives the machine a job as releases have them: a ctl script with start and stop, which notes its calls.
-// The lines are put into its check statement.
+// addJob adds a job like those of releases: a ctl script with start and stop, which records its calls. The lines are added to its check
+// statement.
 func (m *monitEnv) addJob(name string, lines ...string) {
 	GinkgoHelper()
 	m.write(name+".ctl", fmt.Sprintf(`#!/bin/sh
@@ -131,7 +131,7 @@ func (m *monitEnv) command(arguments ...string) *exec.Cmd {
 	return exec.Command(program, append(arguments, "-c", m.path("monitrc"), "-p", m.path("daemon"), "-s", m.path("state"))...)
 }
 
-// startMonit starts monit, and waits until it answers.
+// startMonit starts monit and waits until it answers.
 func (m *monitEnv) startMonit() {
 	GinkgoHelper()
 	var err error
@@ -140,13 +140,13 @@ func (m *monitEnv) startMonit() {
 	Eventually(func() error { _, err := m.getStatus(); return err }).Should(Succeed())
 }
 
-// runMonit runs a monit command, and returns what it says.
+// runMonit runs a monit command and returns its output.
 func (m *monitEnv) runMonit(arguments ...string) (string, error) {
 	out, err := m.command(arguments...).CombinedOutput()
 	return string(out), err
 }
 
-// service is what the BOSH agent reads of a service (jobsupervisor/monit/status.go of bosh-agent v2.759.0).
+// service contains what the BOSH agent reads of a service (jobsupervisor/monit/status.go of bosh-agent v2.759.0).
 type service struct {
 	Name          string `xml:"name,attr"`
 	Pending       int    `xml:"pendingaction"`
@@ -163,7 +163,7 @@ type service struct {
 	} `xml:"cpu"`
 }
 
-// state is what the agent makes of it.
+// state returns the state that the agent derives.
 func (s service) state() string {
 	switch {
 	case s.Monitor == 0:
@@ -176,10 +176,10 @@ func (s service) state() string {
 	return "failing"
 }
 
-// errored is what lets the agent give up a stop.
+// errored reports whether the agent would stop waiting for a stop.
 func (s service) errored() bool { return s.Status > 0 && s.StatusMessage != "" }
 
-// statusResponse is what the agent reads of monit's status.
+// statusResponse contains what the agent reads of monit's status.
 type statusResponse struct {
 	XMLName     xml.Name  `xml:"monit"`
 	Incarnation int       `xml:"incarnation,attr"`
@@ -199,7 +199,7 @@ func (a statusResponse) group(name string) []string {
 	return nil
 }
 
-// getStatus asks for the status as the agent does.
+// getStatus requests the status like the agent.
 func (m *monitEnv) getStatus() (statusResponse, error) {
 	content, err := m.request(http.MethodGet, "/_status2?format=xml", "")
 	if err != nil {
@@ -212,7 +212,7 @@ func (m *monitEnv) getStatus() (statusResponse, error) {
 	return status, err
 }
 
-// postAction sends an action as the agent does.
+// postAction requests an action like the agent.
 func (m *monitEnv) postAction(service, action string) {
 	GinkgoHelper()
 	_, err := m.request(http.MethodPost, "/"+service, "action="+action)
@@ -252,8 +252,8 @@ func (m *monitEnv) service(name string) service {
 	return service{}
 }
 
-// waitForState waits until the agent would find the service in this state with nothing pending. It lets monit look
-// more often than it would by itself.
+// waitForState waits until the agent would see the service in this state without a pending action. It wakes monit to speed up its
+// cycles.
 func (m *monitEnv) waitForState(name, state string) {
 	GinkgoHelper()
 	Eventually(func() string {
@@ -263,7 +263,7 @@ func (m *monitEnv) waitForState(name, state string) {
 	}).Should(Equal(state + ", pending 0"))
 }
 
-// isRunning tells whether the job's process runs. One that has ended may be there until its parent notices.
+// isRunning reports whether the job's process runs and is not a zombie.
 func (m *monitEnv) isRunning(name string) bool {
 	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(m.read(name+".pid")) + "/stat")
 	return err == nil && !strings.Contains(string(stat), ") Z ")

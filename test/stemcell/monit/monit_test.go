@@ -11,8 +11,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-var _ = Describe("monit, as the agent uses it,", func() {
-	It("starts a job that does not run, and tells of its process", func() {
+var _ = Describe("monit", func() {
+	It("starts a job that does not run, and reports its process", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -22,7 +22,7 @@ var _ = Describe("monit, as the agent uses it,", func() {
 		Expect(m.read("keeper.calls")).To(Equal("start\n"))
 	})
 
-	It("stops a job and no longer monitors it", func() {
+	It("stops a job and its monitoring", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -33,7 +33,7 @@ var _ = Describe("monit, as the agent uses it,", func() {
 		Expect(m.read("keeper.calls")).To(Equal("start\nstop\n"))
 	})
 
-	It("tells that an action is pending until it is done", func() {
+	It("reports an action as pending until it is done", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.write("keeper.ctl", "#!/bin/sh\n")
@@ -43,7 +43,7 @@ var _ = Describe("monit, as the agent uses it,", func() {
 		m.waitForState("keeper", "unknown")
 	})
 
-	It("starts a job again that was stopped", func() {
+	It("starts a stopped job", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -55,7 +55,7 @@ var _ = Describe("monit, as the agent uses it,", func() {
 		Expect(m.isRunning("keeper")).To(BeTrue())
 	})
 
-	It("runs the stop program of a job that is no longer monitored", func() {
+	It("runs the stop program of an unmonitored job", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -68,7 +68,7 @@ var _ = Describe("monit, as the agent uses it,", func() {
 		Expect(m.read("keeper.calls")).To(Equal("start\nstop\n"))
 	})
 
-	It("starts a job again that died", func() {
+	It("restarts a job that died", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -79,7 +79,7 @@ var _ = Describe("monit, as the agent uses it,", func() {
 		m.waitForState("keeper", "running")
 	})
 
-	It("does not start a job again that died while it was not monitored", func() {
+	It("does not restart a job that died while it was not monitored", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.addJob("other")
@@ -95,16 +95,16 @@ var _ = Describe("monit, as the agent uses it,", func() {
 		Expect(m.read("keeper.calls")).To(Equal("start\n"))
 	})
 
-	It("finds that a job does not run whose pid file names no process", func() {
+	It("detects that a job does not run if the pid file has an unused process ID", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
-		m.write("keeper.pid", "4194305\n") // more than the kernel's largest
+		m.write("keeper.pid", "4194305\n") // above the kernel's maximum
 		m.startMonit()
 		m.waitForState("keeper", "running")
 		Expect(m.read("keeper.calls")).To(Equal("start\n"))
 	})
 
-	It("does not start a job that runs already", func() {
+	It("does not start a running job", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.write("keeper.pid", strconv.Itoa(os.Getpid()))
@@ -122,7 +122,7 @@ var _ = Describe("monit, as the agent uses it,", func() {
 		m.waitForState("keeper", "running")
 	})
 
-	It("gives programs a spare environment, of monit's own", func() {
+	It("passes a minimal environment to programs", func() {
 		GinkgoT().Setenv("SECRET", "of the agent")
 		m := newMonitEnv()
 		m.addJob("keeper")
@@ -133,7 +133,7 @@ var _ = Describe("monit, as the agent uses it,", func() {
 			ContainSubstring("MONIT_SERVICE=keeper\n"), Not(ContainSubstring("SECRET"))))
 	})
 
-	It("finds a job failing whose process does not come in time, and lets it be stopped", func() {
+	It("reports a start without a process as failed after the timeout, and can stop the job", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.write("keeper.ctl", "#!/bin/sh\n")
@@ -145,7 +145,7 @@ var _ = Describe("monit, as the agent uses it,", func() {
 		Expect(m.service("keeper").errored()).To(BeFalse())
 	})
 
-	It("tells of a job that does not stop in time", func() {
+	It("reports a job that does not stop within the timeout", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.write("keeper.ctl", strings.Replace(m.read("keeper.ctl"), "kill", "true", 1))
@@ -158,7 +158,7 @@ var _ = Describe("monit, as the agent uses it,", func() {
 		Expect(m.service("keeper").StatusMessage).To(Equal("failed to stop"))
 	})
 
-	It("needs a user that it knows", func() {
+	It("requires the credentials of a user", func() {
 		m := newMonitEnv()
 		m.startMonit()
 		response, err := http.Get("http://" + m.address + "/_status2?format=xml")
@@ -167,7 +167,7 @@ var _ = Describe("monit, as the agent uses it,", func() {
 		Expect(response.StatusCode).To(Equal(http.StatusUnauthorized))
 	})
 
-	It("refuses an action with a service that it does not have, and an action that is none", func() {
+	It("refuses unknown services and actions", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -179,7 +179,7 @@ var _ = Describe("monit, as the agent uses it,", func() {
 })
 
 var _ = Describe("monit on a VM without jobs", func() {
-	It("has no services, and stops the group of all jobs without an error", func() {
+	It("has no services, and stops the group of jobs without an error", func() {
 		m := newMonitEnv()
 		m.startMonit()
 		status, err := m.getStatus()
@@ -190,7 +190,7 @@ var _ = Describe("monit on a VM without jobs", func() {
 })
 
 var _ = Describe("monit's groups", func() {
-	It("are told in the order of the files, and stopped alone", func() {
+	It("are listed in the order of the files, and stopped separately", func() {
 		m := newMonitEnv()
 		m.addJob("b")
 		m.addJob("a")
@@ -209,7 +209,7 @@ var _ = Describe("monit's groups", func() {
 })
 
 var _ = Describe("monit's commands", func() {
-	It("summary tells of every service", func() {
+	It("summary lists every service", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -220,7 +220,7 @@ var _ = Describe("monit's commands", func() {
 		Expect(m.runMonit("summary")).To(MatchRegexp(`(?m)^Process 'keeper' +not monitored$`))
 	})
 
-	It("say that no daemon runs", func() {
+	It("report that no daemon runs", func() {
 		m := newMonitEnv()
 		for _, command := range []string{"summary", "reload"} {
 			out, err := m.runMonit(command)
@@ -229,7 +229,7 @@ var _ = Describe("monit's commands", func() {
 		}
 	})
 
-	It("restart runs both programs of one service", func() {
+	It("restart runs the stop and the start program of a service", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -238,7 +238,7 @@ var _ = Describe("monit's commands", func() {
 		Eventually(func() string { return m.read("keeper.calls") }).Should(Equal("start\nstop\nstart\n"))
 	})
 
-	It("quit ends the daemon, and leaves the jobs", func() {
+	It("quit stops the daemon, but not the jobs", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// The numbers that monit has when a control file does not say.
+// Defaults of monit.
 const (
 	defaultProgramTimeout = 30 * time.Second
 	defaultMailTimeout    = 5 * time.Second
 )
 
-// ParseFile reads a control file and all that it includes.
+// ParseFile reads a control file and the files that it includes.
 func ParseFile(path string) (*Config, error) {
 	config := &Config{Users: map[string]string{}, Interval: time.Minute, Mail: Mail{
 		From: "monit@$HOST", Subject: "monit alert -- $EVENT $SERVICE", Timeout: defaultMailTimeout,
@@ -35,7 +35,7 @@ func ParseFile(path string) (*Config, error) {
 func (c *Config) include(path string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("reading the control file: %w", err)
+		return fmt.Errorf("read the control file: %w", err)
 	}
 	tokens, err := lex(string(content))
 	if err == nil {
@@ -63,9 +63,9 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// validate follows what the service depends on; on the way there it came past these services.
-func (c *Check) validate(known map[string]*Check, past []string) error {
-	if slices.Contains(past, c.Name) {
+// validate checks the services that the service depends on. path contains the services that depend on this one.
+func (c *Check) validate(known map[string]*Check, path []string) error {
+	if slices.Contains(path, c.Name) {
 		return fmt.Errorf("service %s depends on itself", c.Name)
 	}
 	for _, name := range c.DependsOn {
@@ -73,7 +73,7 @@ func (c *Check) validate(known map[string]*Check, past []string) error {
 		if other == nil {
 			return fmt.Errorf("service %s depends on %s, which is not defined", c.Name, name)
 		}
-		if err := other.validate(known, append(past, c.Name)); err != nil {
+		if err := other.validate(known, append(path, c.Name)); err != nil {
 			return err
 		}
 	}
@@ -85,21 +85,21 @@ type parser struct {
 	tokens []token
 }
 
-var errEnd = errors.New("the file ends in the middle of a statement")
+var errUnexpectedEnd = errors.New("unexpected end of the file in a statement")
 
 func (p *parser) done() bool { return len(p.tokens) == 0 }
 
-// next takes the next token.
+// next consumes and returns the next token.
 func (p *parser) next() (token, error) {
 	if p.done() {
-		return token{}, errEnd
+		return token{}, errUnexpectedEnd
 	}
 	first := p.tokens[0]
 	p.tokens = p.tokens[1:]
 	return first, nil
 }
 
-// skip takes the next token when it is one of these words.
+// skip consumes the next token if it is one of these words.
 func (p *parser) skip(words ...string) bool {
 	if p.done() || !p.tokens[0].is(words...) {
 		return false
@@ -108,7 +108,7 @@ func (p *parser) skip(words ...string) bool {
 	return true
 }
 
-// skipAll takes all of these words that come next.
+// skipAll consumes all of these words that come next.
 func (p *parser) skipAll(words ...string) {
 	for p.skip(words...) {
 		continue
@@ -127,44 +127,44 @@ func (p *parser) number() (int, error) {
 	}
 	n, err := strconv.Atoi(t.text)
 	if err != nil {
-		return 0, fmt.Errorf("line %d: %q is no number", t.line, t.text)
+		return 0, fmt.Errorf("line %d: %q is not a number", t.line, t.text)
 	}
 	return n, nil
 }
 
-// statement takes the tokens up to the next one that begins a statement at the file's outermost level.
+// statement consumes and returns the tokens before the next top-level statement.
 func (p *parser) statement() []token {
 	end := 0
 	for end < len(p.tokens) && !p.tokens[end].is("set", "include", "check") {
 		end++
 	}
-	taken := p.tokens[:end]
+	tokens := p.tokens[:end]
 	p.tokens = p.tokens[end:]
-	return taken
+	return tokens
 }
 
 func (p *parser) parse() error {
 	for !p.done() {
-		begin, _ := p.next()
+		keyword, _ := p.next()
 		var err error
 		switch {
-		case begin.is("set"):
+		case keyword.is("set"):
 			err = (&parser{config: p.config, tokens: p.statement()}).set()
-		case begin.is("include"):
-			err = p.includes()
-		case begin.is("check"):
+		case keyword.is("include"):
+			err = p.include()
+		case keyword.is("check"):
 			err = (&parser{config: p.config, tokens: p.statement()}).check()
 		default:
-			err = fmt.Errorf("syntax error '%s'", begin.text)
+			err = fmt.Errorf("syntax error '%s'", keyword.text)
 		}
 		if err != nil {
-			return fmt.Errorf("line %d: %w", begin.line, err)
+			return fmt.Errorf("line %d: %w", keyword.line, err)
 		}
 	}
 	return nil
 }
 
-func (p *parser) includes() error {
+func (p *parser) include() error {
 	pattern, err := p.text()
 	if err != nil {
 		return err
@@ -181,28 +181,28 @@ func (p *parser) includes() error {
 	return nil
 }
 
-// set reads a set statement. Those that only matter to parts that are not here are passed over.
+// set reads a set statement. It ignores those of unsupported features.
 func (p *parser) set() error {
-	what, err := p.next()
+	option, err := p.next()
 	if err != nil {
 		return err
 	}
 	switch {
-	case what.is("daemon"):
+	case option.is("daemon"):
 		seconds, err := p.number()
 		p.config.Interval = time.Duration(seconds) * time.Second
 		return err
-	case what.is("logfile"):
+	case option.is("logfile"):
 		p.config.LogFile, err = p.text()
-	case what.is("httpd"):
+	case option.is("httpd"):
 		return p.httpd()
-	case what.is("alert"):
+	case option.is("alert"):
 		var recipient string
 		recipient, err = p.text()
 		p.config.Mail.Recipients = append(p.config.Mail.Recipients, recipient)
-	case what.is("mailserver"):
+	case option.is("mailserver"):
 		return p.mailServer()
-	case what.is("mail-format"):
+	case option.is("mail-format"):
 		return p.mailFormat()
 	}
 	return err
@@ -231,15 +231,15 @@ func (p *parser) httpd() error {
 	return nil
 }
 
-// allow reads who may use the HTTP interface: USER:PASSWORD, or a file with one on each line. An address is
-// passed over: the interface listens on loopback alone.
+// allow reads the users of the HTTP interface: USER:PASSWORD, or a file with one user per line. It ignores addresses, because the
+// interface listens on loopback only.
 func (p *parser) allow() error {
-	who, err := p.text()
+	user, err := p.text()
 	if err != nil {
 		return err
 	}
-	if who != "cleartext" {
-		p.allowUser(who)
+	if user != "cleartext" {
+		p.allowUser(user)
 		return nil
 	}
 	path, err := p.text()
@@ -248,7 +248,7 @@ func (p *parser) allow() error {
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("reading who may use the HTTP interface: %w", err)
+		return fmt.Errorf("read the users of the HTTP interface: %w", err)
 	}
 	for line := range strings.Lines(string(content)) {
 		p.allowUser(strings.TrimSpace(line))
@@ -257,8 +257,8 @@ func (p *parser) allow() error {
 }
 
 func (p *parser) allowUser(line string) {
-	if user, password, ok := strings.Cut(line, ":"); ok {
-		p.config.Users[user] = password
+	if name, password, ok := strings.Cut(line, ":"); ok {
+		p.config.Users[name] = password
 	}
 }
 
@@ -285,7 +285,7 @@ func (p *parser) mailServer() error {
 	return nil
 }
 
-// mailFormat reads "from: …", "subject: …" and "message: …"; the message goes on to the end.
+// mailFormat reads "from: …", "subject: …" and "message: …". The message is the rest of the text.
 func (p *parser) mailFormat() error {
 	format, err := p.text()
 	if err != nil {

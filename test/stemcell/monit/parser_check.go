@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// check reads a check statement and all that belongs to it.
+// check reads a check statement with all its parts.
 func (p *parser) check() error {
 	kind, err := p.text()
 	if err != nil {
@@ -27,13 +27,13 @@ func (p *parser) check() error {
 		}
 	}
 	if check.Type == Process && check.PidFile == "" && check.Matching == "" {
-		return fmt.Errorf("%s: a process needs a pidfile or a pattern", name)
+		return fmt.Errorf("%s: a process requires a pidfile or a pattern", name)
 	}
 	p.config.Checks = append(p.config.Checks, check)
 	return nil
 }
 
-// part reads one of a service's statements.
+// part reads a part of a check statement.
 func (p *parser) part(check *Check) error {
 	word, err := p.next()
 	if err != nil {
@@ -87,7 +87,7 @@ func (p *parser) beginsPart() bool {
 		"alert", "noalert")
 }
 
-// alert passes over an alert statement of a service: all alerts go to those of "set alert".
+// alert ignores an alert statement of a service: all alerts are sent to the recipients of "set alert".
 func (p *parser) alert() error {
 	_, err := p.text()
 	p.skipAll("only", "on", "not", "but")
@@ -97,7 +97,7 @@ func (p *parser) alert() error {
 	return err
 }
 
-// program reads what follows start, stop, restart or exec.
+// program reads the program after start, stop, restart or exec.
 func (p *parser) program() (*Program, error) {
 	p.skipAll("program", "=")
 	command, err := p.text()
@@ -132,7 +132,7 @@ func (p *parser) program() (*Program, error) {
 	return program, nil
 }
 
-// arguments splits a command at its spaces, but not within quotes.
+// arguments splits a command at spaces outside of quotes.
 func arguments(command string) []string {
 	var words []string
 	var word strings.Builder

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// rule reads an if statement: a condition, for how many cycles it has to be met, and the action. What
-// happens once it is no longer met ("else if … then …") is read, and not done.
+// rule reads an if statement: a condition, the number of cycles, and the action. It ignores the action for the recovery ("else if …
+// then …").
 func (p *parser) rule(check *Check) error {
 	condition, err := p.condition()
 	if err != nil {
@@ -33,13 +33,13 @@ func (p *parser) rule(check *Check) error {
 	return nil
 }
 
-// condition takes what is before "then".
+// condition consumes and returns the tokens before "then".
 func (p *parser) condition() ([]token, error) {
-	for at, word := range p.tokens {
+	for i, word := range p.tokens {
 		if word.is("then") {
-			taken := p.tokens[:at]
-			p.tokens = p.tokens[at+1:]
-			return taken, nil
+			condition := p.tokens[:i]
+			p.tokens = p.tokens[i+1:]
+			return condition, nil
 		}
 	}
 	return nil, fmt.Errorf("an if statement has no 'then'")
@@ -69,7 +69,7 @@ func joinTokens(tokens []token) string {
 	return strings.Join(words, " ")
 }
 
-// read understands the condition.
+// read parses the condition.
 func (r *Rule) read(condition []token) error {
 	words, err := r.cycles(condition)
 	if err != nil {
@@ -97,14 +97,14 @@ func (r *Rule) read(condition []token) error {
 	return nil
 }
 
-// cycles takes "for 3 cycles" or "2 times within 5 cycles" from the end of a condition.
+// cycles parses "for 3 cycles" or "2 times within 5 cycles" at the end of a condition, and returns the words before it.
 func (r *Rule) cycles(words []token) ([]token, error) {
 	if len(words) < 2 || !words[len(words)-1].is("cycle", "cycles") {
 		return words, nil
 	}
 	n, err := strconv.Atoi(words[len(words)-2].text)
 	if err != nil || n < 1 || n > 64 {
-		return nil, fmt.Errorf("if %s: the number of cycles is from 1 to 64", r.text)
+		return nil, fmt.Errorf("if %s: the number of cycles must be from 1 to 64", r.text)
 	}
 	r.Times, r.Cycles = n, n
 	words = words[:len(words)-2]
@@ -113,7 +113,7 @@ func (r *Rule) cycles(words []token) ([]token, error) {
 	}
 	if len(words) > 1 && words[len(words)-1].is("times", "time") {
 		if r.Times, err = strconv.Atoi(words[len(words)-2].text); err != nil {
-			return nil, fmt.Errorf("if %s: how many times?", r.text)
+			return nil, fmt.Errorf("if %s: the number of times is not a number", r.text)
 		}
 		words = words[:len(words)-2]
 		if len(words) > 0 && words[len(words)-1].is("for") {
@@ -123,7 +123,7 @@ func (r *Rule) cycles(words []token) ([]token, error) {
 	return words, nil
 }
 
-// readConnection reads the test of a connection, or nil for another of monit's tests, which is not carried out.
+// readConnection parses the test of a connection. It returns nil for other tests, which are not supported.
 func readConnection(words []token) test {
 	c := connectionTest{network: "tcp", host: "localhost"}
 	for i := 0; i+1 < len(words); i++ {
@@ -147,8 +147,7 @@ var units = map[string]float64{"%": 1, "": 1, "b": 1.0 / 1024, "byte": 1.0 / 102
 	"kb": 1, "kilobyte": 1, "kilobytes": 1, "mb": 1 << 10, "megabyte": 1 << 10, "megabytes": 1 << 10,
 	"gb": 1 << 20, "gigabyte": 1 << 20, "gigabytes": 1 << 20}
 
-// readResource reads, for example, "totalmem > 100 Mb": an amount of memory is compared in KiB, a share in
-// percent.
+// readResource parses, for example, "totalmem > 100 Mb". Limits of memory are in KiB or percent.
 func readResource(words []token) (test, error) {
 	r := resourceTest{name: strings.ToLower(words[0].text)}
 	rest := words[1:]
@@ -156,14 +155,14 @@ func readResource(words []token) (test, error) {
 		rest = rest[1:]
 	}
 	if len(rest) < 2 {
-		return nil, fmt.Errorf("nothing to compare with")
+		return nil, fmt.Errorf("missing limit")
 	}
 	switch {
 	case rest[0].is(">", "greater", "gt"):
 		r.greater = true
 	case rest[0].is("<", "less", "lt"):
 	default:
-		return nil, nil // is equal to a number: nobody asks that of memory
+		return nil, nil // equality is not supported: no job uses it for memory
 	}
 	rest = rest[1:]
 	if rest[0].is("than") {
@@ -173,12 +172,12 @@ func readResource(words []token) (test, error) {
 	digits := len(amount) - len(strings.TrimLeft(amount, "0123456789."))
 	limit, err := strconv.ParseFloat(amount[:digits], 64)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no amount", amount)
+		return nil, fmt.Errorf("%q is not an amount", amount)
 	}
 	unit := strings.TrimSpace(amount[digits:])
 	factor, known := units[unit]
 	if !known {
-		return nil, fmt.Errorf("%q is no unit", unit)
+		return nil, fmt.Errorf("%q is not a unit", unit)
 	}
 	r.limit, r.percent = limit*factor, unit == "%"
 	return r, nil

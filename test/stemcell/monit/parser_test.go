@@ -17,7 +17,7 @@ func parse(content string) (*Config, error) {
 }
 
 var _ = Describe("control files", func() {
-	It("give a service all that releases say of one", func() {
+	It("configure a service with all statements that releases use", func() {
 		config, err := parse(`
 check process web with pidfile /var/vcap/sys/run/web/web.pid # and a comment
   start program = "/var/vcap/jobs/web/bin/ctl start 'a b'" as uid vcap and gid vcap with timeout 90 seconds
@@ -52,7 +52,7 @@ check process cache with pidfile /c.pid
 		Expect(config.Checks[1].Every).To(Equal(2))
 	})
 
-	It("of the stemcell say where the agent finds monit, and where monit finds the agent", func() {
+	It("of the stemcell configure the addresses of monit and of the agent", func() {
 		config := &Config{Users: map[string]string{}}
 		Expect(config.include("../rootfs/both/var/vcap/monit/alerts.monitrc")).To(Succeed())
 		Expect(config.Mail.Server).To(Equal("localhost:2825"))
@@ -68,21 +68,21 @@ check process cache with pidfile /c.pid
 		Expect(config.Users).To(Equal(map[string]string{"vcap": "random-password"}))
 	})
 
-	DescribeTable("that are wrong are refused", func(content, message string) {
+	DescribeTable("are refused with", func(content, message string) {
 		_, err := parse(content)
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
 		Entry("an unknown statement", "play music\n", "line 1: syntax error 'play'"),
 		Entry("an unknown kind of service", "check planet x\n", "syntax error 'planet'"),
-		Entry("a process that cannot be found", "check process x\n", "needs a pidfile or a pattern"),
-		Entry("a string without an end", "check process x with pidfile \"/x\n", "does not end"),
+		Entry("a process without a pidfile", "check process x\n", "requires a pidfile or a pattern"),
+		Entry("an unterminated string", "check process x with pidfile \"/x\n", "is not terminated"),
 		Entry("a condition without an action", "check process x with pidfile /x\n if cpu > 5%\n", "has no 'then'"),
 		Entry("an unknown action", "check process x with pidfile /x\n if cpu > 5% then dance\n", "syntax error 'dance'"),
-		Entry("an unknown unit", "check process x with pidfile /x\n if totalmem > 5 furlongs then alert\n", "\"furlongs\" is no unit"),
+		Entry("an unknown unit", "check process x with pidfile /x\n if totalmem > 5 furlongs then alert\n", "\"furlongs\" is not a unit"),
 		Entry("the same service twice", "check process x with pidfile /x\ncheck process x with pidfile /y\n", "already defined"),
-		Entry("a service that depends on none", "check process x with pidfile /x\n depends on y\n", "y, which is not defined"),
+		Entry("a service that depends on an undefined one", "check process x with pidfile /x\n depends on y\n", "y, which is not defined"),
 		Entry("services that depend on each other",
 			"check process x with pidfile /x\n depends on y\ncheck process y with pidfile /y\n depends on x\n", "depends on itself"),
-		Entry("a file that ends too early", "set daemon\n", "in the middle of a statement"),
+		Entry("an incomplete statement", "set daemon\n", "unexpected end of the file in a statement"),
 	)
 })

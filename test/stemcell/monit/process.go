@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// ticksPerSecond is the unit of times in /proc/PID/stat: USER_HZ, 100 on every architecture of Linux that
-// BOSH knows. See proc(5).
+// ticksPerSecond is USER_HZ, the unit of times in /proc/PID/stat: 100 on all Linux architectures that BOSH supports. See proc(5).
 const ticksPerSecond = 100
 
-// processInfo is what /proc tells of a process.
+// processInfo contains the data of a process in /proc.
 type processInfo struct {
 	pid, parent int
 	ticks       uint64 // of CPU time used
@@ -23,7 +22,7 @@ type processInfo struct {
 	state       byte
 }
 
-// processTable is all processes of a moment.
+// processTable is a snapshot of all processes.
 type processTable struct {
 	taken     time.Time
 	processes map[int]processInfo
@@ -49,14 +48,14 @@ func readProcesses() processTable {
 func readProcess(pid int) (processInfo, bool) {
 	content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
-		return processInfo{}, false // it has just ended
+		return processInfo{}, false // it has exited
 	}
-	// The second field, the program's name in parentheses, may hold anything.
+	// The second field, the program's name in parentheses, can contain any character.
 	fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
 	if len(fields) < 22 {
 		return processInfo{}, false
 	}
-	number := func(field int) uint64 { // counted as in proc(5)
+	number := func(field int) uint64 { // numbered as in proc(5)
 		n, _ := strconv.ParseUint(fields[field-3], 10, 64)
 		return n
 	}
@@ -66,7 +65,7 @@ func readProcess(pid int) (processInfo, bool) {
 	}, true
 }
 
-// total is what a process and all its descendants use together, and how many descendants there are.
+// total returns the usage of a process and its descendants, and the number of descendants.
 func (t processTable) total(pid int) (ticks uint64, memoryKiB, children int) {
 	info := t.processes[pid]
 	ticks, memoryKiB = info.ticks, info.memoryKiB
@@ -77,7 +76,7 @@ func (t processTable) total(pid int) (ticks uint64, memoryKiB, children int) {
 	return ticks, memoryKiB, children
 }
 
-// uptime is how long the process has run.
+// uptime returns the time since the start of the process.
 func (t processTable) uptime(pid int) time.Duration {
 	content, err := os.ReadFile("/proc/uptime")
 	if err != nil {
@@ -87,7 +86,7 @@ func (t processTable) uptime(pid int) time.Duration {
 	return time.Duration((seconds - float64(t.processes[pid].started)/ticksPerSecond) * float64(time.Second))
 }
 
-// memoryTotalKiB is the memory of the machine as /proc/meminfo has it.
+// memoryTotalKiB returns MemTotal of /proc/meminfo.
 func memoryTotalKiB() int {
 	content, _ := os.ReadFile("/proc/meminfo")
 	for line := range strings.Lines(string(content)) {
@@ -99,8 +98,7 @@ func memoryTotalKiB() int {
 	return 0
 }
 
-// pid is the number of the service's process, or 0 when there is none. A number in the pid file counts when
-// a process has it, whichever that is: monit knows no better.
+// pid returns the ID of the service's process, or 0 if it does not run. Like monit, it accepts any process with the ID in the pid file.
 func (c *Check) pid() int {
 	if c.Matching != "" {
 		return findProcess(c.Matching)
@@ -113,14 +111,14 @@ func (c *Check) pid() int {
 	if err != nil || pid <= 0 {
 		return 0
 	}
-	// One that has ended, and waits for its parent to notice, does not run.
+	// A zombie does not run.
 	if info, ok := readProcess(pid); !ok || info.state == 'Z' {
 		return 0
 	}
 	return pid
 }
 
-// findProcess finds the process with the lowest number whose command line has the pattern in it.
+// findProcess returns the lowest ID of a process with a command line that matches the pattern.
 func findProcess(pattern string) int {
 	expression, err := regexp.Compile(pattern)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// programPath is the whole of $PATH that monit gives the programs that it starts.
+// programPath is the $PATH of the programs that monit starts.
 const programPath = "PATH=/bin:/usr/bin:/sbin:/usr/sbin"
 
-// spawn starts a program and does not wait for it: it may stay, or leave a process behind. It has a session
-// of its own, so that it outlives monit, no input and no output, and an environment that monit makes.
+// spawn starts a program without waiting for it, because it may stay in the foreground. The program has its own session, which outlives
+// monit, no input or output, and an environment from monit.
 func (p *Program) spawn(service, event, description string) error {
 	command := &exec.Cmd{
 		Path: p.Arguments[0], Args: p.Arguments,
@@ -30,31 +30,31 @@ func (p *Program) spawn(service, event, description string) error {
 		command.SysProcAttr.Credential = credential
 	}
 	if err := command.Start(); err != nil {
-		return fmt.Errorf("starting %s: %w", p.Arguments[0], err)
+		return fmt.Errorf("start %s: %w", p.Arguments[0], err)
 	}
-	go func() { _ = command.Wait() }() // or it would stay as a zombie; how it ends does not matter
+	go func() { _ = command.Wait() }() // avoids a zombie; the exit code does not matter
 	return nil
 }
 
 func (p *Program) credential() (*syscall.Credential, error) {
 	credential := &syscall.Credential{Uid: uint32(os.Getuid()), Gid: uint32(os.Getgid()), NoSetGroups: os.Getuid() != 0}
 	if p.UID != "" {
-		found, err := user.Lookup(p.UID)
+		account, err := user.Lookup(p.UID)
 		if err != nil {
-			if found, err = user.LookupId(p.UID); err != nil {
-				return nil, fmt.Errorf("%s: there is no user %s", p.Arguments[0], p.UID)
+			if account, err = user.LookupId(p.UID); err != nil {
+				return nil, fmt.Errorf("%s: unknown user %s", p.Arguments[0], p.UID)
 			}
 		}
-		credential.Uid = parseID(found.Uid)
+		credential.Uid = parseID(account.Uid)
 	}
 	if p.GID != "" {
-		found, err := user.LookupGroup(p.GID)
+		group, err := user.LookupGroup(p.GID)
 		if err != nil {
-			if found, err = user.LookupGroupId(p.GID); err != nil {
-				return nil, fmt.Errorf("%s: there is no group %s", p.Arguments[0], p.GID)
+			if group, err = user.LookupGroupId(p.GID); err != nil {
+				return nil, fmt.Errorf("%s: unknown group %s", p.Arguments[0], p.GID)
 			}
 		}
-		credential.Gid = parseID(found.Gid)
+		credential.Gid = parseID(group.Gid)
 	}
 	return credential, nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 var _ = Describe("monit's restarts", func() {
-	// another waits until monit has another incarnation than this one, as the agent does.
+	// waitForNewIncarnation waits until monit's incarnation has changed, like the agent.
 	waitForNewIncarnation := func(m *monitEnv, incarnation int) {
 		GinkgoHelper()
 		Eventually(func() (int, error) { status, err := m.getStatus(); return status.Incarnation, err }).ShouldNot(Equal(incarnation))
@@ -25,7 +25,7 @@ var _ = Describe("monit's restarts", func() {
 		return status.Incarnation
 	}
 
-	It("leave the jobs that run, and those that are stopped", func() {
+	It("leave running jobs running and stopped jobs stopped", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.addJob("stopped")
@@ -34,7 +34,7 @@ var _ = Describe("monit's restarts", func() {
 		m.postAction("stopped", "stop")
 		m.waitForState("stopped", "unknown")
 		previous, pid := incarnation(m), m.read("keeper.pid")
-		// As the agent does on runit, until the second of the start is another.
+		// Like the agent with runit: repeats until the start is in another second.
 		Eventually(func() int {
 			m.daemon.Kill().Wait()
 			m.startMonit()
@@ -46,7 +46,7 @@ var _ = Describe("monit's restarts", func() {
 		Expect(m.isRunning("stopped")).To(BeFalse())
 	})
 
-	It("start a job that was monitored and is gone, as after a reboot", func() {
+	It("start a monitored job that does not run, as after a reboot", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -58,7 +58,7 @@ var _ = Describe("monit's restarts", func() {
 		Expect(m.read("keeper.calls")).To(Equal("start\nstart\n"))
 	})
 
-	It("find what is remembered whole, whenever monit was killed", func() {
+	It("replace the state file atomically", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -70,10 +70,10 @@ var _ = Describe("monit's restarts", func() {
 		DeferCleanup(opened.Close)
 		m.postAction("keeper", "unmonitor")
 		Eventually(func() string { return m.read("state") }).Should(ContainSubstring("keeper"))
-		Expect(io.ReadAll(opened)).To(BeEquivalentTo(previous), "the file is replaced, and never written over")
+		Expect(io.ReadAll(opened)).To(BeEquivalentTo(previous), "the old file is unchanged")
 	})
 
-	It("remember through a link where the file is to be", func() {
+	It("write the state file through a link", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		Expect(os.Symlink(m.path("elsewhere"), m.path("state"))).To(Succeed())
@@ -84,7 +84,7 @@ var _ = Describe("monit's restarts", func() {
 		Expect(os.Readlink(m.path("state"))).To(Equal(m.path("elsewhere")))
 	})
 
-	It("reload reads the control files anew", func() {
+	It("read the control files again on reload", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -103,7 +103,7 @@ var _ = Describe("monit's restarts", func() {
 		Expect(m.service("keeper").state()).To(Equal("unknown"))
 	})
 
-	It("refuse a control file that it does not understand", func() {
+	It("refuse a control file with an unknown statement", func() {
 		m := newMonitEnv()
 		m.write("job/bad.monitrc", "check process x with pidfile /x\n  flies high\n")
 		out, err := m.runMonit("-I")
@@ -113,14 +113,14 @@ var _ = Describe("monit's restarts", func() {
 })
 
 var _ = Describe("monit's rules", func() {
-	It("restart a job that uses more memory than it may, after as many cycles as they say", func() {
+	It("restart a job that exceeds its memory limit for the number of cycles", func() {
 		m := newMonitEnv()
 		m.addJob("keeper", "if totalmem > 1 Kb for 2 cycles then restart")
 		m.startMonit()
 		Eventually(func() string { return m.read("keeper.calls") }).Should(HavePrefix("start\nstop\nstart\n"))
 	})
 
-	It("leave a job alone that uses less", func() {
+	It("do not restart a job below its limits", func() {
 		m := newMonitEnv()
 		m.addJob("keeper", "if totalmem > 100 Gb then restart", "if mem > 99% then restart", "if cpu > 99% for 2 cycles then restart")
 		m.addJob("other", "if totalmem > 1 Kb for 2 cycles then restart")
@@ -137,7 +137,7 @@ var _ = Describe("monit's rules", func() {
 		Eventually(func() string { return m.read("keeper.calls") }).Should(HavePrefix("start\nstop\nstart\n"))
 	})
 
-	It("give up a job that is restarted too often", func() {
+	It("stop monitoring a job that was restarted too often", func() {
 		m := newMonitEnv()
 		m.addJob("keeper", "if totalmem > 1 Kb then restart", "if 2 restarts within 10 cycles then timeout")
 		m.startMonit()
@@ -146,18 +146,18 @@ var _ = Describe("monit's rules", func() {
 		Expect(m.isRunning("keeper")).To(BeTrue())
 	})
 
-	It("start a service after those that it depends on, and stop it before them", func() {
+	It("start a service after its dependencies, and stop it before them", func() {
 		m := newMonitEnv()
 		m.addJob("base")
-		m.addJob("above", "depends on base")
-		m.write("above.ctl", strings.Replace(m.read("above.ctl"), "\ncase", "\ncp "+m.path("base.calls")+" "+m.path("seen")+".$1\ncase", 1))
+		m.addJob("dependent", "depends on base")
+		m.write("dependent.ctl", strings.Replace(m.read("dependent.ctl"), "\ncase", "\ncp "+m.path("base.calls")+" "+m.path("calls")+".$1\ncase", 1))
 		m.startMonit()
-		m.waitForState("above", "running")
+		m.waitForState("dependent", "running")
 		m.postAction("base", "stop")
 		m.waitForState("base", "unknown")
-		m.waitForState("above", "unknown")
-		Expect(m.read("seen.start")).To(Equal("start\n"))
-		Expect(m.read("seen.stop")).To(Equal("start\n"))
+		m.waitForState("dependent", "unknown")
+		Expect(m.read("calls.start")).To(Equal("start\n"))
+		Expect(m.read("calls.stop")).To(Equal("start\n"))
 	})
 })
 
@@ -180,13 +180,13 @@ var _ = Describe("monit's alerts", func() {
 		m.waitForState("keeper", "running")
 		var mail string
 		Eventually(mails).Should(Receive(&mail, ContainSubstring("does not exist")))
-		// These are the lines that the agent's jobsupervisor/alert_envelope.go looks for.
+		// The lines that the agent's jobsupervisor/alert_envelope.go parses.
 		Expect(mail).To(And(MatchRegexp(`(?m)^Message-id: <[^>]+>$`), ContainSubstring("\nService: keeper\n"),
 			ContainSubstring("\nEvent: does not exist\nAction: restart\nDate: "), ContainSubstring("\nDescription: process is not running\n")))
 	})
 })
 
-// mailServer takes mails, as the agent does on its port 2825.
+// mailServer starts a mail server like that of the agent on port 2825.
 func mailServer() (address string, mails chan string) {
 	GinkgoHelper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -209,20 +209,20 @@ func receiveMail(connection net.Conn, mails chan<- string) {
 	defer connection.Close()
 	fmt.Fprint(connection, "220 agent\r\n")
 	var mail strings.Builder
-	inside := false
+	inData := false
 	for lines := bufio.NewScanner(connection); lines.Scan(); {
 		switch line := lines.Text(); {
-		case inside && line == ".":
-			inside = false
+		case inData && line == ".":
+			inData = false
 			mails <- mail.String()
-			fmt.Fprint(connection, "250 taken\r\n")
-		case inside:
+			fmt.Fprint(connection, "250 OK\r\n")
+		case inData:
 			mail.WriteString(line + "\n")
 		case line == "DATA":
-			inside = true
-			fmt.Fprint(connection, "354 go on\r\n")
+			inData = true
+			fmt.Fprint(connection, "354 send the mail\r\n")
 		default:
-			fmt.Fprint(connection, "250 well\r\n")
+			fmt.Fprint(connection, "250 OK\r\n")
 		}
 	}
 }

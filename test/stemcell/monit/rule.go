@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// test is what a rule asks of a running process. It returns what is wrong, or nothing.
+// test is the test of a rule for a running process. failure returns a description of the failure, or "".
 type test interface {
 	failure(s *service) string
 }
 
-// connectionTimeout is monit's own, and no control file's: what is said there is read, and not used.
+// connectionTimeout is monit's default. Timeouts in control files are ignored.
 const connectionTimeout = 5 * time.Second
 
-// connectionTest connects. Protocols are not spoken.
+// connectionTest opens a connection. Protocols are not supported.
 type connectionTest struct {
 	network, host, port, path string
 }
@@ -32,7 +32,7 @@ func (c connectionTest) failure(*service) string {
 	return ""
 }
 
-// resourceTest compares what the process uses with a limit, in percent or in KiB, or a number.
+// resourceTest compares the usage of a process with a limit in percent or KiB, or a number of children.
 type resourceTest struct {
 	name             string
 	limit            float64

@@ -2,47 +2,47 @@ package monit
 
 import "time"
 
-// monitoring is whether a service is checked; the numbers are those of "monitor" in monit's status.
+// monitoring is whether a service is checked, with the number in "monitor" of monit's status.
 type monitoring int
 
 const (
 	notMonitored monitoring = iota
 	monitored
-	initializing // to be checked for the first time
+	initializing // not checked yet
 )
 
-// service is a Check and what is known of it.
+// service is a Check with its state.
 type service struct {
 	*Check
 	monitor monitoring
 	pending Action
-	failed  event // the bits of what is wrong
+	failed  event // bits of the current failures
 	message string
 
-	// How often it was restarted, within so many cycles: for rules about restarts.
+	// Number of restarts, and of cycles since the first one: for rules about restarts.
 	restarts, cycles int
-	ruleHistory      map[*Rule]uint64 // in which of the latest cycles a rule was met, the latest in bit 0
-	round            int              // for Every
+	ruleHistory      map[*Rule]uint64 // the last cycles in which a rule was met, the latest in bit 0
+	cycleCount       int              // for Every
 	usage            usage
 }
 
-// usage is what the process used when it was last looked at.
+// usage is the usage of the process in the last cycle.
 type usage struct {
 	pid, parent, children     int
 	uptime                    time.Duration
 	memoryKiB, memoryTotalKiB int
-	memory, memoryTotal       float64 // percent of the machine's
+	memory, memoryTotal       float64 // percent of the VM's memory
 	cpu, cpuTotal             float64 // percent of all processors
 
 	ticks, totalTicks uint64
 	taken             time.Time
 }
 
-func newServices(config *Config, remembered state) []*service {
+func newServices(config *Config, previous state) []*service {
 	var services []*service
 	for _, check := range config.Checks {
 		s := &service{Check: check, monitor: initializing, ruleHistory: map[*Rule]uint64{}}
-		if check.Mode == "manual" || remembered.Unmonitored[check.Name] {
+		if check.Mode == "manual" || previous.Unmonitored[check.Name] {
 			s.monitor = notMonitored
 		}
 		services = append(services, s)
@@ -60,7 +60,7 @@ func (s *service) disable() {
 	s.monitor, s.restarts, s.cycles, s.usage = notMonitored, 0, 0, usage{}
 }
 
-// updateUsage takes the process's usage from a table of all processes.
+// updateUsage reads the process's usage from a table of all processes.
 func (s *service) updateUsage(pid int, table processTable, memoryKiB, processors int) {
 	info := table.processes[pid]
 	now := usage{pid: pid, parent: info.parent, uptime: table.uptime(pid), memoryKiB: info.memoryKiB, ticks: info.ticks, taken: table.taken}
@@ -72,7 +72,7 @@ func (s *service) updateUsage(pid int, table processTable, memoryKiB, processors
 	if previous := s.usage; previous.pid == pid && now.taken.After(previous.taken) {
 		available := now.taken.Sub(previous.taken).Seconds() * ticksPerSecond * float64(processors)
 		now.cpu = 100 * float64(now.ticks-previous.ticks) / available
-		if now.totalTicks > previous.totalTicks { // less when a child has ended
+		if now.totalTicks > previous.totalTicks { // decreases when a child has exited
 			now.cpuTotal = 100 * float64(now.totalTicks-previous.totalTicks) / available
 		}
 	}

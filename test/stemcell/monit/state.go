@@ -10,42 +10,42 @@ import (
 	"strings"
 )
 
-// state is what outlives a daemon. (Monit's own file is binary.)
+// state is stored over restarts of the daemon. The file of the real monit is binary.
 type state struct {
 	Unmonitored map[string]bool `json:"unmonitored"`
 }
 
-// readState reads what the last daemon left; nothing when there is no such file, or none that can be read.
+// readState reads the state of the previous daemon. It returns an empty state if the file is missing or invalid.
 func readState(path string) state {
-	var remembered state
+	var previous state
 	if content, err := os.ReadFile(path); err == nil {
-		_ = json.Unmarshal(content, &remembered)
+		_ = json.Unmarshal(content, &previous)
 	}
-	return remembered
+	return previous
 }
 
-// saveState notes which services are not monitored.
+// saveState stores which services are not monitored.
 func (d *Daemon) saveState() error {
-	now := state{Unmonitored: map[string]bool{}}
+	current := state{Unmonitored: map[string]bool{}}
 	d.withLock(func() {
 		for _, s := range d.services {
 			if s.monitor == notMonitored {
-				now.Unmonitored[s.Name] = true
+				current.Unmonitored[s.Name] = true
 			}
 		}
 	})
-	content, err := json.Marshal(now)
+	content, err := json.Marshal(current)
 	if err == nil {
 		err = replaceFile(d.options.StateFile, content)
 	}
 	if err != nil {
-		return fmt.Errorf("saving which services are monitored: %w", err)
+		return fmt.Errorf("save the state: %w", err)
 	}
 	return nil
 }
 
-// replaceFile replaces a file as a whole: agents kill the daemon at any moment, and half a file would have services started
-// that were stopped. It writes through a link, as monit does: the file may have been put somewhere else.
+// replaceFile replaces a file atomically: the agent can kill the daemon at any time, and an incomplete file would start stopped
+// services. Like monit, it writes through a symbolic link.
 func replaceFile(path string, content []byte) error {
 	if target, err := os.Readlink(path); err == nil {
 		if !filepath.IsAbs(target) {
@@ -59,8 +59,7 @@ func replaceFile(path string, content []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// DefaultOptions are where monit looks for its files when it is told nothing: the control file of BOSH's
-// stemcells, and the state in the user's home.
+// DefaultOptions returns the default paths: the control file of BOSH's stemcells, and the state in the user's home directory.
 func DefaultOptions() Options {
 	home := os.Getenv("HOME")
 	if home == "" {
@@ -78,16 +77,15 @@ func DefaultOptions() Options {
 }
 
 func writePIDFile(path string) error {
-	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil { //nolint:gosec // as monit's
-		return fmt.Errorf("writing the daemon's pid file: %w", err)
+	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil { //nolint:gosec // like monit
+		return fmt.Errorf("write the daemon's pid file: %w", err)
 	}
 	return nil
 }
 
 func removePIDFile(path string) { _ = os.Remove(path) }
 
-// daemonPID is the number of the daemon that runs, or 0. The number of one that was killed may be another
-// program's by now.
+// daemonPID returns the process ID of the running daemon, or 0. It ignores a process of another program that has reused the ID.
 func daemonPID(path string) int {
 	content, err := os.ReadFile(path)
 	if err != nil {

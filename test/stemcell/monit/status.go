@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// version is the one that the stand-in stands in for.
+// version is the version of monit that the package replaces.
 const version = "5.2.5"
 
 // status is the document of /_status2?format=xml.
@@ -43,7 +43,7 @@ type statusService struct {
 	Monitor       monitoring     `xml:"monitor"`
 	MonitorMode   int            `xml:"monitormode"`
 	Pending       Action         `xml:"pendingaction"`
-	Process       *statusProcess // the fields of a process that runs
+	Process       *statusProcess // fields of a running process
 }
 
 type statusProcess struct {
@@ -67,7 +67,7 @@ type statusGroup struct {
 	Services []string `xml:"service"`
 }
 
-// MarshalXML writes the fields of the process as the service's own.
+// MarshalXML writes the fields of the process as fields of the service.
 func (p *statusProcess) MarshalXML(e *xml.Encoder, _ xml.StartElement) error {
 	for _, field := range []struct {
 		name  string
@@ -80,7 +80,7 @@ func (p *statusProcess) MarshalXML(e *xml.Encoder, _ xml.StartElement) error {
 	return nil
 }
 
-// status is the daemon's.
+// status returns the status of the daemon.
 func (d *Daemon) status() status {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -104,26 +104,26 @@ func (d *Daemon) status() status {
 }
 
 func (s *service) status() statusService {
-	found := statusService{Name: s.Name, Type: s.Type, Status: s.failed, StatusMessage: s.message, Monitor: s.monitor, Pending: s.pending}
+	result := statusService{Name: s.Name, Type: s.Type, Status: s.failed, StatusMessage: s.message, Monitor: s.monitor, Pending: s.pending}
 	switch s.Mode {
 	case "passive":
-		found.MonitorMode = 1
+		result.MonitorMode = 1
 	case "manual":
-		found.MonitorMode = 2
+		result.MonitorMode = 2
 	}
 	if s.Type == Process && s.monitor == monitored && s.failed&nonexistent == 0 {
 		u := s.usage
-		found.Process = &statusProcess{PID: u.pid, Parent: u.parent, Uptime: int(u.uptime.Seconds()), Children: u.children,
+		result.Process = &statusProcess{PID: u.pid, Parent: u.parent, Uptime: int(u.uptime.Seconds()), Children: u.children,
 			Memory: statusUsage{Percent: percent(u.memory), PercentTotal: percent(u.memoryTotal), Kilobyte: &u.memoryKiB,
 				KilobyteTotal: &u.memoryTotalKiB},
 			CPU: statusUsage{Percent: percent(u.cpu), PercentTotal: percent(u.cpuTotal)}}
 	}
-	return found
+	return result
 }
 
 func percent(share float64) string { return strconv.FormatFloat(share, 'f', 1, 64) }
 
-// text is what `monit summary` says of a service.
+// text returns the state of a service in `monit summary`.
 func (s statusService) text() string {
 	words := "running"
 	switch {

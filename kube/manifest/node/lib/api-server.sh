@@ -1,14 +1,13 @@
-# Where the API server is, for programs of a machine that has a service account's token.
+# The URL of the API server, for programs of a VM with a service account token.
 
-# keep_api_server: a director starts the CPI without any of the variables by which a Pod's programs are told, and its name
-# servers may know nothing of the cluster's names. So this process, which is told, writes it down for kube/options.go. It
-# is in /etc, which BPM shows in its containers, too.
-keep_api_server() {
-  local folder=$root/etc/bosh-kubernetes-cpi host=${KUBERNETES_SERVICE_HOST:-} port=${KUBERNETES_SERVICE_PORT:-}
+# save_api_server_url writes the URL to a file for kube/options.go: a director starts the CPI without the environment variables of the
+# Pod, and its name servers may not know the names of the cluster. The file is in /etc, which BPM mounts into its containers.
+save_api_server_url() {
+  local directory=$root/etc/bosh-kubernetes-cpi host=${KUBERNETES_SERVICE_HOST:-} port=${KUBERNETES_SERVICE_PORT:-}
   if [[ ! -e $root/var/run/secrets/kubernetes.io/serviceaccount/token || -z $host || -z $port ]]; then
-    rm -rf "$folder"
+    rm -rf "$directory"
     return
   fi
   [[ $host != *:* ]] || host=[$host]
-  echo "https://$host:$port" | update "$folder/api-server" 0644
+  echo "https://$host:$port" | update_file "$directory/api-server" 0644
 }

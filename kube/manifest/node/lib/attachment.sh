@@ -1,44 +1,45 @@
-# The life of an attachment: it brings its disk, holds it, and lets it go when it is told to end.
+# The life cycle of an attachment: it publishes its disk in the VM, waits for a signal to stop, and unpublishes the disk.
 #
-# Environment: DISK (the CID), VM (namespace/name). /devices is the machine's /dev/bosh.
+# Environment: DISK (the CID), VM (namespace/name). /devices is the VM's /dev/bosh.
 
-# shellcheck disable=SC2034 # not every attachment has a node
+# node is the path of the disk's device node, or directory.
+# shellcheck disable=SC2034 # not all programs use it
 node=$root/devices/$DISK
 lock=$root/devices/.$DISK.lock
 
-# A disk that is a volume of the machine's own Pod is not waited for.
-end() { exit 0; }
+# exit_now is the function that unpublishes a disk that is a volume of the VM's own Pod: there is nothing to wait for.
+exit_now() { exit 0; }
 
-# outlast has the kernel end other programs before this one when the node's memory is used up, as the kubelet has it for a
-# guaranteed Pod. An attachment that is killed while its Pod is being deleted is not started again, and its volume is taken
-# away under the VM's filesystem. A container without CAP_SYS_RESOURCE stays as the kubelet has started it.
-outlast() { { echo -997 >"$root/proc/self/oom_score_adj"; } 2>/dev/null || true; }
+# lower_oom_score makes the kernel kill other programs first when the node's memory is used up, with the score that the kubelet gives
+# guaranteed Pods. An attachment that is killed while its Pod is being deleted is not restarted, and its volume is unmapped under the
+# VM's filesystem. In a container without CAP_SYS_RESOURCE the score stays as the kubelet has set it.
+lower_oom_score() { { echo -997 >"$root/proc/self/oom_score_adj"; } 2>/dev/null || true; }
 
-# attach BRING LEAVE: a whole life. An attachment that is told to end while it brings its disk finishes that
-# first. See take_lock.
-attach() {
-  ending=no
-  trap 'ending=yes' "${end_signals[@]}"
+# run_attachment PUBLISH UNPUBLISH calls the function PUBLISH, takes the lock, waits for a signal to stop, and calls UNPUBLISH, which
+# exits. A signal during PUBLISH takes effect when PUBLISH has finished.
+run_attachment() {
+  stopping=no
+  trap 'stopping=yes' "${stop_signals[@]}"
   "$1"
-  # shellcheck disable=SC2064 # the function that is meant now
-  trap "ending=yes; $2" "${end_signals[@]}"
-  [[ $ending == no ]] || "$2"
-  outlast
+  # shellcheck disable=SC2064 # $2 is this function's argument
+  trap "stopping=yes; $2" "${stop_signals[@]}"
+  [[ $stopping == no ]] || "$2"
+  lower_oom_score
   take_lock "$lock"
-  # Bash gives up a trap that runs while it reads, as in a pause, when the time of that is over: on a busy node before
-  # the trap is done. So it is begun again.
-  while [[ $ending == no ]]; do pause 1; done
+  # If a signal arrives while bash reads, as in a pause, bash aborts the trap when the read times out, which may be before the trap has
+  # finished on a busy node. So UNPUBLISH is called again.
+  while [[ $stopping == no ]]; do pause 1; done
   "$2"
 }
 
-# await_published COMMAND...: waits until the command finds the disk where the VM does. A disk that is not there was released by an
-# earlier try, if the attachment holds it: its lock is taken after the disk is published. Otherwise, as right after the
-# node's boot, the VM may get the disk in the next moment, and nothing is known: status 3.
-await_published() {
+# wait_published COMMAND... waits until the command finds the published disk. It exits with status 0 if an earlier release has removed the
+# disk: the attachment holds its lock, which it takes after it has published the disk. It exits with status 3 if nothing is known: the
+# attachment may be about to publish the disk, for example after a reboot of the node.
+wait_published() {
   local tries=0
   until "$@"; do
-    if held "$lock" && ! "$@"; then exit 0; fi
-    ((tries++ < 15)) || { echo "disk $DISK is not held by its attachment" >&2; exit 3; }
+    if lock_held "$lock" && ! "$@"; then exit 0; fi
+    ((tries++ < 15)) || { echo "the attachment of disk $DISK has not published it yet [disk-not-published]" >&2; exit 3; }
     pause 0.2
   done
 }

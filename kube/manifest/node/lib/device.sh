@@ -1,21 +1,21 @@
-# What can be known of one block device.
+# Block devices.
 
-# numbers DEVICE: its MAJOR:MINOR; fails when it is no block device.
-numbers() {
+# device_numbers PATH prints MAJOR:MINOR of the block device. It fails if PATH is not a block device.
+device_numbers() {
   local mode major minor
   read -r mode major minor < <(stat -Lc '%f %t %T' "$1" 2>/dev/null) || return 1
   ((0x$mode >> 12 == 6)) || return 1 # S_IFBLK, see inode(7)
   echo "$((0x$major)):$((0x$minor))"
 }
 
-is_device() { numbers "$1" >/dev/null; }
+is_device() { device_numbers "$1" >/dev/null; }
 
 is_loop() { [[ ${1##*/} == loop* ]]; }
 
-# exclusively DEVICE [PATH]: opens the device as a mount would. That fails while any filesystem,
-# mounted in whatever namespace, is on it. PATH is removed while the device is held.
-exclusively() {
+# check_exclusive DEVICE [PATH] opens the device with O_EXCL, as mount(2) does. This fails while a filesystem on the device is mounted in
+# any mount namespace. While the device is open, it removes PATH.
+check_exclusive() {
   perl -e 'use Fcntl; use Errno;
-    sysopen(my $f, $ARGV[0], O_RDWR | O_EXCL) or $!{EBUSY} || warn("$ARGV[0] cannot be opened: $!\n"), exit 1;
+    sysopen(my $device, $ARGV[0], O_RDWR | O_EXCL) or $!{EBUSY} || warn("cannot open $ARGV[0]: $!\n"), exit 1;
     !$ARGV[1] or unlink($ARGV[1]) or exit 1' "$@"
 }

@@ -1,73 +1,76 @@
-# A disk that appears as a directory in one machine, one with `attach: bind`: the volume at /volume, mounted
-# in the machine's folder.
+# A disk with `attach: bind`, which is a directory in its VM: the volume at /volume, mounted in the VM's directory on the node.
 #
-# /devices propagates mounts to the node, and from there into the machine. Such a mount outlives the
-# container that made it: each start adopts the one that is right, and takes away what is not.
+# /devices propagates mounts to the node, and from there into the VM. Such a mount outlives the container that created it: each start
+# adopts the right one, and unmounts any other.
 
-# inside WHAT [VM]: what the machine's processes do with the volume, one line each.
+# volume_usage WHAT [VM] prints how the processes of the VM use the volume, one line each:
 #
-#   mounts   where they have it mounted, but for the place where the machine finds it
-#   users    the same, that place included; and who works in it, by whatever mount, even one that was
-#            lazily unmounted
+#   mounts   mounts of the volume, except the one at the path of the disk, /dev/bosh/CID
+#   users    all mounts of the volume, and the processes that have a working directory, root directory, program or open file in it, even
+#            by a mount that was lazily unmounted
 #
-# A volume is known by its device and its root there, since it may be no more than a folder of a filesystem
-# that others use too.
-inside() {
-  # shellcheck disable=SC2046 # one word a process
+# It recognizes the volume by its device and its root directory on that device, because the volume can be one directory of a filesystem
+# that is used otherwise, too.
+volume_usage() {
+  # shellcheck disable=SC2046 # one word for each process
   perl -e '
     use strict;
-    my ($what, $root, $hint, @machine) = @ARGV;
+    my ($what, $root, $path, @processes) = @ARGV;
 
     sub lines { open(my $file, "<", $_[0]) or return; return <$file> }
     sub name { my ($name) = lines("$root/proc/$_[0]/comm"); chomp $name; return $name }
-    sub mounts { map { my @f = split; +{id => $f[0], device => $f[2], root => $f[3], at => $f[4]} } lines("$root/proc/$_[0]/mountinfo") }
+    sub mounts {
+      map { my @f = split; +{id => $f[0], device => $f[2], root => $f[3], target => $f[4]} } lines("$root/proc/$_[0]/mountinfo")
+    }
 
-    my ($volume) = reverse grep { $_->{at} eq "$root/volume" } mounts("self");
-    my $below = $volume->{root} eq "/" ? "/" : "$volume->{root}/";
-    my $number = (stat "$root/volume")[0];
+    my ($volume) = reverse grep { $_->{target} eq "$root/volume" } mounts("self");
+    my $prefix = $volume->{root} eq "/" ? "/" : "$volume->{root}/";
+    my $device = (stat "$root/volume")[0];
 
-    my (%known, %of_volume, %told, @found);
-    for my $process (@machine) {
+    my (%known, %of_volume, %printed, @usage);
+    for my $process (@processes) {
       for my $mount (mounts($process)) {
         $known{$mount->{id}} = 1;
-        next if $mount->{device} ne $volume->{device} or "$mount->{root}/" !~ /^\Q$below\E/;
+        next if $mount->{device} ne $volume->{device} or "$mount->{root}/" !~ /^\Q$prefix\E/;
         $of_volume{$mount->{id}} = 1;
-        next if $what eq "mounts" && $mount->{at} eq $hint or $told{$mount->{id}}++;
-        push @found, "process $process (" . name($process) . ") has it mounted at $mount->{at}";
+        next if $what eq "mounts" && $mount->{target} eq $path or $printed{$mount->{id}}++;
+        push @usage, "process $process (" . name($process) . ") has it mounted at $mount->{target}";
       }
     }
-    for my $process (@machine) {
-      my $folder = "$root/proc/$process";
-      for my $link (map("$folder/$_", "cwd", "root", "exe"), glob "$folder/fd/*") {
-        next if ((stat $link)[0] // -1) != $number;
-        sysopen(my $handle, $link, 010000000) or next; # O_PATH: opens nothing, but tells the mount
+    for my $process (@processes) {
+      my $directory = "$root/proc/$process";
+      for my $link (map("$directory/$_", "cwd", "root", "exe"), glob "$directory/fd/*") {
+        next if ((stat $link)[0] // -1) != $device;
+        sysopen(my $handle, $link, 010000000) or next; # O_PATH: fdinfo shows the mount, without opening the file itself
         my ($mount) = map { /^mnt_id:\s*(\d+)/ } lines("/proc/self/fdinfo/" . fileno($handle));
         next if $known{$mount} && !$of_volume{$mount};
-        push @found, "process $process (" . name($process) . ") uses " . readlink($link);
+        push @usage, "process $process (" . name($process) . ") uses " . readlink($link);
         last;
       }
     }
-    print map { "$_\n" } @found;
-  ' "$1" "$root" "/dev/bosh/$DISK" $(machine_processes "${2:-$VM}")
+    print map { "$_\n" } @usage;
+  ' "$1" "$root" "/dev/bosh/$DISK" $(vm_processes "${2:-$VM}")
 }
 
-# placed: the mounts at the disk's place in the machine's folder, as DEVICE ROOT; there must be at most one.
-placed() { awk -v at="$node" '$5 == at { print $3, $4 }' "$root/proc/self/mountinfo"; }
+# node_mounts prints the mounts at the path of the disk in the VM's directory, as DEVICE ROOT; there must be at most one.
+node_mounts() { awk -v path="$node" '$5 == path { print $3, $4 }' "$root/proc/self/mountinfo"; }
 
-# volume: the volume, as DEVICE ROOT.
-volume() { awk -v at="$root/volume" '$5 == at { print $3, $4 }' "$root/proc/self/mountinfo" | tail -n 1; }
+# volume_mount prints the mount of the volume, as DEVICE ROOT.
+volume_mount() { awk -v path="$root/volume" '$5 == path { print $3, $4 }' "$root/proc/self/mountinfo" | tail -n 1; }
 
-# take_away unmounts the directory, which the kernel refuses while someone uses it there.
-take_away() {
+# unmount_directory fails while a process uses the directory there: the kernel does not unmount it then.
+unmount_directory() {
   while mountpoint -q "$node"; do
     umount "$node" 2>/dev/null || return 1
   done
 }
 
-place() {
+# mount_directory mounts the volume in the VM's directory, unless it is mounted there already.
+mount_directory() {
   mkdir -p "$node"
-  if [[ $(placed) != "$(volume)" ]]; then
-    take_away || fail "disk $DISK: what an earlier attachment left in VM $VM is still in use: $(inside users)"
+  if [[ $(node_mounts) != "$(volume_mount)" ]]; then
+    unmount_directory ||
+      fail "cannot unmount what an earlier attachment of disk $DISK mounted in VM $VM: $(volume_usage users) [disk-in-use]"
     mount --bind "$root/volume" "$node"
   fi
 }

@@ -1,22 +1,21 @@
-# The files in /etc that the kubelet mounts into every container.
+# Files in /etc that the kubelet mounts into every container.
 
-# release_etc: the agent must be able to write them. What the kubelet put there stays until the agent has
-# something better.
-release_etc() {
+# unmount_etc_files replaces these mounts by files that the agent can write, with the content of the kubelet's.
+unmount_etc_files() {
   local file content
   for file in "$root"/etc/{resolv.conf,hosts,hostname}; do
     content=$(cat "$file" 2>/dev/null) || continue
     umount "$file" 2>/dev/null || continue
-    printf '%s\n' "$content" >"$file" || say "cannot write $file"
+    printf '%s\n' "$content" >"$file" || log "cannot write $file"
   done
 }
 
-# keep_name_servers: with resolvconf the agent makes resolv.conf anew of its networks' name servers. Where
-# they name none, the machine keeps those of its Pod; prepare_systemd does the same for systemd. On a machine
-# /run is empty at boot; in an image it may hold the name servers of the place where the stemcell was built.
-keep_name_servers() {
+# save_name_servers keeps the Pod's name servers if the VM's networks have none: with resolvconf the agent rewrites resolv.conf with those
+# of the networks. prepare_systemd does the same for systemd. /run is empty when a VM boots, but in an image it may have the name
+# servers of the place where the stemcell was built.
+save_name_servers() {
   local tail=$root/etc/resolvconf/resolv.conf.d/tail
   [[ -d ${tail%/*} ]] || return 0
   rm -f "$root"/run/resolvconf/interface/* "$tail"
-  [[ -s $given/name-servers ]] || cp "$root/etc/resolv.conf" "$tail"
+  [[ -s $settings/name-servers ]] || cp "$root/etc/resolv.conf" "$tail"
 }

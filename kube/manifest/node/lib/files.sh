@@ -1,16 +1,16 @@
-# Files and folders that a later start relies on. After a power cut a filesystem may have the new name of a file, and none of
-# its content: only what was synced before the rename is there with it.
+# Files and directories that a later start needs. After a power failure a filesystem may have the new name of a file without its
+# content, unless the content was synced before the rename.
 
-# rename_synced NEW NAME: NEW gets the name NAME, in the same folder, once all of it is on the storage.
+# rename_synced NEW NAME syncs NEW, a file or a directory, and renames it to NAME in the same directory.
 rename_synced() {
   if [[ -d $1 ]]; then sync --file-system "$1"; else sync "$1"; fi
   mv -T "$1" "$2"
   sync "${2%/*}"
 }
 
-# update FILE MODE: the file gets what comes on standard input. A file that has it already is left alone: a full disk does not
-# fail that, and it costs no sync.
-update() {
+# update_file FILE MODE replaces the file's content by standard input. A file that already has this content stays: this works on a full
+# disk, and saves a sync.
+update_file() {
   local content
   content=$(cat && echo .)
   content=${content%.}
@@ -21,5 +21,5 @@ update() {
   rename_synced "$1.new" "$1"
 }
 
-# link TARGET NAME: NAME is a symbolic link to TARGET.
-link() { [[ $(readlink "$2") == "$1" ]] || ln -sfn "$1" "$2"; }
+# update_link TARGET NAME makes NAME a symbolic link to TARGET.
+update_link() { [[ $(readlink "$2") == "$1" ]] || ln -sfn "$1" "$2"; }

@@ -1,44 +1,47 @@
-# A disk's filesystem, and its size.
+# The filesystem of a disk, and its size.
 
-# discard DEVICE: gives its blocks back to the storage, where that takes them.
+# discard DEVICE returns the blocks of the device to the storage, if the storage supports that.
 discard() { blkdiscard "$1" 2>/dev/null || true; }
 
-# make_filesystem DEVICE [KIB], or image file. It discards nothing. ext4 leaves alone what is behind KIB.
+# make_filesystem PATH [KIB] creates the filesystem on a device or in an image file, and discards nothing. ext4 uses only the first KIB.
 make_filesystem() {
   case $FILESYSTEM in
     ext4) mkfs.ext4 -q -F -m 1 -E nodiscard,lazy_itable_init=1,lazy_journal_init=1 "$1" ${2:+"$2k"} ;;
     xfs) mkfs.xfs -q -f -K -m uuid="${DISK#disk-}" "$1" ;;
-    *) fail "disk $DISK: filesystem $FILESYSTEM is not known" ;;
+    *) fail "cannot format disk $DISK: unknown filesystem $FILESYSTEM [unknown-filesystem]" ;;
   esac
 }
 
-# filesystem DEVICE: the type of the filesystem on it.
-filesystem() { blkid -p -o value -s TYPE "$1"; }
+# filesystem_type DEVICE prints the type of the filesystem on the device.
+filesystem_type() { blkid -p -o value -s TYPE "$1"; }
 
-# room_to_grow DEVICE BYTES: succeeds when the device has at least 1 MiB more than its filesystem of BYTES.
-room_to_grow() { (($(blockdev --getsize64 "$1") - $2 >= 1048576)); }
+# can_grow DEVICE BYTES succeeds if the device is at least 1 MiB larger than its filesystem of BYTES.
+can_grow() { (($(blockdev --getsize64 "$1") - $2 >= 1048576)); }
 
+# ext4_size DEVICE prints the size of the filesystem in bytes.
 ext4_size() {
   dumpe2fs -h "$1" 2>/dev/null | awk -F: '/^Block count/ { c = $2 } /^Block size/ { s = $2 } END { printf "%.0f", c * s }'
 }
 
+# xfs_size DEVICE prints the size of the filesystem in bytes.
 xfs_size() {
   xfs_db -r -c 'sb 0' -c 'print dblocks blocksize' "$1" | awk '{ p = p ? p * $3 : $3 } END { printf "%.0f", p }'
 }
 
-# grow DEVICE: the filesystem, to its device. One that is mounted is left as it is: its machine restarted
-# nothing, and the next attachment grows it.
-grow() {
-  exclusively "$1" || return 0
+# grow_filesystem DEVICE grows the filesystem to the size of the device. A mounted one stays as it is: its attachment has restarted while
+# the VM runs, and the next attachment grows it.
+grow_filesystem() {
+  check_exclusive "$1" || return 0
   ! is_loop "$1" || losetup --set-capacity "$1"
-  case $(filesystem "$1") in
+  case $(filesystem_type "$1") in
     ext4)
-      if room_to_grow "$1" "$(ext4_size "$1")"; then
-        e2fsck -f -p "$1" >&2 || (($? < 4)) || fail "disk $DISK: its filesystem has errors that e2fsck does not repair by itself"
+      if can_grow "$1" "$(ext4_size "$1")"; then
+        e2fsck -f -p "$1" >&2 || (($? < 4)) ||
+          fail "cannot grow the filesystem of disk $DISK: it has errors that e2fsck does not repair automatically [filesystem-damaged]"
         resize2fs "$1" >&2
       fi ;;
     xfs)
-      if room_to_grow "$1" "$(xfs_size "$1")"; then
+      if can_grow "$1" "$(xfs_size "$1")"; then
         mkdir -p "$root/mnt/grow"
         mount -o nouuid "$1" "$root/mnt/grow"
         xfs_growfs "$root/mnt/grow" >&2
@@ -47,13 +50,13 @@ grow() {
   esac
 }
 
-# distinguish DEVICE: XFS does not mount two filesystems with the same UUID, and a disk that was made from
-# a snapshot has that of its source. Only one whose journal is played back can be given another.
-distinguish() {
-  [[ $(filesystem "$1") == xfs && $(blkid -p -o value -s UUID "$1") != "${DISK#disk-}" ]] || return 0
-  exclusively "$1" || return 0
-  mkdir -p "$root/mnt/play-back"
-  mount -o nouuid "$1" "$root/mnt/play-back"
-  umount "$root/mnt/play-back"
+# set_xfs_uuid DEVICE sets the UUID of an XFS filesystem to that of the disk: a disk that was created from a snapshot has the UUID of its
+# source, and XFS does not mount two filesystems with the same UUID. The UUID can be changed only after the journal was replayed.
+set_xfs_uuid() {
+  [[ $(filesystem_type "$1") == xfs && $(blkid -p -o value -s UUID "$1") != "${DISK#disk-}" ]] || return 0
+  check_exclusive "$1" || return 0
+  mkdir -p "$root/mnt/replay"
+  mount -o nouuid "$1" "$root/mnt/replay"
+  umount "$root/mnt/replay"
   xfs_admin -U "${DISK#disk-}" "$1" >&2
 }

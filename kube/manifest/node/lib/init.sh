@@ -1,6 +1,6 @@
-# The stemcell's init program, and what it needs of a container.
+# The stemcell's init program, and what it requires of a container.
 
-# find_init [PROGRAM]: the one that was asked for, or the stemcell's.
+# find_init [PROGRAM] prints the path of the init program: PROGRAM if it is given, otherwise the stemcell's.
 find_init() {
   if [[ -n ${1:-} ]]; then
     echo "$1"
@@ -11,13 +11,12 @@ find_init() {
   fi
 }
 
-# prepare_systemd: a /run that is empty, and no units that would work on the node's devices, consoles and
-# kernel instead of the machine's.
+# prepare_systemd mounts an empty /run, and masks units that would change the node's devices, consoles and kernel.
 prepare_systemd() {
   local unit servers domains
   servers=$(awk '$1 == "nameserver" { printf "%s ", $2 }' "$root/etc/resolv.conf")
   domains=$(awk '$1 == "search" { $1 = ""; print }' "$root/etc/resolv.conf")
-  empty_run
+  mount_empty_run
   mkdir -p "$root/run/systemd/system" "$root/run/systemd/resolved.conf.d"
   for unit in systemd-udevd.service systemd-udevd-control.socket systemd-udevd-kernel.socket \
     systemd-udev-trigger.service systemd-udev-settle.service systemd-modules-load.service \
@@ -25,29 +24,29 @@ prepare_systemd() {
     sys-kernel-debug.mount sys-kernel-tracing.mount getty.target console-getty.service; do
     ln -s /dev/null "$root/run/systemd/system/$unit"
   done
-  # The cluster's name servers serve until the agent is told of others.
+  # The VM uses the cluster's name servers until the agent configures others.
   if [[ $(readlink "$root/etc/resolv.conf") == *systemd/resolve* ]]; then
     printf '[Resolve]\nFallbackDNS=%s\nDomains=%s\n' "$servers" "$domains" >"$root/run/systemd/resolved.conf.d/kubernetes.conf"
   fi
 }
 
-empty_run() {
+mount_empty_run() {
   local new
   new=$(mktemp -d)
   mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs "$new"
-  put_over "$new" "$root/run"
+  replace_directory "$new" "$root/run"
 }
 
 is_systemd() { [[ $(readlink -f "$1") == */systemd ]]; }
 
-# start INIT
-start() {
+# start_init INIT replaces this process by the init program.
+start_init() {
   export container=kubernetes
   if is_systemd "$1"; then
     prepare_systemd
-    # As systemd leaves it on a machine, but not in a container: a disk that is unmounted is unmounted in
-    # the mount namespaces of all services too.
+    # systemd makes mounts shared, but not in a container. With shared mounts, a disk that is unmounted is also unmounted in the mount
+    # namespaces of all services.
     mount --make-rshared "$root/"
   fi
-  become "$1"
+  exec_init "$1"
 }

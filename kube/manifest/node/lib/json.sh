@@ -1,83 +1,83 @@
-# JSON, as far as a machine's start needs it. Perl reads it, with no module: perl-base is all of Perl that a
-# stemcell is sure to have, and it has none for JSON.
+# JSON for the start of a VM. It is parsed by Perl without modules: the only Perl that all stemcells have is perl-base, which has no
+# module for JSON.
 
-# json keys FILE          the names in the file's outermost hash, one a line
-# json merge FILE PATCH   the file's hash, changed as PATCH says: a JSON Merge Patch, RFC 7396
+# json keys FILE          prints the keys of the object in the file, one per line
+# json merge FILE PATCH   prints the object in the file with a JSON Merge Patch (RFC 7396) applied
 #
-# It fails when a file holds anything but one hash.
+# It fails if a file is not exactly one object.
 json() {
   perl -e '
     use strict;
-    my ($what, @files) = @ARGV;
+    my ($command, @files) = @ARGV;
 
-    # A hash is read as a list of [name, value], names as they are written; everything else as its text.
+    # An object is parsed as a list of [key, value], with keys as they are written; any other value as its text.
     sub value {
-      return hash() if /\G\s*\{/gc;
+      return object() if /\G\s*\{/gc;
       /\G\s*/gc;
-      my $from = pos;
-      /\G(?:true|false|null|-?\d[\d.eE+-]*)/gc || list() || string();
-      return substr($_, $from, pos() - $from);
+      my $start = pos;
+      /\G(?:true|false|null|-?\d[\d.eE+-]*)/gc || array() || string();
+      return substr($_, $start, pos() - $start);
     }
-    sub hash {
+    sub object {
       my @pairs;
       return \@pairs if /\G\s*\}/gc;
       do {
         /\G\s*/gc;
-        my $name = string();
+        my $key = string();
         token(":");
-        push @pairs, [$name, value()];
+        push @pairs, [$key, value()];
       } while /\G\s*,/gc;
       token("}");
       return \@pairs;
     }
-    sub list {
+    sub array {
       /\G\[/gc or return 0;
       return 1 if /\G\s*\]/gc;
       do { value() } while /\G\s*,/gc;
       return token("]");
     }
-    sub string { return /\G("(?:[^"\\\x00-\x1f]++|\\.)*+")/gc ? $1 : damaged() }
-    sub token { my ($token) = @_; return /\G\s*\Q$token\E/gc || damaged() }
-    sub damaged { die "$files[0] is not JSON at byte " . (pos() // 0) . "\n" }
+    sub string { return /\G("(?:[^"\\\x00-\x1f]++|\\.)*+")/gc ? $1 : invalid() }
+    sub token { my ($token) = @_; return /\G\s*\Q$token\E/gc || invalid() }
+    sub invalid { die "$files[0] is not valid JSON at byte " . (pos() // 0) . "\n" }
 
     sub document {
       local $/;
-      open(my $file, "<", $files[0]) or die "$files[0] cannot be read: $!\n";
+      open(my $file, "<", $files[0]) or die "cannot read $files[0]: $!\n";
       local $_ = <$file> // "";
-      my $hash = value();
-      /\G\s*\z/gc && ref $hash or damaged();
+      my $object = value();
+      /\G\s*\z/gc && ref $object or invalid();
       shift @files;
-      return $hash;
+      return $object;
     }
 
-    # A name may be written in several ways.
-    sub name {
-      my ($name) = $_[0] =~ /^"(.*)"$/s;
-      my %escaped = (b => "\b", f => "\f", n => "\n", r => "\r", t => "\t");
-      $name =~ s{\\(?:u([0-9a-fA-F]{4})|(.))}{
+    # The same key may be written in several ways, with escapes.
+    sub unescape {
+      my ($key) = $_[0] =~ /^"(.*)"$/s;
+      my %escapes = (b => "\b", f => "\f", n => "\n", r => "\r", t => "\t");
+      $key =~ s{\\(?:u([0-9a-fA-F]{4})|(.))}{
         my $character = chr hex($1 // 0);
         utf8::encode($character);
-        $1 ? $character : $escaped{$2} // $2
+        $1 ? $character : $escapes{$2} // $2
       }ge;
-      return $name;
+      return $key;
     }
-    sub named { my ($name, @pairs) = @_; return grep { name($_->[0]) eq name($name) } @pairs }
+    sub with_key { my ($key, @pairs) = @_; return grep { unescape($_->[0]) eq unescape($key) } @pairs }
 
     sub merge {
       my ($value, $patch) = @_;
       return $patch unless ref $patch;
       my @pairs = ref $value ? @$value : ();
       for my $change (@$patch) {
-        my ($name, $changed) = @$change;
-        my ($old) = named($name, @pairs);
-        @pairs = grep { name($_->[0]) ne name($name) } @pairs;
-        push @pairs, [$name, merge($old && $old->[1], $changed)] if $changed ne "null";
+        my ($key, $changed) = @$change;
+        my ($old) = with_key($key, @pairs);
+        @pairs = grep { unescape($_->[0]) ne unescape($key) } @pairs;
+        push @pairs, [$key, merge($old && $old->[1], $changed)] if $changed ne "null";
       }
       return \@pairs;
     }
     sub text { my ($value) = @_; return ref $value ? "{" . join(", ", map { "$_->[0]: " . text($_->[1]) } @$value) . "}" : $value }
 
-    if ($what eq "keys") { print name($_->[0]), "\n" for @{document()} }
-    if ($what eq "merge") { my $hash = document(); print text(merge($hash, document())), "\n" }
+    if ($command eq "keys") { print unescape($_->[0]), "\n" for @{document()} }
+    if ($command eq "merge") { my $object = document(); print text(merge($object, document())), "\n" }
   ' "$@"
 }

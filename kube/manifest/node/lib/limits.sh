@@ -1,15 +1,16 @@
-# What a process of a machine may have.
+# Resource limits of the VM's processes.
 
-# most_files is how many open files a program may ask for on a VM: systemd's default, DefaultLimitNOFILE=1024:524288.
-most_files=524288
+# max_open_files is the default hard limit of systemd, DefaultLimitNOFILE=1024:524288.
+max_open_files=524288
 
-# raise_limits: a runtime's are for one program, and a machine runs many, some of which ask for more. What a process has
-# unasked stays as it is.
+# raise_limits raises hard limits: those of a container runtime are meant for one program, and a VM runs many, some of which raise their
+# limits. Soft limits stay as they are.
 raise_limits() {
-  local files
+  local current
   ulimit -Hu unlimited 2>/dev/null || true
   ulimit -Hc unlimited 2>/dev/null || true
-  files=$(ulimit -Hn)
-  [[ $files != unlimited ]] && ((files < most_files)) || return 0
-  ulimit -Hn "$most_files" 2>/dev/null || say "a program can have $files open files and not $most_files as on a VM: the container may not raise the limit"
+  current=$(ulimit -Hn)
+  [[ $current != unlimited ]] && ((current < max_open_files)) || return 0
+  ulimit -Hn "$max_open_files" 2>/dev/null ||
+    log "programs can open $current files, not $max_open_files as on other VMs: the container may not raise the limit"
 }

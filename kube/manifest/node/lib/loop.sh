@@ -1,11 +1,11 @@
-# Loop devices, behind which an image file is a device.
+# Loop devices, which make a device of an image file.
 
-# find_loop IMAGE: the image's loop device, or nothing. Comparing the backing file's device and inode is
-# the only way that does not depend on mount namespaces.
+# find_loop IMAGE prints the loop device of the image file, or nothing. It compares the device and inode of the backing file, because only
+# they do not depend on the mount namespace.
 find_loop() {
   local number entry
   for entry in "$root"/sys/block/loop*/loop; do
-    [[ ! -e $entry ]] || loop_node "$(basename "$(dirname "$entry")")"
+    [[ ! -e $entry ]] || ensure_loop_node "$(basename "$(dirname "$entry")")"
   done
   number=$(stat -c %d "$1")
   losetup --list --noheadings --output NAME,BACK-MAJ:MIN,BACK-INO |
@@ -13,21 +13,22 @@ find_loop() {
       '$2 == device && $3 == inode { print $1; exit }'
 }
 
-# loop_node NAME: a container's /dev is made once; loop devices that came later have no node in it.
-loop_node() {
+# ensure_loop_node NAME creates the node of the loop device if it is missing: a container's /dev has no nodes of loop devices that were
+# created after the container.
+ensure_loop_node() {
   is_device "$root/dev/$1" || mknod "$root/dev/$1" b 7 "${1#loop}" 2>/dev/null || is_device "$root/dev/$1"
 }
 
-# make_loop IMAGE: a new loop device for the image.
-make_loop() {
+# create_loop IMAGE creates a loop device for the image file, and prints its path.
+create_loop() {
   local name tries=0
   while ((tries++ < 50)); do
     name=$(losetup --find 2>/dev/null) || {
       [[ -e $root/dev/loop-control ]] || mknod "$root/dev/loop-control" c 10 237
       continue
     }
-    loop_node "$(basename "$name")"
-    # Another attachment may take the same free device first. Not every filesystem can do direct I/O.
+    ensure_loop_node "$(basename "$name")"
+    # Another attachment may use the same free device first. Not every filesystem supports direct I/O.
     if losetup "$name" "$1" 2>/dev/null; then
       losetup --direct-io=on "$name" 2>/dev/null || true
       echo "$name"
@@ -35,10 +36,10 @@ make_loop() {
     fi
     pause 0.1
   done
-  fail "disk $DISK: no loop device could be had on this node (is the loop module loaded?)"
+  fail "cannot create a loop device for disk $DISK on this node; check that the kernel module loop is loaded [loop-device-unavailable]"
 }
 
-# free_loop DEVICE: a loop device that outlives its attachment would hold the volume.
+# free_loop DEVICE frees an unused loop device: one that outlived its attachment would keep the volume in use.
 free_loop() {
-  ! is_loop "$1" || ! exclusively "$1" || losetup --detach "$1"
+  ! is_loop "$1" || ! check_exclusive "$1" || losetup --detach "$1"
 }

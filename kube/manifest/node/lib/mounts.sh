@@ -1,18 +1,18 @@
-# Mounts of a container, in which there may be others: the Pod's own.
+# Mounts in a VM's container.
 
-# put_over NEW DIRECTORY: what is mounted at NEW is at DIRECTORY from then on, and there alone. What is mounted below
-# DIRECTORY, as a service account's token is, stays.
-put_over() {
-  local mount place
+# replace_directory NEW DIRECTORY moves the mount at NEW to DIRECTORY. Mounts below DIRECTORY stay visible, such as those of the Pod: the
+# token of the service account is one.
+replace_directory() {
+  local mount target
   while read -r mount; do
-    place=$1${mount#"$2"}
+    target=$1${mount#"$2"}
     if [[ -d $mount ]]; then
-      mkdir -p "$place"
-    elif [[ ! -e $place ]]; then
-      install -D /dev/null "$place"
+      mkdir -p "$target"
+    elif [[ ! -e $target ]]; then
+      install -D /dev/null "$target"
     fi
-    mount --bind "$mount" "$place"
-  done < <(awk -v below="$2/" 'index($5, below) == 1 { print $5 }' "$root/proc/self/mountinfo")
+    mount --bind "$mount" "$target"
+  done < <(awk -v parent="$2/" 'index($5, parent) == 1 { print $5 }' "$root/proc/self/mountinfo")
   mount --rbind "$1" "$2"
   umount --lazy "$1"
   rmdir "$1"

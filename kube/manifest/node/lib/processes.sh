@@ -1,46 +1,47 @@
-# Whose the node's processes are.
+# The processes of the node, and the VMs that they belong to.
 
-# processes all           all of them, one PROCESS MACHINE a line
-# processes MAJOR:MINOR   those that have the device mounted, one PROCESS MACHINE PLACE a line
+# processes all           prints all processes, one per line: PROCESS VM
+# processes MAJOR:MINOR   prints the processes that have the device mounted, one per line: PROCESS VM PATH
 #
-# MACHINE is NAMESPACE/VM, or - for none. A machine's processes are those that see the mount of its own
-# folder of devices, and all that descend from them: the containers that a job makes have other mounts.
+# VM is NAMESPACE/VM, or - for a process outside of VMs. The processes of a VM are those with a mount of its directory of devices, and
+# their descendants: the containers that a job creates have other mounts.
 processes() {
   perl -e '
     use strict;
-    my ($proc, $numbers) = @ARGV;
-    my (%parent, %machine, %place, %seen);
+    my ($proc, $device) = @ARGV;
+    my (%parent, %vm, %path, %cached);
 
     sub text { local $/; open(my $file, "<", "$proc/$_[0]") or return ""; return scalar(<$file>) // "" }
 
-    # mounts: what the process sees of them, as all do in its mount namespace that have the same root.
+    # mounts returns the VM and the path of the device as the process sees them. They are the same for all processes with the same
+    # mount namespace and root directory.
     sub mounts {
       my ($process) = @_;
       my $namespace = readlink("$proc/$process/ns/mnt");
       my $key = defined $namespace ? $namespace . (readlink("$proc/$process/root") // "") : $process;
-      return $seen{$key} if $seen{$key};
-      my $mountinfo = text("$process/mountinfo") or return {}; # it has ended
+      return $cached{$key} if $cached{$key};
+      my $mountinfo = text("$process/mountinfo") or return {}; # it has exited
       my %found;
       for (split /\n/, $mountinfo) {
-        my (undef, undef, $device, $folder, $at) = split / /;
-        $found{machine} //= $1 if $at eq "/dev/bosh" && $folder =~ m{([^/]+/[^/]+)$};
-        $found{place} //= $at if $device eq $numbers;
+        my (undef, undef, $numbers, $root, $target) = split / /;
+        $found{vm} //= $1 if $target eq "/dev/bosh" && $root =~ m{([^/]+/[^/]+)$};
+        $found{path} //= $target if $numbers eq $device;
       }
-      return $seen{$key} = \%found;
+      return $cached{$key} = \%found;
     }
 
     for my $process (map { m{/(\d+)$} } glob "$proc/[0-9]*") {
       ($parent{$process}) = text("$process/status") =~ /^PPid:\s*(\d+)/m or delete $parent{$process}, next;
       my $mounts = mounts($process);
-      $machine{$process} = $mounts->{machine} if $mounts->{machine};
-      $place{$process} = $mounts->{place} if $mounts->{place};
+      $vm{$process} = $mounts->{vm} if $mounts->{vm};
+      $path{$process} = $mounts->{path} if $mounts->{path};
     }
-    for my $process (sort { $a <=> $b } $numbers eq "all" ? keys %parent : keys %place) {
-      my $of = $process;
-      $of = $parent{$of} while $of && !$machine{$of};
-      print join(" ", $process, $of ? $machine{$of} : "-", $place{$process} // ()), "\n";
+    for my $process (sort { $a <=> $b } $device eq "all" ? keys %parent : keys %path) {
+      my $ancestor = $process;
+      $ancestor = $parent{$ancestor} while $ancestor && !$vm{$ancestor};
+      print join(" ", $process, $ancestor ? $vm{$ancestor} : "-", $path{$process} // ()), "\n";
     }' "$root/proc" "$1"
 }
 
-# machine_processes VM: the machine's, one a line.
-machine_processes() { processes all | awk -v vm="$1" '$2 == vm { print $1 }'; }
+# vm_processes VM prints the processes of the VM, one per line.
+vm_processes() { processes all | awk -v vm="$1" '$2 == vm { print $1 }'; }

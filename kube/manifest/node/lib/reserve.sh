@@ -4,30 +4,30 @@
 reserve_mib=8
 reserve_inodes=128
 
-# full [TIMES]: succeeds when the volume has less free space than the reserve takes, or so many times that.
-full() {
-  local blocks size inodes free
-  read -r blocks size inodes free < <(stat --file-system --format='%a %S %c %d' "$volume")
-  # A filesystem that has no fixed number of inodes counts none.
-  ((blocks * size >> 20 < ${1:-1} * reserve_mib || inodes > 0 && free < ${1:-1} * reserve_inodes))
+# disk_full [FACTOR] succeeds if the ephemeral disk has less free space or fewer free inodes than the reserve, multiplied by FACTOR.
+disk_full() {
+  local blocks size inodes free_inodes factor=${1:-1}
+  read -r blocks size inodes free_inodes < <(stat --file-system --format='%a %S %c %d' "$ephemeral_disk")
+  # A filesystem without a fixed number of inodes reports 0.
+  ((blocks * size >> 20 < factor * reserve_mib || inodes > 0 && free_inodes < factor * reserve_inodes))
 }
 
-# release_reserve gives a start on a full disk the space that was kept for it.
-release_reserve() {
-  full || return 0
-  say "the VM's ephemeral disk is full: remove files from /var/vcap, or recreate the VM with a larger one"
-  rm -rf "$volume/reserve"
+# free_reserve removes the reserve if the disk is full.
+free_reserve() {
+  disk_full || return 0
+  log "the VM's ephemeral disk is full: remove files from /var/vcap, or recreate the VM with a larger one"
+  rm -rf "$ephemeral_disk/reserve"
 }
 
-# keep_reserve keeps space for the next start, unless that would fill the disk. A filesystem that cannot allocate it has none.
-keep_reserve() {
-  [[ ! -d $volume/reserve ]] && ! full 2 || return 0
-  rm -rf "$volume/reserve.new"
-  mkdir "$volume/reserve.new"
-  if fallocate --length "${reserve_mib}MiB" "$volume/reserve.new/space" 2>/dev/null &&
-    (cd "$volume/reserve.new" && seq -f inode-%g "$reserve_inodes" | xargs touch); then
-    mv -T "$volume/reserve.new" "$volume/reserve"
+# create_reserve reserves space for the next start, unless that would fill the disk, or the filesystem cannot allocate space.
+create_reserve() {
+  [[ ! -d $ephemeral_disk/reserve ]] && ! disk_full 2 || return 0
+  rm -rf "$ephemeral_disk/reserve.new"
+  mkdir "$ephemeral_disk/reserve.new"
+  if fallocate --length "${reserve_mib}MiB" "$ephemeral_disk/reserve.new/space" 2>/dev/null &&
+    (cd "$ephemeral_disk/reserve.new" && seq -f inode-%g "$reserve_inodes" | xargs touch); then
+    mv -T "$ephemeral_disk/reserve.new" "$ephemeral_disk/reserve"
   else
-    rm -rf "$volume/reserve.new"
+    rm -rf "$ephemeral_disk/reserve.new"
   fi
 }

@@ -1,7 +1,8 @@
-# What every program begins with.
+# Settings and functions that every program uses.
 set -euo pipefail
 
-# A folder that stands for the filesystem's root: tests give one, no container does.
+# root is the directory that replaces / in tests; containers do not set it.
 root=${BOSH_NODE_ROOT:-}
 
+# fail MESSAGE... prints the message and exits with status 1. The message ends with its stable code: docs/reference/errors.md has all codes.
 fail() { echo "$*" >&2; exit 1; }

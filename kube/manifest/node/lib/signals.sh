@@ -1,2 +1,2 @@
-# How a container is told to end is up to its image: where that is made for systemd, with SIGRTMIN+3.
-end_signals=(TERM INT QUIT RTMIN+3)
+# The signals that may stop a container: the kubelet sends the one that the image specifies, SIGRTMIN+3 in images for systemd.
+stop_signals=(TERM INT QUIT RTMIN+3)

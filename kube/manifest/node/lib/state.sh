@@ -1,19 +1,19 @@
-# What a machine keeps when its container restarts: it lies on the Pod's volume.
+# Files of the VM that outlive its container: they are on the ephemeral disk.
 
-# keep_changes: in these directories each file is the stemcell's, until it is changed: users, keys, what packages and jobs
-# configure, their data. The programs in /usr are always the stemcell's, and /var/log the agent's to bring.
-keep_changes() {
+# persist_changes keeps changes in these directories: users, keys, what packages and jobs configure, and their data. Files that were not
+# changed are those of the stemcell. The programs in /usr are always the stemcell's, and the agent mounts /var/log.
+persist_changes() {
   local directory
   for directory in etc root home opt srv usr/local var/lib var/spool; do
-    [[ ! -d $root/$directory ]] || lay_over "$root/$directory" "$volume/changes/$directory" || return 0
+    [[ ! -d $root/$directory ]] || mount_changes "$root/$directory" "$ephemeral_disk/changes/$directory" || return 0
   done
 }
 
-# lay_over DIRECTORY CHANGES: the two as one directory, which is the first with what was changed in it. It fails where a
-# container may not mount, or the volume's filesystem cannot hold changes: then a restart undoes them. On a full disk the changes
-# of earlier starts are there, and new ones are in memory.
-lay_over() {
-  local new trouble
+# mount_changes DIRECTORY CHANGES mounts an overlay over the directory, with the changes in CHANGES. It fails if the container may not
+# mount, or if the filesystem of the ephemeral disk does not support overlays: then a restart loses the changes. On a full disk the
+# changes of earlier starts are visible, and new ones are in memory.
+mount_changes() {
+  local new error
   if [[ ! -d $2/upper ]]; then
     mkdir -p "$2/work" "$2/new"
     chmod --reference="$1" "$2/new"
@@ -21,24 +21,24 @@ lay_over() {
     mv -T "$2/new" "$2/upper"
   fi
   new=$(mktemp -d)
-  # Without space for its work folder the kernel may mount an overlay read-only, and report no error.
-  if ! trouble=$(mount_overlay "$1" "$2" "$new" 2>&1) || [[ ! -w $new ]]; then
+  # Without space for its work directory the kernel may mount an overlay read-only, and report no error.
+  if ! error=$(mount_overlay "$1" "$2" "$new" 2>&1) || [[ ! -w $new ]]; then
     ! mountpoint -q "$new" || umount "$new"
-    if ! full || ! mount_in_memory "$2/upper:$1" "$new"; then
+    if ! disk_full || ! mount_overlay_in_memory "$2/upper:$1" "$new"; then
       rmdir "$new"
-      say "a restart undoes what is changed outside of /var/vcap: ${trouble:-cannot mount an overlay}"
+      log "changes outside of /var/vcap are lost when the VM restarts: ${error:-cannot mount an overlay}"
       return 1
     fi
-    say "the ephemeral disk has no space for changes in $1: the next restart undoes those of this one"
+    log "the ephemeral disk has no space for changes in $1: those from now on are lost when the VM restarts"
   fi
-  put_over "$new" "$1"
+  replace_directory "$new" "$1"
 }
 
-# mount_overlay LOWER CHANGES PLACE
+# mount_overlay LOWER CHANGES TARGET
 mount_overlay() { mount -t overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work,index=off" overlay "$3"; }
 
-# mount_in_memory LOWER PLACE: an overlay whose changes are in memory, until it is unmounted.
-mount_in_memory() {
+# mount_overlay_in_memory LOWER TARGET mounts an overlay with changes that are in memory until it is unmounted.
+mount_overlay_in_memory() {
   local memory top=${1%%:*}
   memory=$(mktemp -d)
   mount -t tmpfs tmpfs "$memory" && mkdir "$memory/upper" "$memory/work" &&
@@ -46,41 +46,40 @@ mount_in_memory() {
     mount_overlay "$1" "$memory" "$2" && umount --lazy "$memory" && rmdir "$memory"
 }
 
-# seed NAME FOLDER: the volume gets its copy of the image's folder, once. A start that was cut short begins it again.
-seed() {
-  rm -rf "$volume/$1.new"
-  cp -a "$2" "$volume/$1.new"
-  rename_synced "$volume/$1.new" "$volume/$1"
+# copy_from_image NAME DIRECTORY copies a directory of the image to the ephemeral disk. An interrupted copy starts over.
+copy_from_image() {
+  rm -rf "$ephemeral_disk/$1.new"
+  cp -a "$2" "$ephemeral_disk/$1.new"
+  rename_synced "$ephemeral_disk/$1.new" "$ephemeral_disk/$1"
 }
 
-bring_vcap() {
-  if [[ ! -d $volume/vcap ]]; then
-    say "first start: copying /var/vcap from the stemcell"
-    seed vcap "$root/var/vcap"
+mount_vcap() {
+  if [[ ! -d $ephemeral_disk/vcap ]]; then
+    log "first start: copying /var/vcap from the stemcell"
+    copy_from_image vcap "$root/var/vcap"
   fi
-  mount --bind "$volume/vcap" "$root/var/vcap"
-  # On a machine this is a tmpfs that the agent makes on every boot. What is left of the last one would
-  # let a monit that waits for it start too early, and believe in processes that are gone.
+  mount --bind "$ephemeral_disk/vcap" "$root/var/vcap"
+  # On other VMs this is a tmpfs that the agent mounts at each boot. With the files of an earlier start, a monit that waits for it would
+  # start too early, and take processes that have exited for running ones.
   rm -rf "$root/var/vcap/data/sys/run"
 }
 
-# bring_certificates: those that the director wants trusted. The agent writes them when it is told to, and
-# not again at a boot.
-bring_certificates() {
+# mount_certificates keeps the trusted certificates of the director: the agent writes them in update_settings, and not at each boot.
+mount_certificates() {
   local trusted=$root/usr/local/share/ca-certificates
   command -v update-ca-certificates >/dev/null || return 0
   mkdir -p "$trusted"
-  if [[ -d $volume/ca-certificates ]]; then
-    mount --bind "$volume/ca-certificates" "$trusted"
-    update-ca-certificates >/dev/null 2>&1 || say "cannot renew the trusted certificates"
+  if [[ -d $ephemeral_disk/ca-certificates ]]; then
+    mount --bind "$ephemeral_disk/ca-certificates" "$trusted"
+    update-ca-certificates >/dev/null 2>&1 || log "cannot update the trusted certificates"
     return 0
   fi
-  seed ca-certificates "$trusted"
-  mount --bind "$volume/ca-certificates" "$trusted"
+  copy_from_image ca-certificates "$trusted"
+  mount --bind "$ephemeral_disk/ca-certificates" "$trusted"
 }
 
-# bring_monit_state: monit keeps in root's home which jobs the director has stopped.
-bring_monit_state() {
+# link_monit_state keeps monit's state file, in root's home directory: it has the jobs that the director has stopped.
+link_monit_state() {
   local home=~root
-  link "$volume/monit.state" "$root$home/.monit.state"
+  update_link "$ephemeral_disk/monit.state" "$root$home/.monit.state"
 }

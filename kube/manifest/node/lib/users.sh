@@ -1,25 +1,25 @@
-# Who uses a block device.
+# The processes that use a block device.
 
-# users DEVICE: who has it mounted, one process per mount namespace, and who holds it.
+# users DEVICE prints one process of each mount namespace in which the device is mounted, and the processes that openers prints.
 users() {
-  processes "$(numbers "$1")" | perl -e '
+  processes "$(device_numbers "$1")" | perl -e '
     use strict;
     my ($proc) = @ARGV;
     my %seen;
     while (<STDIN>) {
-      my ($process, undef, $at) = split;
+      my ($process, undef, $path) = split;
       my $namespace = readlink("$proc/$process/ns/mnt") or next;
       next if $seen{$namespace}++;
       open(my $comm, "<", "$proc/$process/comm") or next;
       chomp(my $name = <$comm> // "");
-      print "process $process ($name) has it mounted at $at\n";
+      print "process $process ($name) has it mounted at $path\n";
     }' "$root/proc"
-  holders "$(numbers "$1")"
+  openers "$(device_numbers "$1")"
 }
 
-# holders MAJOR:MINOR: which processes have the device open, or work in its filesystem, be that mounted
-# nowhere any more.
-holders() {
+# openers MAJOR:MINOR prints the processes that have the device open, or have a working directory, root directory or open file in its
+# filesystem, even if that is no longer mounted at any path.
+openers() {
   perl -e '
     use strict;
     my ($proc, $numbers) = @ARGV;
@@ -37,8 +37,8 @@ holders() {
     }' "$root/proc" "$1"
 }
 
-# used_by_others DEVICE: succeeds when the device is in use, and not by this VM alone.
+# used_by_others DEVICE succeeds if the device is in use, and not only by this VM.
 used_by_others() {
-  ! exclusively "$1" || return 1
-  [[ $(processes "$(numbers "$1")" | awk '{ print $2 }' | sort -u) != "$VM" ]]
+  ! check_exclusive "$1" || return 1
+  [[ $(processes "$(device_numbers "$1")" | awk '{ print $2 }' | sort -u) != "$VM" ]]
 }

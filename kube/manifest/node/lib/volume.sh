@@ -1,59 +1,59 @@
-# The disk on its volume: a Block claim is the device /dev/volume; a Filesystem claim is mounted at /volume
-# and carries the disk as an image file behind a loop device.
+# The disk on its volume. With volumeMode Block, the disk is the device /dev/volume. With Filesystem, the volume is mounted at /volume,
+# and the disk is an image file on it, with a loop device.
 
 image=$root/volume/disk.img
 
-# blank DEVICE: succeeds when there is nothing at its beginning.
-blank() {
-  local trouble status=0
-  trouble=$(cmp -n 1048576 "$1" /dev/zero 2>&1 >/dev/null) || status=$?
-  ((status < 2)) || fail "disk $DISK: its volume cannot be read: $trouble"
+# is_blank DEVICE succeeds if the first MiB of the device is zero.
+is_blank() {
+  local error status=0
+  error=$(cmp -n 1048576 "$1" /dev/zero 2>&1 >/dev/null) || status=$?
+  ((status < 2)) || fail "cannot read the volume of disk $DISK: $error [volume-unreadable]"
   ((status == 0))
 }
 
-# A mark in a volume of the attachment's own, which outlives its node's boot: the machine has had the disk. Until the
-# attachment is up, the disk's claim does not say so.
-shown=$root/marks/shown
+# attached_mark is a file in a volume of the attachment's own, which outlives a reboot of the node. It records that the VM has had the
+# disk, which the PVC records only once the attachment is ready.
+attached_mark=$root/marks/attached
 
-# mark_shown: from now on what is on the disk is its machine's. Image files need no mark.
-mark_shown() {
-  [[ -d ${shown%/*} && ! -e $shown ]] || return 0
-  touch "$shown"
-  sync "$shown"
+# mark_attached records that from now on the VM may change the content of the disk. Image files need no mark.
+mark_attached() {
+  [[ -d ${attached_mark%/*} && ! -e $attached_mark ]] || return 0
+  touch "$attached_mark"
+  sync "$attached_mark"
 }
 
-# begun: succeeds when the disk had its filesystem once.
-begun() { [[ ${FORMATTED:-} == true || -e $shown ]]; }
+# was_formatted succeeds if the disk has had a filesystem.
+was_formatted() { [[ ${FORMATTED:-} == true || -e $attached_mark ]]; }
 
-# may_format: a disk that had a filesystem once is not the disk that BOSH means when it is blank.
-may_format() {
-  ! begun ||
-    fail "disk $DISK: it had a filesystem once, and its volume is blank. Is this another volume, of a node that was rebuilt," \
-      "or of another export? Bring back the one with the data; or, if the disk is to begin as an empty one," \
-      "take the annotation bosh.cloudfoundry.org/formatted from its claim"
+# check_may_format fails if the disk has had a filesystem: a blank volume is not the one that BOSH expects then.
+check_may_format() {
+  ! was_formatted ||
+    fail "the volume of disk $DISK is blank, but the disk has had a filesystem: this may be another volume, because the node was rebuilt" \
+      "or the export has changed; restore the volume with the data, or, to use the disk empty, remove the annotation" \
+      "bosh.cloudfoundry.org/formatted of its PVC [volume-blank]"
 }
 
-# expanded DEVICE: a filesystem as large as BOSH was told would not fit on less.
-expanded() {
-  local has
-  has=$(($(blockdev --getsize64 "$1") / 1048576))
-  ((has >= SIZE_MIB)) || fail "disk $DISK: it has to have $SIZE_MIB MiB, and the device of its volume has $has:" \
-    "was the volume expanded on paper only?"
+# check_device_size DEVICE fails if the device is smaller than the size that BOSH requested.
+check_device_size() {
+  local mib
+  mib=$(($(blockdev --getsize64 "$1") / 1048576))
+  ((mib >= SIZE_MIB)) || fail "the device of disk $DISK has $mib MiB, but the disk has $SIZE_MIB MiB;" \
+    "check whether the storage has really expanded the volume [volume-too-small]"
 }
 
-# The mark of a device on which the disk's filesystem is being made. No VM has had such a disk: what is on it is what a mkfs
-# that was cut short has left.
-mark() { echo "bosh-kubernetes-cpi makes the filesystem of disk $1"; } # CID
+# formatting_mark CID prints a mark, which is on the device while mkfs runs. No VM has had a disk with this mark: the content of the disk
+# is that of an interrupted mkfs.
+formatting_mark() { echo "bosh-kubernetes-cpi makes the filesystem of disk $1"; }
 
-# mark_sectors DEVICE: where the mark is. Each mkfs leaves one of the places alone: mkfs.xfs the end of the first MiB, mkfs.ext4
-# the end of the device, which it is told to leave.
+# mark_sectors DEVICE prints the two sectors for the mark. Each mkfs leaves one of them unchanged: mkfs.xfs the last sector of the first
+# MiB, mkfs.ext4 the end of the device, which make_filesystem excludes.
 mark_sectors() { echo 2047 $(($(blockdev --getsize64 "$1") / 512 - 1)); }
 
-# has_mark DEVICE SECTOR CID
-has_mark() { [[ $(dd if="$1" bs=512 skip="$2" count=1 status=none | tr -d '\0') == "$(mark "$3")" ]]; }
+# has_mark DEVICE SECTOR CID succeeds if the mark of this disk is in the sector.
+has_mark() { [[ $(dd if="$1" bs=512 skip="$2" count=1 status=none | tr -d '\0') == "$(formatting_mark "$3")" ]]; }
 
-# marked DEVICE CID: succeeds when the disk's filesystem was begun on the device, and not finished.
-marked() {
+# formatting_interrupted DEVICE CID succeeds if an mkfs for this disk has started on the device and not finished.
+formatting_interrupted() {
   local sector
   for sector in $(mark_sectors "$1"); do
     ! has_mark "$1" "$sector" "$2" || return 0
@@ -61,14 +61,14 @@ marked() {
   return 1
 }
 
-# format DEVICE. What mkfs would discard is discarded before there is a mark.
+# format DEVICE creates the filesystem. It discards the blocks before it writes the mark, because mkfs would discard the mark.
 format() {
   local sector sectors
-  may_format
+  check_may_format
   discard "$1"
   sectors=$(mark_sectors "$1")
   for sector in $sectors; do
-    mark "$DISK" | dd of="$1" bs=512 seek="$sector" count=1 conv=sync,notrunc status=none
+    formatting_mark "$DISK" | dd of="$1" bs=512 seek="$sector" count=1 conv=sync,notrunc status=none
   done
   sync "$1"
   make_filesystem "$1" $(($(blockdev --getsize64 "$1") / 1024 - 4))
@@ -79,59 +79,58 @@ format() {
   sync "$1"
 }
 
-# check_room IMAGE: an image that could outgrow its volume would lose what is written to it.
-check_room() {
-  local room
-  room=$(df --output=avail --block-size=1M "$root/volume" | tail -n 1)
-  [[ ! -e $1 ]] || room=$((room + $(stat -c '%b * %B' "$1") / 1048576))
-  ((room >= SIZE_MIB)) || fail "disk $DISK: the volume has room for $((room)) MiB, the disk needs $SIZE_MIB"
+# check_space IMAGE fails if the volume cannot hold the whole image file: data could be lost when the image file grows.
+check_space() {
+  local mib
+  mib=$(df --output=avail --block-size=1M "$root/volume" | tail -n 1)
+  [[ ! -e $1 ]] || mib=$((mib + $(stat -c '%b * %B' "$1") / 1048576))
+  ((mib >= SIZE_MIB)) || fail "the volume of disk $DISK has space for $((mib)) MiB, but the disk needs $SIZE_MIB MiB [volume-full]"
 }
 
-# reserve_room IMAGE: takes from the volume all that the image can ever hold, where that is asked for ($RESERVE). What
-# has been discarded since the last attachment, as by mkfs, is taken back. One that does not fit is not begun: it would
-# take what others on the volume still have.
-reserve_room() {
-  local said
-  [[ ${RESERVE:-} == true ]] || return 0
-  check_room "$1"
-  said=$(fallocate --length "$(stat -c %s "$1")" "$1" 2>&1) ||
-    fail "disk $DISK: the volume does not reserve its room, as cloud_properties.reserve asks for: $said"
+# preallocate IMAGE allocates the full size of the image file if PREALLOCATE is set, including blocks that were discarded since the last
+# attachment, for example by mkfs. If the volume has too little space, it allocates nothing, to leave the space to other users.
+preallocate() {
+  local error
+  [[ ${PREALLOCATE:-} == true ]] || return 0
+  check_space "$1"
+  error=$(fallocate --length "$(stat -c %s "$1")" "$1" 2>&1) ||
+    fail "cannot preallocate disk $DISK on its volume (cloud_properties.preallocate): $error [preallocation-failed]"
 }
 
-# The image is formatted under another name, so that one that exists is whole.
-make_image() {
-  may_format
+# create_image creates the image file under another name, so that an existing image file is always complete.
+create_image() {
+  check_may_format
   rm -f "$image.new"
-  check_room "$image"
+  check_space "$image"
   truncate -s "${SIZE_MIB}M" "$image.new"
   make_filesystem "$image.new"
   rename_synced "$image.new" "$image"
 }
 
-# find_device sets $device: what was blank gets a filesystem. What jobs have put in its place on a disk that they format
-# themselves, such as a dynamic one, is theirs.
-find_device() {
+# prepare_device sets $device to the device of the disk, and creates a filesystem if the disk is blank. It does not change unknown content
+# of a disk that has had a filesystem: jobs may format a disk themselves, such as a dynamic disk.
+prepare_device() {
   if is_device "$root/dev/volume"; then
     device=$root/dev/volume
-    expanded "$device"
-    if ! begun && marked "$device" "$DISK"; then
+    check_device_size "$device"
+    if ! was_formatted && formatting_interrupted "$device" "$DISK"; then
       format "$device"
     elif ! blkid -p "$device" >/dev/null 2>&1; then
-      if blank "$device"; then
+      if is_blank "$device"; then
         format "$device"
-      elif ! begun; then
-        fail "disk $DISK: its volume holds data without a filesystem that is known here; it is left untouched"
+      elif ! was_formatted; then
+        fail "the volume of disk $DISK has data without a known filesystem; nothing was changed [volume-not-blank]"
       fi
     fi
     return
   fi
-  [[ -e $image ]] || make_image
+  [[ -e $image ]] || create_image
   if (($(stat -c %s "$image") < SIZE_MIB * 1048576)); then
-    check_room "$image"
+    check_space "$image"
     truncate -s "${SIZE_MIB}M" "$image"
   fi
-  reserve_room "$image"
+  preallocate "$image"
   device=$(find_loop "$image")
-  [[ -n $device ]] || device=$(make_loop "$image")
+  [[ -n $device ]] || device=$(create_loop "$image")
   [[ -n $device ]] || exit 1
 }

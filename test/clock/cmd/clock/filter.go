@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where a filter finds a system call's number and the low half of its first argument: struct seccomp_data.
+// Offsets in struct seccomp_data of a system call's number and of the low half of its first argument.
 const (
 	syscallNumberOffset = 0
 	firstArgumentOffset = 16
 )
 
-// filter has the tracer be asked before clock_gettime(CLOCK_REALTIME), and nothing else: how fast all the rest goes matters.
+// filter stops a thread for the tracer at clock_gettime(CLOCK_REALTIME), and only there, so that other system calls stay fast.
 var filter = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: syscallNumberOffset},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_CLOCK_GETTIME, Jf: 3},
@@ -27,7 +27,7 @@ var filter = []unix.SockFilter{
 	{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 }
 
-// execFiltered puts this thread under the filter and has the program take this process' place.
+// execFiltered applies the filter to this thread and replaces this process with the program.
 func execFiltered(program []string) error {
 	path, err := exec.LookPath(program[0])
 	if err != nil {
@@ -36,9 +36,9 @@ func execFiltered(program []string) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return os.NewSyscallError("PR_SET_NO_NEW_PRIVS", err)
 	}
-	sockProg := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}                                                    //nolint:gosec // six
-	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&sockProg)), 0, 0); err != nil { //nolint:gosec // for the kernel
+	sockProg := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}                                                    //nolint:gosec // six instructions
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&sockProg)), 0, 0); err != nil { //nolint:gosec // required by prctl
 		return os.NewSyscallError("PR_SET_SECCOMP", err)
 	}
-	return syscall.Exec(path, program, os.Environ()) //nolint:gosec // the caller's
+	return syscall.Exec(path, program, os.Environ()) //nolint:gosec // the caller chooses the program
 }

@@ -1,10 +1,11 @@
 //go:build linux && amd64
 
-// Clock runs a program by a clock that jumps:
+// Clock runs a program with a wall clock that jumps:
 //
 //	clock FILE PROGRAM [ARGUMENT...]
 //
-// FILE says how far it is ahead, see the package bosh-kubernetes-cpi/test/clock. The program's input, outputs and exit code are its own.
+// FILE contains the offset of the clock; see the package bosh-kubernetes-cpi/test/clock. Clock passes on the program's input,
+// outputs and exit code.
 package main
 
 import (
@@ -16,7 +17,7 @@ import (
 	"syscall"
 )
 
-// filteredFlag is the argument with which this program runs itself, to become the other under the filter.
+// filteredFlag is the argument with which clock starts itself to apply the filter and replace itself with the program.
 const filteredFlag = "-filtered"
 
 func main() {
@@ -24,7 +25,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: clock FILE PROGRAM [ARGUMENT...]")
 		os.Exit(2)
 	}
-	runtime.LockOSThread() // a thread traces, and a thread is filtered
+	runtime.LockOSThread() // ptrace and seccomp apply to one thread
 	var err error
 	if os.Args[1] == filteredFlag {
 		err = execFiltered(os.Args[2:])
@@ -35,13 +36,13 @@ func main() {
 	os.Exit(1)
 }
 
-// run starts the program and answers its looks at the time until it ends, and with it this process.
+// run starts the program and traces it. It does not return if the program exits: this process exits too.
 func run(file string, program []string) error {
-	offsetFile, err := os.Open(file) //nolint:gosec // the caller's
+	offsetFile, err := os.Open(file) //nolint:gosec // the caller chooses the file
 	if err != nil {
 		return err
 	}
-	command := exec.Command("/proc/self/exe", append([]string{filteredFlag}, program...)...) //nolint:gosec // it ends with this process
+	command := exec.Command("/proc/self/exe", append([]string{filteredFlag}, program...)...) //nolint:gosec // the caller chooses the program
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := command.Start(); err != nil {

@@ -13,21 +13,22 @@ import (
 	"bosh-kubernetes-cpi/test/clock"
 )
 
-// tracer sees the system calls that the filter tells of, in all threads of a program and of those that it starts.
+// tracer handles the system calls that the filter selects, in all threads of a program and of its child processes.
 type tracer struct {
-	mainPID    int // the program's process
+	mainPID    int // PID of the program
 	offsetFile *os.File
-	known      map[int]bool // threads that have stopped before
+	known      map[int]bool // threads that have stopped at least once
 }
 
-// The auxiliary vector, with which the kernel tells a program of the clock that it can read without a system call: see getauxval(3).
+// Entries of the auxiliary vector: see getauxval(3). auxSysinfoEHDR is the address of the vDSO, with which a program reads the
+// clock without a system call.
 const (
 	auxNull        = 0
 	auxIgnore      = 1
 	auxSysinfoEHDR = 33
 )
 
-// trace lets threads go on each time that one stops. It ends this process as the program ends.
+// trace handles stops of threads until the program exits, and then exits this process with the program's exit code.
 func (t *tracer) trace() error {
 	var status unix.WaitStatus
 	if _, err := unix.Wait4(t.mainPID, &status, unix.WALL, nil); err != nil {
@@ -63,15 +64,15 @@ func (t *tracer) trace() error {
 		if err == nil {
 			err = unix.PtraceCont(thread, deliver)
 		}
-		if err != nil && !errors.Is(err, unix.ESRCH) { // killed meanwhile
+		if err != nil && !errors.Is(err, unix.ESRCH) { // the thread was killed meanwhile
 			return err
 		}
 	}
 }
 
-// handleStop sees to why a thread has stopped, and returns the signal that it is to get.
+// handleStop handles the cause of a thread's stop, and returns the signal to deliver to the thread.
 func (t *tracer) handleStop(thread int, status unix.WaitStatus) (deliver int, err error) {
-	started := !t.known[thread]
+	isNew := !t.known[thread]
 	t.known[thread] = true
 	switch {
 	case status.TrapCause() == unix.PTRACE_EVENT_SECCOMP:
@@ -80,14 +81,14 @@ func (t *tracer) handleStop(thread int, status unix.WaitStatus) (deliver int, er
 		return 0, hideVDSO(thread)
 	case status.TrapCause() > 0:
 		return 0, nil
-	case started && status.StopSignal() == unix.SIGSTOP: // each new thread begins so
+	case isNew && status.StopSignal() == unix.SIGSTOP: // a new thread starts with this stop
 		return 0, nil
 	default:
 		return int(status.StopSignal()), nil
 	}
 }
 
-// answerClockRead answers a look at the time in the kernel's place.
+// answerClockRead performs clock_gettime for the thread instead of the kernel.
 func (t *tracer) answerClockRead(thread int) error {
 	var registers unix.PtraceRegs
 	if err := unix.PtraceGetRegs(thread, &registers); err != nil {
@@ -98,16 +99,17 @@ func (t *tracer) answerClockRead(thread int) error {
 		return err
 	}
 	now := time.Now().Add(offset)
-	answer := binary.NativeEndian.AppendUint64(nil, uint64(now.Unix()))         //nolint:gosec // after 1970
-	answer = binary.NativeEndian.AppendUint64(answer, uint64(now.Nanosecond())) //nolint:gosec // after 1970
-	if _, err := unix.PtracePokeData(thread, uintptr(registers.Rsi), answer); err != nil {
+	timespec := binary.NativeEndian.AppendUint64(nil, uint64(now.Unix()))           //nolint:gosec // after 1970
+	timespec = binary.NativeEndian.AppendUint64(timespec, uint64(now.Nanosecond())) //nolint:gosec // after 1970
+	if _, err := unix.PtracePokeData(thread, uintptr(registers.Rsi), timespec); err != nil {
 		return err
 	}
-	registers.Orig_rax, registers.Rax = ^uint64(0), 0 // no system call, and it succeeds
+	registers.Orig_rax, registers.Rax = ^uint64(0), 0 // skip the system call, and return 0
 	return unix.PtraceSetRegs(thread, &registers)
 }
 
-// hideVDSO has a program that is about to begin ask the kernel for the time: it does not find what it would read it from.
+// hideVDSO removes the vDSO from the auxiliary vector of a program that is about to start, so that it reads the clock with system
+// calls.
 func hideVDSO(thread int) error {
 	var registers unix.PtraceRegs
 	if err := unix.PtraceGetRegs(thread, &registers); err != nil {
@@ -121,14 +123,14 @@ func hideVDSO(thread int) error {
 		at += word
 		return binary.NativeEndian.Uint64(content[:]), err
 	}
-	if _, err := next(); err != nil { // how many arguments
+	if _, err := next(); err != nil { // argc
 		return err
 	}
-	for range 2 { // arguments, then the environment
+	for range 2 { // skip argv, then the environment
 		for {
-			if one, err := next(); err != nil {
+			if pointer, err := next(); err != nil {
 				return err
-			} else if one == 0 {
+			} else if pointer == 0 {
 				break
 			}
 		}

@@ -1,5 +1,5 @@
-// Command csi-driver serves the CSI driver for tests on a unix socket. With -images it serves nothing: it
-// prints the image files of the volumes that the node has, a line each.
+// Command csi-driver serves the CSI driver for tests on a unix socket. With -images it only prints the image files of the node's
+// volumes, one per line.
 package main
 
 import (
@@ -27,21 +27,21 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("csi-driver", flag.ContinueOnError)
-	dir := flags.String("dir", "", "folder of the volumes, the same for all nodes")
-	name := flags.String("name", driver.Name, "name of the driver, of which a cluster can have several")
-	socket := flags.String("socket", "", "unix socket to answer on")
+	dir := flags.String("dir", "", "directory of the volumes, the same for all nodes")
+	name := flags.String("name", driver.Name, "name of the driver; a cluster can have several drivers")
+	socket := flags.String("socket", "", "unix socket to serve on")
 	node := flags.String("node", "", "name of the node to serve")
-	controller := flags.Bool("controller", false, "serve the controller; one process only")
-	kubelet := flags.String("kubelet", "", "the kubelet's root folder, to be registered there")
-	images := flags.Bool("images", false, "print the image files of the node's volumes instead")
+	controller := flags.Bool("controller", false, "serve the controller; in a single process only")
+	kubelet := flags.String("kubelet", "", "root directory of the kubelet to register with")
+	images := flags.Bool("images", false, "print the image files of the node's volumes, and exit")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	switch {
 	case *images && (*dir == "" || *node == ""):
-		return errors.New("-images needs -dir and -node")
+		return errors.New("-images requires -dir and -node")
 	case !*images && (*dir == "" || *socket == "" || *node == "" && !*controller):
-		return errors.New("-dir, -socket and one of -node and -controller are needed")
+		return errors.New("set -dir, -socket, and -node or -controller")
 	}
 	folder, err := store.Open(*dir)
 	if err != nil {
@@ -66,7 +66,7 @@ func printImages(folder *store.Store, node string) error {
 	return err
 }
 
-// serve answers calls on the socket, and the kubelet's for its registration unless its folder is empty.
+// serve serves the driver on the socket, and its registration if kubelet is not empty.
 func serve(ctx context.Context, served *driver.Driver, socket, kubelet string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -80,7 +80,7 @@ func serve(ctx context.Context, served *driver.Driver, socket, kubelet string) e
 	var failures []error
 	for range servers {
 		err := <-done
-		cancel(err) // one without the other is of no use
+		cancel(err) // stops the other server, too
 		failures = append(failures, err)
 	}
 	return errors.Join(failures...)

@@ -31,12 +31,12 @@ func run(ctx context.Context, args []string) error {
 		return forward(ctx, args[1:])
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
-	dir := flags.String("dir", "", "folder of the cluster's (or the registry's) state")
+	dir := flags.String("dir", "", "directory with the state of the cluster or the registry")
 	port := flags.Int("port", 0, "port of the registry")
 	node := flags.String("node", "", "name of the node to bridge")
 	nodes := flags.Int("nodes", 1, "number of nodes, 1 or 2")
-	small := flags.Bool("small", false, "without the cluster's DNS and the CSI driver; up without it brings them later")
-	image := flags.String("vm-node", "", "folder with the image of a node that is a computer; no such node without")
+	small := flags.Bool("small", false, "omit the cluster's DNS and the CSI driver; up without this flag adds them later")
+	image := flags.String("vm-node", "", "directory with the image of the VM node; if empty, no VM node is started")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -59,10 +59,10 @@ func run(ctx context.Context, args []string) error {
 		cluster.VM.Image, cluster.Small = *image, *small
 		return cluster.Up(ctx, progress)
 	}
-	return fmt.Errorf("%s is none of up, down, registry, bridge", args[0])
+	return fmt.Errorf("unknown command %s; use up, down, registry, bridge or forward", args[0])
 }
 
-// forward has each address of FROM=TO lead to the other, until the context ends.
+// forward forwards connections from FROM to TO for each argument FROM=TO, until the context is canceled.
 func forward(ctx context.Context, pairs []string) error {
 	for _, pair := range pairs {
 		from, to, _ := strings.Cut(pair, "=")

@@ -1,5 +1,5 @@
-// Command keeper is the demo's job: it answers each TCP connection with a line that tells who it is
-// and how often it was asked, and keeps the count in a file.
+// Command keeper is the demo's job. It answers each TCP connection with a greeting and the number of connections, which it counts in
+// a file.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command bosh-blobstore-dav stands in for bosh-davcli in the test stemcell; see test/stemcell/dav.
+// Command bosh-blobstore-dav replaces bosh-davcli in the test stemcell; see test/stemcell/dav.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command monit stands in for monit 5.2.5 in the test stemcell; see test/stemcell/monit.
+// Command monit replaces monit 5.2.5 in the test stemcell; see test/stemcell/monit.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Command web is the app of the examples, and the router in front of it.
+// Command web is the app of the example deployments, and the router in front of it.
 //
 //	web app :8080 NAME            answers each request with NAME
-//	web router :8080 HOST:PORT... passes requests on to these, in turn; /healthz is answered by the router itself
+//	web router :8080 HOST:PORT... forwards requests to these, in turn; the router itself answers /healthz
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 }
 
 func run(arguments []string) error {
-	const usage = "give app ADDRESS NAME, or router ADDRESS HOST:PORT, and more of these"
+	const usage = "usage: web app ADDRESS NAME, or web router ADDRESS HOST:PORT [HOST:PORT...]"
 	if len(arguments) < 3 {
 		return errors.New(usage)
 	}
@@ -44,13 +44,13 @@ func app(name string) http.Handler {
 	return http.HandlerFunc(func(writer http.ResponseWriter, _ *http.Request) { fmt.Fprintln(writer, "hello from", name) })
 }
 
-// router asks each app in turn; an app that does not answer is a 502 for the client, who may ask again.
+// router forwards requests to the apps in turn. If an app does not answer, the client gets a 502 and may try again.
 func router(apps []string) http.Handler {
-	var asked atomic.Uint64
+	var requests atomic.Uint64
 	routes := http.NewServeMux()
 	routes.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 	routes.Handle("/", &httputil.ReverseProxy{Rewrite: func(request *httputil.ProxyRequest) {
-		next := apps[asked.Add(1)%uint64(len(apps))]
+		next := apps[requests.Add(1)%uint64(len(apps))]
 		request.SetURL(&url.URL{Scheme: "http", Host: next})
 		request.SetXForwarded()
 	}})

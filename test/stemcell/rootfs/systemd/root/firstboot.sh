@@ -1,5 +1,5 @@
 #!/bin/sh
-# Keys of the machine's own: those of the image would be everybody's.
+# Generates the VM's own host keys, because all VMs would share those of the image.
 set -e
 rm -f /etc/ssh/ssh_host*key*
 ssh-keygen -A -v

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Sourced by monit and by jobs that talk to it. permit_monit_access moves the calling process into the cgroup
-# that rules of a firewall let through to monit.
+# Sourced by monit and by jobs that use its HTTP interface. permit_monit_access moves the calling process into the cgroup that
+# firewall rules allow to connect to monit.
 
-# b054:0001 of the network classes: "BOSH", and the first of its uses.
+# Network class b054:0001: "BOSH", and number 1.
 monit_isolation_classid=2958295041
 
 permit_monit_access() {
@@ -11,14 +11,14 @@ permit_monit_access() {
     mounts=$(awk '$1 == "cgroup2" && $3 == "cgroup2" { print $2 }' /proc/self/mounts)
     own=$(awk -F: '$1 == "0" { print $3 }' /proc/self/cgroup)
     if [[ -z $mounts || $mounts == *$'\n'* || -z $own ]]; then
-      echo "permit_monit_access: cannot tell this process's cgroup" >&2
+      echo "permit_monit_access: cannot find the cgroup of this process" >&2
       return 1
     fi
     cgroup=$mounts$own/monit-api-access
     mkdir -p "$cgroup"
     echo $$ >"$cgroup/cgroup.procs"
   else
-    # On a node without net_cls both are empty, and what is made is a folder of the machine's root.
+    # On a node without net_cls both are empty, and this creates a directory in the VM's root filesystem.
     mounts=$(awk '$1 == "cgroup" && /net_cls/ { print $2 }' /proc/self/mounts)
     own=$(awk -F: '/net_cls/ { print $3 }' /proc/self/cgroup)
     cgroup=$mounts/$own/monit-api-access

@@ -1,0 +1,204 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"bosh-kubernetes-cpi/kube"
+)
+
+// Inspection is the result of inspecting a cluster. Fields that could not be determined are empty; Facts contain the reason.
+type Inspection struct {
+	Server         kube.ServerInfo
+	Namespace      Namespace
+	StorageClass   string // name of the default StorageClass
+	NetworkPlugin  NetworkPlugin
+	ReservedRanges []ReservedRange // ranges that are assigned on request only
+	ServiceRanges  []netip.Prefix  // ranges of Service addresses
+	APIURL         string          // URL of the API server for Pods
+	DNSAddress     string          // address of the cluster's DNS Service
+	MissingRights  []string        // rights that the operator lacks to create a director
+
+	// Facts describe the findings for the operator, in the order of the inspection.
+	Facts []Fact
+}
+
+// Fact is a finding in words, or the reason why there is none.
+type Fact struct{ Name, Value string }
+
+// ReservedRange is an address range that is assigned on request only. Source is the object that reserves it.
+type ReservedRange struct {
+	netip.Prefix
+	Source string
+}
+
+// Cluster is a Kubernetes cluster.
+type Cluster struct {
+	Client *kube.Client
+
+	config          *rest.Config
+	contextName     string
+	dynamicClient   dynamic.Interface
+	discoveryClient discovery.ServerGroupsInterface
+}
+
+// Open returns the cluster of the client. config are the client's connection settings, and kubeContext is the kubeconfig's context.
+func Open(client *kube.Client, config *rest.Config, kubeContext string) (*Cluster, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // the API server's priority and fairness throttles requests
+	dynamicClient, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	discoveryClient, err := discovery.NewDiscoveryClientForConfig(config)
+	return &Cluster{
+		Client: client, config: config, contextName: kubeContext, dynamicClient: dynamicClient, discoveryClient: discoveryClient,
+	}, err
+}
+
+// Inspect inspects the cluster. It fails only if the API server does not respond or rejects the credentials. Other failures are
+// reported as facts.
+func (c *Cluster) Inspect(ctx context.Context) (*Inspection, error) {
+	result := &Inspection{}
+	var err error
+	if result.Server, err = c.Client.GetServerInfo(ctx); err != nil {
+		return nil, err
+	}
+	result.addFact("API server", Identity{Server: result.Server.URL, Context: c.contextName}.String()+", "+result.Server.Version)
+	for _, step := range []struct {
+		name    string
+		inspect func(context.Context, *Inspection) (string, error)
+	}{
+		{"namespace", c.inspectNamespace},
+		{"rights", c.inspectRights},
+		{"storage class", c.inspectStorageClass},
+		{"network plugin", c.inspectNetworkPlugin},
+		{"reserved ranges", c.inspectReservedRanges},
+		{"Pod ranges", c.inspectPodRanges},
+		{"Service ranges", c.inspectServiceRanges},
+		{"in-cluster API", c.inspectInClusterAPI},
+		{"cluster DNS", c.inspectDNS},
+	} {
+		value, err := step.inspect(ctx, result)
+		if err != nil {
+			value = "unknown: " + err.Error()
+		}
+		result.addFact(step.name, value)
+	}
+	return result, ctx.Err()
+}
+
+func (i *Inspection) addFact(name, value string) { i.Facts = append(i.Facts, Fact{name, value}) }
+
+func (c *Cluster) inspectStorageClass(ctx context.Context, result *Inspection) (string, error) {
+	classes, err := c.Client.StorageClasses()
+	if err != nil {
+		return "", err
+	}
+	all, err := classes.List(ctx, kube.Selection{})
+	if err != nil {
+		return "", err
+	}
+	// If there are several default classes, Kubernetes uses the newest.
+	var defaultClass *storagev1.StorageClass
+	for _, class := range all.Items {
+		if class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" &&
+			(defaultClass == nil || defaultClass.CreationTimestamp.Before(&class.CreationTimestamp)) {
+			defaultClass = class
+		}
+	}
+	if defaultClass == nil {
+		return "no default; annotate a StorageClass with storageclass.kubernetes.io/is-default-class=true, " +
+			"or set storage_class in cloud_properties", nil
+	}
+	result.StorageClass = defaultClass.Name
+	return defaultClass.Name + " (provisioner " + defaultClass.Provisioner + ")", nil
+}
+
+// inspectPodRanges describes the Pod CIDRs of the nodes. Network plugins may use other ranges.
+func (c *Cluster) inspectPodRanges(ctx context.Context, _ *Inspection) (string, error) {
+	nodes, err := c.Client.Nodes.List(ctx, kube.Selection{})
+	if err != nil {
+		return "", err
+	}
+	var ranges []string
+	for _, node := range nodes.Items {
+		for _, podCIDR := range node.Spec.PodCIDRs {
+			if !slices.Contains(ranges, podCIDR) {
+				ranges = append(ranges, podCIDR)
+			}
+		}
+	}
+	const maxShown = 4
+	switch {
+	case len(ranges) == 0:
+		return "unknown: the nodes have no Pod CIDRs", nil
+	case len(ranges) > maxShown:
+		return fmt.Sprintf("%s and %d more (Pod CIDRs of the nodes)", strings.Join(ranges[:maxShown], ", "), len(ranges)-maxShown), nil
+	}
+	return strings.Join(ranges, ", ") + " (Pod CIDRs of the nodes)", nil
+}
+
+// inspectInClusterAPI finds the Service by which Pods reach the API server.
+func (c *Cluster) inspectInClusterAPI(ctx context.Context, result *Inspection) (string, error) {
+	services, err := c.listServices(ctx, "default", "kubernetes")
+	if err != nil {
+		return "", err
+	}
+	if len(services) == 0 || len(services[0].Spec.Ports) == 0 {
+		return "unknown: no Service default/kubernetes", nil
+	}
+	result.APIURL = "https://" + net.JoinHostPort(services[0].Spec.ClusterIP, strconv.Itoa(int(services[0].Spec.Ports[0].Port)))
+	return result.APIURL, nil
+}
+
+// inspectDNS finds the Service of the cluster's DNS, which has the same label in all distributions.
+func (c *Cluster) inspectDNS(ctx context.Context, result *Inspection) (string, error) {
+	const defaultName = "kube-dns"
+	services, err := c.listServices(ctx, systemNamespace, "")
+	if errors.Is(err, kube.ErrRefused) { // without the right to list, try the usual name
+		services, err = c.listServices(ctx, systemNamespace, defaultName)
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, service := range services {
+		if service.Labels["k8s-app"] == defaultName || service.Name == defaultName {
+			result.DNSAddress = service.Spec.ClusterIP
+			return result.DNSAddress + " (Service kube-system/" + service.Name + ")", nil
+		}
+	}
+	return "unknown: no Service kube-dns in namespace kube-system; set cluster_dns in cloud-config-vars.yml", nil
+}
+
+// listServices returns the Services of a namespace, or only that with this name unless it is "".
+func (c *Cluster) listServices(ctx context.Context, namespace, name string) ([]*corev1.Service, error) {
+	client, err := kube.NewFor(c.config, namespace, retryTimeout)
+	if err != nil {
+		return nil, err
+	}
+	found, err := client.Services.List(ctx, kube.Selection{Name: name})
+	return found.Items, err
+}
+
+// objectNames returns the names of the objects in a list.
+func objectNames(list *unstructured.UnstructuredList) []string {
+	names := make([]string, 0, len(list.Items))
+	for _, object := range list.Items {
+		names = append(names, object.GetName())
+	}
+	return names
+}

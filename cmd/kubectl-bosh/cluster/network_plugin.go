@@ -1,0 +1,174 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"bosh-kubernetes-cpi/cpi/preflight"
+	"bosh-kubernetes-cpi/kube"
+)
+
+// NetworkPlugin is the network plugin of a cluster.
+type NetworkPlugin struct {
+	Name string // "" if it is unknown
+	// Annotation is the annotation of a Pod from which the plugin reads a requested address; "" if it does not support requests.
+	Annotation string
+	DetectedBy string // the object by which it was detected
+}
+
+// knownPlugins are the plugins that can be detected by their DaemonSets or API groups. The first match applies: Calico may enforce
+// policies for another plugin, and Cilium may be chained behind Kube-OVN.
+var knownPlugins = []struct {
+	name       string
+	daemonSets []string
+	group      string
+	annotation string
+}{
+	{"the EKS network plugin", []string{"aws-node"}, "", ""},
+	{"the AKS network plugin", []string{"azure-cns", "azure-ip-masq-agent"}, "", ""},
+	{"the GKE network plugin", []string{"anetd", "netd"}, "", ""},
+	{"flannel", []string{"kube-flannel-ds", "kube-flannel", "canal", "rke2-canal"}, "", ""},
+	{"kindnet", []string{"kindnet"}, "", ""},
+	{"OVN-Kubernetes", []string{"ovnkube-node"}, "k8s.ovn.org", ""},
+	{"Kube-OVN", []string{"kube-ovn-cni"}, "kubeovn.io", "ovn.kubernetes.io/ip_address"},
+	{"Cilium", []string{"cilium"}, "cilium.io", ""},
+	{"Antrea", []string{"antrea-agent"}, "crd.antrea.io", ""},
+	{"kube-router", []string{"kube-router"}, "", ""},
+	{"Weave Net", []string{"weave-net"}, "", ""},
+	{Calico, []string{"calico-node"}, "crd.projectcalico.org", "cni.projectcalico.org/ipAddrs"},
+}
+
+// Calico is the name of the plugin with the annotation that the CPI uses by default.
+const Calico = "Calico"
+
+func (c *Cluster) inspectNetworkPlugin(ctx context.Context, result *Inspection) (string, error) {
+	detectors := []func(context.Context) (NetworkPlugin, error){c.detectByDaemonSet, c.detectByAPIGroup, c.detectByNodes}
+	var failures []error
+	for _, detect := range detectors {
+		var err error
+		if result.NetworkPlugin, err = detect(ctx); err != nil {
+			failures = append(failures, err)
+		}
+		if result.NetworkPlugin.Name == "" {
+			continue
+		}
+		if result.NetworkPlugin.Annotation == "" {
+			return fmt.Sprintf("%s (%s), does not assign requested addresses", result.NetworkPlugin.Name, result.NetworkPlugin.DetectedBy), nil
+		}
+		return fmt.Sprintf("%s (%s), assigns requested addresses", result.NetworkPlugin.Name, result.NetworkPlugin.DetectedBy), nil
+	}
+	if err := errors.Join(failures...); err != nil {
+		return "", err
+	}
+	return "unknown: no DaemonSet, API group or node shows a known network plugin", nil
+}
+
+var daemonSetResource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}
+
+func (c *Cluster) detectByDaemonSet(ctx context.Context) (NetworkPlugin, error) {
+	all, err := c.dynamicClient.Resource(daemonSetResource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return NetworkPlugin{}, err
+	}
+	existing := objectNames(all)
+	for _, known := range knownPlugins {
+		for _, name := range known.daemonSets {
+			if slices.Contains(existing, name) {
+				return NetworkPlugin{known.name, known.annotation, "DaemonSet " + name}, nil
+			}
+		}
+	}
+	return NetworkPlugin{}, nil
+}
+
+func (c *Cluster) detectByAPIGroup(context.Context) (NetworkPlugin, error) {
+	all, err := c.discoveryClient.ServerGroups()
+	if err != nil {
+		return NetworkPlugin{}, err
+	}
+	for _, known := range knownPlugins {
+		if known.group != "" && slices.ContainsFunc(all.Groups, func(group metav1.APIGroup) bool { return group.Name == known.group }) {
+			return NetworkPlugin{known.name, known.annotation, "API group " + known.group}, nil
+		}
+	}
+	return NetworkPlugin{}, nil
+}
+
+func (c *Cluster) detectByNodes(ctx context.Context) (NetworkPlugin, error) {
+	nodes, err := c.Client.Nodes.List(ctx, kube.Selection{})
+	if err != nil {
+		return NetworkPlugin{}, err
+	}
+	name, annotation := preflight.DiscoverNetworkPlugin(nodes.Items)
+	return NetworkPlugin{name, annotation, "annotations or labels of nodes"}, nil
+}
+
+// inspectReservedRanges finds the reserved ranges of Calico; see docs/networks.md.
+func (c *Cluster) inspectReservedRanges(ctx context.Context, result *Inspection) (string, error) {
+	if result.NetworkPlugin.Name != Calico {
+		return "unknown: detected with " + Calico + " only", nil
+	}
+	if err := c.addIPPools(ctx, result); err != nil {
+		return "", err
+	}
+	if err := c.addIPReservations(ctx, result); err != nil {
+		return "", err
+	}
+	if len(result.ReservedRanges) == 0 {
+		return "none: no IPPool with nodeSelector !all(), and no IPReservation", nil
+	}
+	var texts []string
+	for _, reserved := range result.ReservedRanges {
+		texts = append(texts, reserved.String()+" ("+reserved.Source+")")
+	}
+	return strings.Join(texts, ", "), nil
+}
+
+func (c *Cluster) addIPPools(ctx context.Context, result *Inspection) error {
+	client, err := c.Client.IPPools()
+	if err != nil {
+		return err
+	}
+	pools, err := client.List(ctx, kube.Selection{})
+	if err != nil {
+		return err
+	}
+	for _, pool := range pools.Items {
+		if pool.Spec.NodeSelector == "!all()" {
+			result.addReservedRange(pool.Spec.CIDR, "IPPool "+pool.Name)
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) addIPReservations(ctx context.Context, result *Inspection) error {
+	client, err := c.Client.IPReservations()
+	if err != nil {
+		return err
+	}
+	reservations, err := client.List(ctx, kube.Selection{})
+	if errors.Is(err, kube.ErrNotServed) {
+		return nil
+	}
+	for _, reservation := range reservations.Items {
+		for _, reservedCIDR := range reservation.Spec.ReservedCIDRs {
+			result.addReservedRange(reservedCIDR, "IPReservation "+reservation.Name)
+		}
+	}
+	return err
+}
+
+// addReservedRange adds an IPv4 range if it is large enough for a director and some VMs.
+func (i *Inspection) addReservedRange(cidr, source string) {
+	const maxPrefixLength = 27
+	if prefix, err := netip.ParsePrefix(cidr); err == nil && prefix.Addr().Is4() && prefix.Bits() <= maxPrefixLength {
+		i.ReservedRanges = append(i.ReservedRanges, ReservedRange{prefix.Masked(), source})
+	}
+}

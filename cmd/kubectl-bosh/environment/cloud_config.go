@@ -1,0 +1,39 @@
+package environment
+
+import (
+	"net/netip"
+
+	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
+	"bosh-kubernetes-cpi/manifests"
+)
+
+const dynamicNetworkFile = "dynamic-network.yml"
+
+// cloudConfig returns the files of an initial cloud config for the director: the config, its ops file and its variables.
+func (p *Plan) cloudConfig() ([]file, error) {
+	base, err := manifests.Files.ReadFile(cloudConfigFile)
+	if err != nil {
+		return nil, err
+	}
+	vars := Vars{"cluster_dns": p.inspection.DNSAddress}
+	files := []file{{cloudConfigFile, base}}
+	if p.Network == NetworkStatic {
+		prefix, err := netip.ParsePrefix(p.Vars.Text("internal_cidr"))
+		if err != nil {
+			return nil, err
+		}
+		reserved := cluster.ReservedRange{Prefix: prefix}
+		vars["network_range"], vars["network_gateway"] = reserved.String(), p.Vars["internal_gw"]
+		vars["network_reserved"] = []any{reserved.AddressAt(gatewayOffset) + "-" + reserved.AddressAt(reservedOffset), p.Vars["internal_ip"]}
+	} else {
+		content, err := manifests.Files.ReadFile(dynamicNetworkFile)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{opsFolder + "/" + dynamicNetworkFile, content})
+	}
+	content, err := yaml.Marshal(vars)
+	return append(files, file{cloudConfigVarsFile, content}), err
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// allowPrivileged changes the namespace's label for Pod Security to admit VM Pods. It first records the former value, for `down`.
+func (s *session) allowPrivileged(ctx context.Context, former string) error {
+	recorded := s.settings.FormerPodSecurity
+	s.settings.FormerPodSecurity = &former
+	if err := s.folder.WriteSettings(s.settings); err != nil {
+		return err
+	}
+	current, err := s.cluster.SetPodSecurity(ctx, former, cluster.PodSecurityPrivileged)
+	if cluster.IsForbidden(err) {
+		s.settings.FormerPodSecurity = recorded
+		return errors.Join(fmt.Errorf("%w; an administrator can run: %s", err, labelCommand(s.settings.Namespace, cluster.PodSecurityPrivileged)),
+			s.folder.WriteSettings(s.settings))
+	}
+	if err != nil {
+		return err
+	}
+	if current != former {
+		return fmt.Errorf("label %s of Namespace %s was changed to %q after the inspection; run up again",
+			cluster.PodSecurityLabel, s.settings.Namespace, current)
+	}
+	s.relabeled = true
+	s.report("Namespace "+s.settings.Namespace, cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+" instead of "+orNone(former))
+	return nil
+}
+
+// restorePodSecurity restores the label that `up` has changed, unless it was changed since, or foreign resources still require it.
+func (s *session) restorePodSecurity(ctx context.Context, foreign []string) error {
+	former := s.settings.FormerPodSecurity
+	if former == nil {
+		return nil
+	}
+	title := "Namespace " + s.settings.Namespace
+	if len(foreign) > 0 {
+		s.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+" for the remaining resources; "+
+			"once they are deleted, `kubectl bosh down` without --force restores "+orNone(*former))
+		return nil
+	}
+	current, err := s.cluster.SetPodSecurity(ctx, cluster.PodSecurityPrivileged, *former)
+	switch {
+	case cluster.IsForbidden(err):
+		s.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+", which you may not change; "+
+			"an administrator can run: "+labelCommand(s.settings.Namespace, *former))
+		return nil
+	case cluster.IsNotFound(err):
+	case err != nil:
+		return err
+	case current == cluster.PodSecurityPrivileged:
+		s.report(title, cluster.PodSecurityLabel+" restored to "+orNone(*former))
+	default:
+		s.report(title, cluster.PodSecurityLabel+" stays "+orNone(current)+": it was changed after `up`")
+	}
+	s.settings.FormerPodSecurity = nil
+	return s.folder.WriteSettings(s.settings)
+}
+
+// labelCommand returns the command that sets the label to this level; "" removes the label.
+func labelCommand(namespace, level string) string {
+	label := cluster.PodSecurityLabel + "=" + level
+	if level == "" {
+		label = cluster.PodSecurityLabel + "-"
+	}
+	return "kubectl label --overwrite namespace " + namespace + " " + label
+}
+
+func orNone(label string) string { return cmp.Or(label, "(no label)") }
+
+// waitForPodSecurity waits until the API server applies the changed label, which takes a moment. The preflight checks report other
+// reasons why VM Pods are not admitted.
+func waitForPodSecurity(ctx context.Context, client *kube.Client) error {
+	pod := manifest.VM{Name: "agent-probe", Namespace: client.Namespace, Image: "probe"}.Pod()
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, err := client.Pods.DryRunCreate(ctx, pod)
+		return err == nil || !strings.Contains(err.Error(), "violates PodSecurity"), nil
+	})
+	if wait.Interrupted(err) {
+		return ctx.Err()
+	}
+	return err
+}

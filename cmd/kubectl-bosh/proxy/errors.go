@@ -1,0 +1,42 @@
+package proxy
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+
+	"github.com/things-go/go-socks5/statute"
+
+	"bosh-kubernetes-cpi/kube"
+)
+
+// socksReply returns the SOCKS reply for the error; see RFC 1928, section 6.
+func socksReply(err error) uint8 {
+	switch {
+	case errors.Is(err, ErrUnknownAddress), errors.Is(err, ErrNotRunning):
+		return statute.RepHostUnreachable
+	case errors.Is(err, ErrNoPort), errors.Is(err, syscall.ECONNREFUSED):
+		return statute.RepConnectionRefused
+	case errors.Is(err, kube.ErrRefused):
+		return statute.RepRuleFailure
+	default:
+		return statute.RepServerFailure
+	}
+}
+
+// advice returns the remedy for the error, to append to its message; "" if there is none.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, ErrUnknownAddress):
+		return "; select another namespace with -n, or connect to other addresses directly with --direct"
+	case errors.Is(err, ErrNotRunning):
+		return "; see `kubectl bosh ps` and `kubectl describe pod`"
+	case errors.Is(err, kube.ErrRefused), strings.Contains(err.Error(), "forbidden"):
+		return "; docs/kubectl-bosh.md lists the required rights"
+	case strings.Contains(err.Error(), "connection refused") && !errors.Is(err, syscall.ECONNREFUSED):
+		return "; nothing listens on this port of the VM's loopback interface: " +
+			"the process has not started yet, or does not listen on 0.0.0.0 or 127.0.0.1"
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,64 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/manifest"
+)
+
+// vmWithAddress returns the running VM with the address. A VM with the address takes precedence over one that has requested it, and of
+// several VMs, which share the address of their node, the youngest is returned.
+func vmWithAddress(host string, pods []*corev1.Pod) (*corev1.Pod, error) {
+	address, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil, ErrUnknownAddress // a DNS name, which only Services have
+	}
+	var notRunning *corev1.Pod
+	var assigned, requested []*corev1.Pod
+	for _, pod := range pods {
+		has := slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return isAddress(ip.IP, address) })
+		switch asks := manifest.RequestsAddress(pod.Labels[manifest.LabelRequestedAddresses], address.Unmap().String()); {
+		case !has && !asks:
+		case !isRunning(pod):
+			notRunning = pod
+		case has:
+			assigned = append(assigned, pod)
+		default:
+			requested = append(requested, pod)
+		}
+	}
+	for _, candidates := range [][]*corev1.Pod{assigned, requested} {
+		if len(candidates) > 0 {
+			return slices.MaxFunc(candidates, compareAge), nil
+		}
+	}
+	if notRunning != nil {
+		return nil, fmt.Errorf("%w: Pod %s %s", ErrNotRunning, notRunning.Name, podState(notRunning))
+	}
+	return nil, ErrUnknownAddress
+}
+
+func isAddress(text string, address netip.Addr) bool {
+	parsed, err := netip.ParseAddr(text)
+	return err == nil && parsed.Unmap() == address.Unmap()
+}
+
+// isRunning reports whether connections can be forwarded to the Pod: it is running and not being deleted.
+func isRunning(pod *corev1.Pod) bool {
+	return kube.IsActive(pod) && pod.Status.Phase == corev1.PodRunning
+}
+
+func podState(pod *corev1.Pod) string {
+	if pod.DeletionTimestamp != nil {
+		return "is being deleted"
+	}
+	return "is " + string(pod.Status.Phase)
+}
+
+// compareAge sorts older Pods first.
+func compareAge(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) }

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/term"
+)
+
+// runCommand runs the command with additional environment variables, and waits for it. If its exit status is not 0, the error is an
+// exitStatus.
+func runCommand(ctx context.Context, arguments []string, env ...string) error {
+	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	command.Env = append(os.Environ(), env...)
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	if err := command.Start(); err != nil {
+		return fmt.Errorf("run %s: %w", arguments[0], err)
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go forwardSignals(signals, command.Process, done)
+	err := command.Wait()
+	var exitErr *exec.ExitError
+	if !errors.As(err, &exitErr) {
+		return err
+	}
+	if code := exitErr.ExitCode(); code >= 0 {
+		return exitStatus(code)
+	}
+	if waitStatus, ok := exitErr.Sys().(syscall.WaitStatus); ok && waitStatus.Signaled() {
+		return exitStatus(128 + int(waitStatus.Signal())) // as in shells
+	}
+	return err
+}
+
+// forwardSignals forwards signals to the process, except for an interrupt from a terminal, which the process also receives.
+func forwardSignals(signals <-chan os.Signal, process *os.Process, done <-chan struct{}) {
+	interactive := term.IsTerminal(int(os.Stdin.Fd()))
+	for {
+		select {
+		case sig := <-signals:
+			if sig != os.Interrupt || !interactive {
+				_ = process.Signal(sig)
+			}
+		case <-done:
+			return
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// workspace is an operator's working folder for a new director, and a namespace that does not exist yet.
+type workspace struct {
+	folder     string
+	namespace  string
+	kubeconfig string // the operator's
+}
+
+const boshYML = "../../test/manifests/testdata/bosh.yml"
+
+func newWorkspace() workspace {
+	GinkgoHelper()
+	testEnvs++
+	ws := workspace{folder: GinkgoT().TempDir(), namespace: fmt.Sprintf("up-%d", testEnvs), kubeconfig: controlPlane.Kubeconfig("admin")}
+	content, err := os.ReadFile(boshYML)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(os.MkdirAll(filepath.Join(ws.folder, "bosh-deployment"), 0o755)).To(Succeed())
+	ws.write("bosh-deployment/bosh.yml", string(content))
+	return ws
+}
+
+func (ws workspace) path(name string) string { return filepath.Join(ws.folder, name) }
+
+func (ws workspace) write(name, content string) {
+	GinkgoHelper()
+	Expect(os.WriteFile(ws.path(name), []byte(content), 0o700)).To(Succeed())
+}
+
+func (ws workspace) read(name string) string {
+	GinkgoHelper()
+	content, err := os.ReadFile(ws.path(name))
+	Expect(err).NotTo(HaveOccurred())
+	return string(content)
+}
+
+// vars returns the variables that up has written.
+func (ws workspace) vars() map[string]any {
+	GinkgoHelper()
+	var vars map[string]any
+	Expect(yaml.Unmarshal([]byte(ws.read("kubernetes/vars.yml")), &vars)).To(Succeed())
+	return vars
+}
+
+// run runs kubectl bosh in the folder with this answer to its question, and waits for it.
+func (ws workspace) run(answer string, args ...string) *gexec.Session {
+	GinkgoHelper()
+	command := exec.Command(program, append([]string{args[0], "--kubeconfig", ws.kubeconfig}, args[1:]...)...)
+	command.Dir = ws.folder
+	command.Stdin = strings.NewReader(answer)
+	session := startCommand(command)
+	Eventually(session).Should(gexec.Exit())
+	return session
+}
+
+var firstRunArgs = []string{"up", "--bosh-deployment", "bosh-deployment", "--release", "cpi.tgz", "--stemcell", "stemcell.tgz"}
+
+// planOutput runs up with --dry-run for a new director, and returns its output.
+func (ws workspace) planOutput(more ...string) string {
+	GinkgoHelper()
+	session := ws.run("", append(append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--dry-run"), more...)...)
+	Expect(session).To(gexec.Exit(0))
+	return string(session.Out.Contents())
+}
+
+// interpolateManifest returns the manifest that create-env would read from the folder's files.
+func (ws workspace) interpolateManifest(ctx context.Context) map[string]any {
+	GinkgoHelper()
+	ws.write("kubernetes/cpi.kubeconfig", "of create-env")
+	ws.write("kubernetes/director.kubeconfig", "of the director")
+	var settings struct {
+		OpsFiles []string `json:"ops_files"`
+		Manifest string
+	}
+	Expect(yaml.Unmarshal([]byte(ws.read("kubernetes/up.yml")), &settings)).To(Succeed())
+	args := []string{settings.Manifest, "--var", "releases=/releases", "--vars-file", "kubernetes/vars.yml", "--var-file", "kubeconfig=kubernetes/cpi.kubeconfig",
+		"--var-file", "director_kubeconfig=kubernetes/director.kubeconfig"}
+	for _, opsFile := range settings.OpsFiles {
+		if !filepath.IsAbs(opsFile) {
+			opsFile = "kubernetes/" + opsFile
+		}
+		args = append(args, "--ops-file", opsFile)
+	}
+	return ws.interpolate(ctx, args...)
+}
+
+func (ws workspace) interpolate(ctx context.Context, args ...string) map[string]any {
+	GinkgoHelper()
+	command := exec.CommandContext(ctx, "bosh", append([]string{"--non-interactive", "interpolate"}, args...)...)
+	command.Dir = ws.folder
+	out, err := command.Output()
+	Expect(err).NotTo(HaveOccurred())
+	var manifest map[string]any
+	Expect(yaml.Unmarshal(out, &manifest)).To(Succeed())
+	return manifest
+}
+
+// createNetworkPlugin creates the DaemonSet by which up detects a network plugin, until the end of the test.
+func createNetworkPlugin(ctx context.Context, daemonSet string) {
+	GinkgoHelper()
+	Expect(controlPlane.Apply(ctx, fmt.Sprintf(`{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: %[1]s, namespace: kube-system}, spec: {
+		selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {nodeSelector: {none: such}, containers: [{name: a, image: i}]}}}}`, daemonSet))).To(Succeed())
+	DeferCleanup(func(ctx context.Context) {
+		_, err := controlPlane.Kubectl(ctx, "delete", "daemonset", daemonSet, "--namespace", "kube-system")
+		Expect(err).NotTo(HaveOccurred())
+	})
+}
+
+// createCalico creates the kinds of Calico that up inspects, and two IPPools: one for all Pods, and a reserved one.
+func createCalico(ctx context.Context) {
+	GinkgoHelper()
+	crd := func(kind, plural string) string {
+		return fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %[2]s.crd.projectcalico.org}, spec: {
+			group: crd.projectcalico.org, scope: Cluster, names: {kind: %[1]s, plural: %[2]s, singular: %[3]s}, versions: [{name: v1, served: true, storage: true,
+			schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`, kind, plural, strings.ToLower(kind))
+	}
+	Expect(controlPlane.Apply(ctx, crd("IPPool", "ippools")+"\n---\n"+crd("IPReservation", "ipreservations"))).To(Succeed())
+	DeferCleanup(func(ctx context.Context) {
+		_, err := controlPlane.Kubectl(ctx, "delete", "crd", "ippools.crd.projectcalico.org", "ipreservations.crd.projectcalico.org")
+		Expect(err).NotTo(HaveOccurred())
+	})
+	Eventually(func() error { return controlPlane.Apply(ctx, calicoPools) }).WithContext(ctx).Should(Succeed())
+}
+
+const calicoPools = `{apiVersion: crd.projectcalico.org/v1, kind: IPPool, metadata: {name: pods}, spec: {cidr: 10.1.0.0/17, nodeSelector: all()}}
+---
+{apiVersion: crd.projectcalico.org/v1, kind: IPPool, metadata: {name: bosh}, spec: {cidr: 10.1.128.0/17, nodeSelector: "!all()"}}`
+
+// createDNSService creates the Service of the cluster's DNS.
+func createDNSService(ctx context.Context) {
+	GinkgoHelper()
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-dns", Labels: map[string]string{"k8s-app": "kube-dns"}},
+		Spec:       corev1.ServiceSpec{ClusterIP: "10.246.0.10", Ports: []corev1.ServicePort{{Port: 53}}},
+	}
+	_, err := cluster.CoreV1().Services("kube-system").Create(ctx, service, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func(ctx context.Context) {
+		Expect(cluster.CoreV1().Services("kube-system").Delete(ctx, "kube-dns", metav1.DeleteOptions{})).To(Succeed())
+	})
+}

@@ -1,0 +1,68 @@
+# Attaches a disk with `attach: bind` to a VM as a directory: mounts the volume in the directory of the VM on the node. Then it waits
+# for a signal to stop, unmounts the volume when nothing in the VM uses it, and exits.
+#
+# Environment: DISK (the CID), VM (namespace/name).
+. lib/shell.sh
+. lib/pause.sh
+. lib/lock.sh
+. lib/processes.sh
+. lib/directory.sh
+. lib/signals.sh
+. lib/attachment.sh
+
+# visible_in_vm fails if the VM runs and does not see the directory.
+visible_in_vm() {
+  local process running=no
+  while read -r process; do
+    ! grep -qs " /dev/bosh/$DISK " "$root/proc/$process/mountinfo" || return 0
+    running=yes
+  done < <(vm_processes "$VM")
+  [[ $running == no ]]
+}
+
+# used_by_other_vm succeeds if another VM has the volume mounted, and sets $users to its processes.
+used_by_other_vm() {
+  local other
+  while read -r other; do
+    [[ $other != "$VM" ]] || continue
+    users=$(volume_usage mounts "$other")
+    [[ -z $users ]] || return 0
+  done < <(processes all | awk '$2 != "-" { print $2 }' | sort -u)
+  return 1
+}
+
+publish_directory() {
+  rm -f "$lock"
+  if used_by_other_vm; then
+    fail "cannot publish disk $DISK in VM $VM: it is in use in another VM: $users [disk-in-use]"
+  fi
+  mount_directory
+  visible_in_vm || {
+    unmount_directory
+    fail "cannot publish disk $DISK in VM $VM: the VM's directory on the node does not propagate mounts;" \
+      "recreate the VM [mount-not-propagated]"
+  }
+}
+
+# unpublish_directory waits until nothing in the VM uses the disk, unmounts it, and exits.
+unpublish_directory() {
+  local logged=no found
+  until found=$(volume_usage mounts) && [[ -z $found ]] && unmount_directory && found=$(volume_usage users) && [[ -z $found ]]; do
+    [[ $logged == yes ]] || { echo "waiting until disk $DISK is free: $found" >&2; logged=yes; }
+    pause 0.5
+  done
+  [[ ! -d $node ]] || rmdir "$node"
+  rm -f "$lock"
+  exit 0
+}
+
+# on_exit COMMAND is the EXIT trap; COMMAND is the last command. A directory that the VM uses already stays mounted for the next
+# attachment. The CPI expects status 1 for a failure with a message.
+on_exit() {
+  local status=$? found
+  ((status == 0)) || { found=$(volume_usage mounts) && [[ -z $found ]] && unmount_directory; } || true
+  ((status <= 1)) || fail "cannot attach disk $DISK: a command failed with exit status $status: $1 [disk-attach-failed]"
+}
+
+trap 'on_exit "$BASH_COMMAND"' EXIT
+run_attachment publish_directory unpublish_directory

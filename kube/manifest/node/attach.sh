@@ -1,0 +1,64 @@
+# Attaches a disk to a VM as a device: formats the disk if it is blank, grows its filesystem to the size of the volume, and publishes the
+# device node. A restart repeats these steps without effect. Then the program waits for a signal to stop, unpublishes the device
+# when nothing uses it, and exits.
+#
+# Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, FORMATTED (true: the disk had a filesystem before), VM (namespace/name),
+# PREALLOCATE (true: an image file is allocated in full size).
+. lib/shell.sh
+. lib/pause.sh
+. lib/lock.sh
+. lib/device.sh
+. lib/processes.sh
+. lib/users.sh
+. lib/loop.sh
+. lib/filesystem.sh
+. lib/files.sh
+. lib/volume.sh
+. lib/signals.sh
+. lib/attachment.sh
+
+# publish_node creates the device node under another name and renames it, because mknod creates a node before it sets the mode.
+publish_node() {
+  local number
+  number=$(device_numbers "$device")
+  rm -f "$node.new"
+  mknod -m 0660 "$node.new" b "${number%:*}" "${number#*:}"
+  mv -T "$node.new" "$node"
+}
+
+publish_device() {
+  rm -f "$lock"
+  prepare_device
+  if used_by_others "$device"; then
+    fail "cannot publish disk $DISK in VM $VM: it is in use outside of the VM: $(users "$device") [disk-in-use]"
+  fi
+  set_xfs_uuid "$device"
+  grow_filesystem "$device"
+  mark_attached
+  publish_node
+}
+
+# on_exit COMMAND is the EXIT trap; COMMAND is the last command. The CPI expects status 1 for a failure with a message.
+on_exit() {
+  local status=$?
+  # A freed loop device can become that of another disk, which the VM must not find at this node.
+  ! is_loop "${device:-}" || ! is_device "$node" || check_exclusive "$device" "$node" || true
+  free_loop "${device:-}"
+  ((status <= 1)) || fail "cannot attach disk $DISK: a command failed with exit status $status: $1 [disk-attach-failed]"
+}
+
+# unpublish_device waits until the device is free, and exits. Until then no other VM may get the disk.
+unpublish_device() {
+  local logged=no
+  until check_exclusive "$device" "$node" 2>/dev/null; do
+    # A release may have removed the node already.
+    is_device "$node" || ! check_exclusive "$device" 2>/dev/null || break
+    [[ $logged == yes ]] || { echo "waiting until disk $DISK is free: $(users "$device")" >&2; logged=yes; }
+    pause 0.2
+  done
+  rm -f "$node" "$lock"
+  exit 0 # on_exit frees the loop device
+}
+
+trap 'on_exit "$BASH_COMMAND"' EXIT
+run_attachment publish_device unpublish_device

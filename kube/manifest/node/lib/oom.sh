@@ -1,0 +1,12 @@
+# What the kernel kills when the VM's memory is used up.
+
+# disable_group_kill makes the kernel kill one process of the VM, as on a VM with its own kernel, so that monit restarts its job. On
+# cgroup v2 the kubelet sets memory.oom.group, by which the kernel kills the whole container, unless singleProcessOOMKill is set.
+disable_group_kill() {
+  local cgroup file
+  cgroup=$(awk -F: '$1 == 0 { print $3 }' "$root/proc/self/cgroup") || return 0 # a sandbox may not have this file
+  file=$root/sys/fs/cgroup$cgroup/memory.oom.group
+  [[ -e $file && $(<"$file") == 1 ]] || return 0
+  { echo 0 >"$file"; } 2>/dev/null ||
+    log "the whole VM restarts when its memory is used up: cannot write memory.oom.group of its cgroup"
+}

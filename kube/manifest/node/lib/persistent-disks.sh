@@ -1,0 +1,78 @@
+# The persistent disks when a VM starts.
+
+# disks_are_hot_plugged succeeds if disks are attached and detached while the VM runs, in a directory of the node. The disks of a
+# recreated VM are volumes of its Pod.
+disks_are_hot_plugged() { mountpoint -q "$devices"; }
+
+# is_attached CID succeeds if the disk has a device node, or a directory, and an attachment that runs has published it.
+is_attached() {
+  is_device "$devices/$1" || mountpoint -q "$devices/$1" || return 1
+  ! disks_are_hot_plugged || lock_held "$devices/.$1.lock"
+}
+
+# agent_disks prints the CIDs of the disks that the agent knows, one per line. It fails if the agent's file is damaged, or missing, for
+# example because it is on a tmpfs.
+agent_disks() {
+  local hints=$agent_dir/persistent_disk_hints.json
+  [[ -e $hints ]] && json keys "$hints"
+}
+
+# restore_mount_record RECORD restores the agent's record of its mounted disk, which is empty after a power failure shortly after the disk
+# was mounted: it must be the disk that the agent knows, if that is only one.
+restore_mount_record() {
+  local known
+  if ! known=$(agent_disks) || [[ $known == *$'\n'* ]]; then
+    fail "the agent's record of its mounted disk is damaged, for example by a power failure;" \
+      "recreate the VM, which keeps the data of its disks [agent-record-damaged]"
+  fi
+  printf '%s' "$known" | update_file "$1" 0644
+}
+
+# mount_persistent_disk mounts the disk that the agent has recorded, before a job can start. After a boot the agent itself mounts only a
+# partitioned disk, and disks of this CPI are not partitioned.
+mount_persistent_disk() {
+  local record=$agent_dir/managed_disk_settings.json cid known tries=0 error="" options
+  [[ -e $record ]] || return 0
+  [[ -s $record ]] || restore_mount_record "$record"
+  cid=$(<"$record")
+  [[ -n $cid ]] || return 0
+  options=$(<"$settings/mount-options")
+  if known=$(agent_disks) && ! grep -qxF "$cid" <<<"$known"; then
+    log "the VM no longer has disk $cid according to the agent: removing the record that it was mounted"
+    rm -f "$record"
+    return 0
+  fi
+  if ! disks_are_hot_plugged && ! is_attached "$cid"; then
+    log "the VM no longer has disk $cid as a volume: removing the record that it was mounted"
+    rm -f "$record"
+    return 0
+  fi
+  # The VM stopped while the agent migrated data from one disk to another. The agent's record does not show which of the two to use, and
+  # the agent refuses to boot. The director knows which one it is, and passes it to a new VM.
+  if [[ $known == *$'\n'* ]]; then
+    fail "the VM stopped in the middle of a migration between its disks;" \
+      "recreate the VM, which keeps the data of its disks [disk-migration-interrupted]"
+  fi
+  until is_attached "$cid" && error=$(mount "$devices/$cid" "$root/var/vcap/store" ${options:+-o "$options"} 2>&1); do
+    if ((tries++ % 150 == 0)); then
+      log "waiting for disk $cid to be attached before any job may start${error:+: $error}"
+    fi
+    sleep 0.2
+  done
+  log "disk $cid is mounted at /var/vcap/store"
+}
+
+# wait_for_other_disks waits for the other disks of the VM before a job can start: those of an instance group with several disks, and
+# dynamic disks, to which the agent creates links. It waits for one minute in total, because a disk may be gone without the agent's
+# knowledge.
+wait_for_other_disks() {
+  local cid tries=0
+  disks_are_hot_plugged || return 0
+  for cid in $(agent_disks; ls "$root/var/vcap/data/dynamic_disks" 2>/dev/null); do
+    is_attached "$cid" || log "waiting for disk $cid to be attached, for one minute at most"
+    until is_attached "$cid"; do
+      ((tries++ < 300)) || { log "starting without disk $cid"; break; }
+      sleep 0.2
+    done
+  done
+}

@@ -1,0 +1,8 @@
+# Waits until an attachment has published its disk.
+#
+# Environment: DISK (the CID).
+. lib/shell.sh
+. lib/pause.sh
+. lib/lock.sh
+
+until lock_held "$root/devices/.$DISK.lock"; do pause 0.02; done
