@@ -17,10 +17,10 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/vm"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/extension"
-	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // Collector finds orphaned resources of interrupted calls, and deletes them if Confirm is set. It never deletes a disk (an incomplete

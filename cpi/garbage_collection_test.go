@@ -10,8 +10,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube/extension"
-	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 var _ = Describe("findOrphans", func() {

@@ -14,21 +14,21 @@ const module = "bosh-kubernetes-cpi/"
 // allowedImports are the packages of the product with the other packages that each may import, directly or indirectly. The layers are
 // cmd → preflight → cpi → vm → disk, network → call → kube, agentsettings, stemcell.
 var allowedImports = map[string][]string{
-	"agentsettings":      {},
-	"stemcell":           {},
-	"kube/extension":     {},
-	"kube/manifest/node": {},
-	"kube/manifest":      {"kube/extension", "kube/manifest/node"},
-	"kube":               {"kube/extension"},
-	"cpi/call":           {"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
-	"cpi/network":        {"cpi/call", "agentsettings", "kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
-	"cpi/disk":           {"cpi/call", "kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
+	"agentsettings":  {},
+	"stemcell":       {},
+	"kube/extension": {},
+	"cpi/node":       {},
+	"cpi/manifest":   {"kube/extension", "cpi/node"},
+	"kube":           {"kube/extension"},
+	"cpi/call":       {"kube", "kube/extension", "cpi/manifest", "cpi/node"},
+	"cpi/network":    {"cpi/call", "agentsettings", "kube", "kube/extension", "cpi/manifest", "cpi/node"},
+	"cpi/disk":       {"cpi/call", "kube", "kube/extension", "cpi/manifest", "cpi/node"},
 	"cpi/vm": {"cpi/call", "cpi/disk", "cpi/network", "agentsettings", "stemcell",
-		"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
+		"kube", "kube/extension", "cpi/manifest", "cpi/node"},
 	"cpi/preflight": {"cpi", "cpi/call", "cpi/disk", "cpi/network", "cpi/vm", "agentsettings", "stemcell",
-		"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
+		"kube", "kube/extension", "cpi/manifest", "cpi/node"},
 	"cpi": {"cpi/call", "cpi/disk", "cpi/network", "cpi/vm", "agentsettings", "stemcell",
-		"kube", "kube/extension", "kube/manifest", "kube/manifest/node"},
+		"kube", "kube/extension", "cpi/manifest", "cpi/node"},
 }
 
 // dependencies returns all packages that the package imports, directly or indirectly.
@@ -70,7 +70,7 @@ var _ = Describe("Imports", func() {
 	})
 
 	It("of the manifest builders exclude clients, contexts and clocks", func() {
-		for _, pkg := range []string{"kube/manifest", "kube/manifest/node", "kube/extension"} {
+		for _, pkg := range []string{"cpi/manifest", "cpi/node", "kube/extension"} {
 			out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, module+pkg).Output()
 			Expect(err).NotTo(HaveOccurred())
 			imported := strings.Fields(string(out))

@@ -9,9 +9,9 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/extension"
-	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // inventory is the objects of a director in the namespace that can be orphaned, or that show whether others are.

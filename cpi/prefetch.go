@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/extension"
-	"bosh-kubernetes-cpi/kube/manifest"
 	"bosh-kubernetes-cpi/stemcell"
 )
 

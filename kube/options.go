@@ -42,7 +42,7 @@ func (o Options) Validate() error {
 const (
 	serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 	inClusterURL      = "https://kubernetes.default.svc:443"
-	// apiServerURLFile is where a VM stores the API server's URL: kube/manifest/node/lib/api-server.sh.
+	// apiServerURLFile is where a VM stores the API server's URL: cpi/node/lib/api-server.sh.
 	apiServerURLFile = "/etc/bosh-kubernetes-cpi/api-server"
 )
 

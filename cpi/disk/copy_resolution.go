@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
-	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // ResolveCopy is called for a disk that the director uses, before a call changes or attaches it. If update_disk has begun to copy

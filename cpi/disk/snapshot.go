@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/extension"
-	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // Snapshot creates a VolumeSnapshot of the disk's volume, and waits until it is ready to use. Before that, it makes the VM's node

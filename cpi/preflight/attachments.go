@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"bosh-kubernetes-cpi/cpi/disk"
-	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 // inspectAttachments checks the attachment Pods of disks in use, of all directors.

@@ -14,8 +14,8 @@ import (
 
 	"bosh-kubernetes-cpi/cpi"
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
-	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 const (

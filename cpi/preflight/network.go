@@ -8,8 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
-	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // networkPlugin is a network plugin, the prefix of the annotations or labels that it sets on nodes, and the annotation by which a Pod

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 // inspectPriorityClass compares the priority of attachment Pods with that of VM Pods. It reads the priorities from Pods of dry runs,

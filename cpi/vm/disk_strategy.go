@@ -3,8 +3,8 @@ package vm
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
-	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // Values of the cloud property disk_strategy.

@@ -4,8 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
-	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // removeAddressConflicts deletes orphaned VMs that have requested the addresses of the new VM.

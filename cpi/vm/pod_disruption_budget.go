@@ -9,9 +9,9 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
-	"bosh-kubernetes-cpi/kube/manifest"
 )
 
 // DisruptionBudget is the cloud property `disruption_budget`: how many VMs of an instance group must stay available, or may be unavailable,

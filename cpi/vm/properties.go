@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"bosh-kubernetes-cpi/cpi/call"
-	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 // Properties are the cloud_properties of a VM: those of its VM type, AZ and VM extensions, which the director merges into one hash.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 // recordKeys are the labels and annotations of a disk's PVC with its owner record and its state. Calls change them by

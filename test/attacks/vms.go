@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 // tryVMPod returns an attack that creates a VM Pod with a change.

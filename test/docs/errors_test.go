@@ -14,7 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/cpi/call"
-	"bosh-kubernetes-cpi/kube/manifest/node"
+	"bosh-kubernetes-cpi/cpi/node"
 )
 
 const (

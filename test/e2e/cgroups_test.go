@@ -17,7 +17,7 @@ import (
 // use cgroup v1. vm_node_test.go tests a whole VM on cgroup v2.
 var _ = Describe("A container on cgroup v2 that starts like a VM with runit", Label("vms", labelSharedKernel), func() {
 	It("creates containers in its own cgroup, also from BOSH's monit, and can be entered with exec", func(ctx context.Context) {
-		library, err := filepath.Abs("../../kube/manifest/node/lib")
+		library, err := filepath.Abs("../../cpi/node/lib")
 		Expect(err).NotTo(HaveOccurred())
 		output, err := embedded.Run(ctx, "bash", "testdata/cgroups", library, GinkgoT().TempDir())
 		Expect(err).NotTo(HaveOccurred(), output)

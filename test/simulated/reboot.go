@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"bosh-kubernetes-cpi/kube/manifest"
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 // RestartVMs restarts the container of VMs with the annotation test/reboots as a kubelet does, once their reboot Pod has succeeded.

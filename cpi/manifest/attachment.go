@@ -1,0 +1,209 @@
+package manifest
+
+import (
+	"encoding/json"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/cpi/node"
+)
+
+// attachmentGracePeriod is the termination grace period of an attachment Pod, longer than any node lives. The Pod exits as soon
+// as nothing uses its device. If the kubelet killed the Pod earlier, it would also unmap the volume, although the VM may still
+// have its filesystem mounted.
+const attachmentGracePeriod = 10 * 365 * 24 * 60 * 60 // seconds
+
+// Attachment attaches one disk to one running VM.
+type Attachment struct {
+	Disk        string // the disk's CID
+	SizeMiB     int64
+	Filesystem  string // created on a blank disk: ext4 or xfs
+	Formatted   bool   // the disk has had a filesystem: a blank volume is an error
+	Preallocate bool   // see AnnotationPreallocate
+	Mode        corev1.PersistentVolumeMode
+	Bind        bool        // as a directory, see AnnotationAttach
+	VM          *corev1.Pod // the VM Pod
+	Director    string
+	// PriorityClass is the PriorityClass of the attachment Pod; if empty, that of the VM Pod.
+	PriorityClass string
+}
+
+// Pod returns the attachment Pod. It runs on the VM's node from the VM's image, has no address of its own, and is owned by the VM
+// Pod, or by the PodTemplate of a recreated VM.
+//
+// Its one container prepares the device and publishes its device node to the VM. When the Pod is deleted, the container exits
+// once the device is free. The kubelet reports the container as running after its postStart hook, which waits for the device
+// node: the Pod is ready when the VM can use the disk. (A readiness probe would report that up to a second later, an init
+// container up to two seconds.)
+func (a Attachment) Pod() *corev1.Pod {
+	meta := newObjectMeta(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
+	meta.Labels[LabelVM] = a.VM.Name
+	meta.Labels[LabelDisk] = a.Disk
+	// See AttachmentPDB. The attachment of a recreated VM is not deleted with the VM Pod: with a PodDisruptionBudget it would block
+	// the drain of its node.
+	if group := a.VM.Labels[LabelGroup]; group != "" && !IsRecreated(a.VM) {
+		meta.Labels[LabelGroup] = group
+	}
+	if a.Bind {
+		meta.Annotations = map[string]string{AnnotationAttach: AttachBind}
+	}
+	meta.OwnerReferences = []metav1.OwnerReference{OwnerReference(a.VM)}
+	pod := newHelperPod(a.VM, meta, a.container())
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "disk", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: a.Disk},
+		}},
+	}
+	devices := devicesVolume(a.VM.Namespace, a.VM.Name)
+	if IsRecreated(a.VM) {
+		devices = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "devices", VolumeSource: devices})
+	if a.hasMarksVolume() {
+		marks := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "marks", VolumeSource: marks})
+	}
+	if a.PriorityClass != "" {
+		pod.Spec.PriorityClassName = a.PriorityClass
+	}
+	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	pod.Spec.TerminationGracePeriodSeconds = new(int64(attachmentGracePeriod))
+	addOwnerGate(pod)
+	if a.VM.Spec.NodeName != "" {
+		pod.Spec.Affinity = nodeAffinityTo(a.VM.Spec.NodeName)
+	} else {
+		pod.Spec.Affinity = podAffinityTo(a.VM)
+	}
+	return pod
+}
+
+// hasMarksVolume reports whether the attachment Pod has a volume in which it records that the VM has had the disk. The record
+// outlives a restart of the node.
+func (a Attachment) hasMarksVolume() bool {
+	return a.Mode == corev1.PersistentVolumeBlock && !IsRecreated(a.VM)
+}
+
+// container returns the container of the attachment Pod. For a recreated VM, which has the disk as a volume of its own Pod, it only
+// prepares the volume, or is idle if the VM has the disk already.
+func (a Attachment) container() corev1.Container {
+	container := corev1.Container{
+		Name:    attachmentContainer,
+		Command: node.Attach(),
+		Env: []corev1.EnvVar{
+			{Name: "DISK", Value: a.Disk},
+			{Name: "SIZE_MIB", Value: strconv.FormatInt(a.SizeMiB, 10)},
+			{Name: "FILESYSTEM", Value: a.Filesystem},
+			{Name: "FORMATTED", Value: strconv.FormatBool(a.Formatted)},
+			{Name: "VM", Value: path.Join(a.VM.Namespace, a.VM.Name)},
+		},
+		Resources: corev1.ResourceRequirements{Requests: helperRequests()},
+		Lifecycle: &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+			Exec: &corev1.ExecAction{Command: node.WaitAttached()},
+		}},
+	}
+	if a.Preallocate {
+		container.Env = append(container.Env, preallocateEnv)
+	}
+	switch {
+	case slices.Contains(DiskCIDs(a.VM.Spec), a.Disk):
+		container.Command = node.Idle()
+	case IsRecreated(a.VM):
+		container.Command = node.PrepareVolume()
+	case a.Bind:
+		container.Command = node.AttachDirectory()
+		container.VolumeMounts = directoryMounts
+		return container
+	}
+	container.VolumeMounts = []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}}
+	if a.Mode == corev1.PersistentVolumeBlock {
+		container.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/volume"}}
+	} else {
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "disk", MountPath: "/volume"})
+	}
+	if a.hasMarksVolume() {
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "marks", MountPath: "/marks"})
+	}
+	return container
+}
+
+// preallocateEnv makes the program allocate the full size of the disk's image file on the volume.
+var preallocateEnv = corev1.EnvVar{Name: "PREALLOCATE", Value: "true"}
+
+// directoryMounts are the mounts of an attachment with Bind: what it mounts in the VM's directory propagates to the node, and from
+// there into the VM.
+var directoryMounts = []corev1.VolumeMount{
+	{Name: "devices", MountPath: "/devices", MountPropagation: new(corev1.MountPropagationBidirectional)},
+	{Name: "disk", MountPath: "/volume"},
+}
+
+// IsDirectory reports whether the disk appears in the VM as a directory. object is its PVC or its attachment Pod.
+func IsDirectory(object metav1.Object) bool {
+	return object.GetAnnotations()[AnnotationAttach] == AttachBind
+}
+
+// releasePrefix begins the names of the containers that run the exclusivity check.
+const releasePrefix = "release-"
+
+// ReleaseContainer returns an ephemeral container for the attachment Pod that runs the exclusivity check: it opens the device
+// exclusively, and removes the device node while it has the device open. For a disk that appears as a directory, it checks and
+// removes the mount.
+//
+// The container exits with 0 if the VM does not have the disk any more, with 1 if the disk is in use (the termination message
+// lists the users), or with ExitNotPublished.
+func ReleaseContainer(attachment *corev1.Pod) corev1.EphemeralContainer {
+	if IsDirectory(attachment) {
+		release := newReleaseContainer(attachment, node.ReleaseDirectory())
+		release.VolumeMounts = directoryMounts
+		return release
+	}
+	return newReleaseContainer(attachment, node.Release())
+}
+
+// AddReleaseContainer returns the strategic merge patch of the subresource ephemeralcontainers that adds the container to exactly
+// this attachment Pod.
+func AddReleaseContainer(attachment *corev1.Pod, release corev1.EphemeralContainer) ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": attachment.UID},
+		"spec":     map[string]any{"ephemeralContainers": []corev1.EphemeralContainer{release}},
+	})
+}
+
+// ExitNotPublished is the exit status of an exclusivity check without a result: the attachment Pod has not published its disk yet,
+// and may do so at any moment.
+const ExitNotPublished = node.ExitNotPublished
+
+// IsReleaseContainer reports whether the ephemeral container of this name runs the exclusivity check.
+func IsReleaseContainer(name string) bool { return strings.HasPrefix(name, releasePrefix) }
+
+// LastReleaseContainer returns the name of the latest container that runs the exclusivity check, or "". It compares the numbers
+// in their names, because the API server puts a container that a patch adds before the existing ones.
+func LastReleaseContainer(attachment *corev1.Pod) (last string) {
+	latest := 0
+	for _, container := range attachment.Spec.EphemeralContainers {
+		number, err := strconv.Atoi(strings.TrimPrefix(container.Name, releasePrefix))
+		if err == nil && IsReleaseContainer(container.Name) && number > latest {
+			last, latest = container.Name, number
+		}
+	}
+	return last
+}
+
+// newReleaseContainer returns an ephemeral container with a new name: an ephemeral container runs once and is never removed.
+func newReleaseContainer(attachment *corev1.Pod, command []string) corev1.EphemeralContainer {
+	container := OwnContainer(attachment)
+	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+		Name:                     releasePrefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
+		Image:                    container.Image,
+		Command:                  command,
+		Env:                      container.Env,
+		SecurityContext:          container.SecurityContext,
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		ImagePullPolicy:          corev1.PullIfNotPresent,
+		VolumeMounts:             []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}},
+	}}
+}

@@ -1,0 +1,238 @@
+package manifest_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/node"
+)
+
+func TestManifest(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "manifest")
+}
+
+// expectGolden compares the complete object with testdata/NAME.yaml; UPDATE_GOLDEN=1 writes that file.
+func expectGolden(name string, object any) {
+	GinkgoHelper()
+	raw, err := yaml.Marshal(object)
+	Expect(err).NotTo(HaveOccurred())
+	path := filepath.Join("testdata", name+".yaml")
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		Expect(os.WriteFile(path, raw, 0o644)).To(Succeed())
+	}
+	want, err := os.ReadFile(path)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(string(raw)).To(Equal(string(want)))
+}
+
+// withoutScripts returns the Pod with a placeholder for each script: the text would hide the rest of the object.
+func withoutScripts(pod *corev1.Pod) *corev1.Pod {
+	pod = pod.DeepCopy()
+	for _, container := range pod.Spec.Containers {
+		shorten(container.Command)
+		if lifecycle := container.Lifecycle; lifecycle != nil {
+			for _, hook := range []*corev1.LifecycleHandler{lifecycle.PostStart, lifecycle.PreStop} {
+				if hook != nil {
+					shorten(hook.Exec.Command)
+				}
+			}
+		}
+		if container.StartupProbe != nil {
+			shorten(container.StartupProbe.Exec.Command)
+		}
+	}
+	return pod
+}
+
+// shorten replaces each script in the command.
+func shorten(command []string) {
+	for i, word := range command {
+		if strings.Contains(word, "\n") {
+			command[i] = "(script)"
+		}
+	}
+}
+
+func testVM() manifest.VM {
+	return manifest.VM{
+		Name: "agent-a1", Namespace: "bosh", Director: "d1", Digest: "digest",
+		Stemcell: "registry/stemcell@sha256:00", Image: "registry/stemcell@sha256:00",
+	}
+}
+
+func runningPod(vm manifest.VM) *corev1.Pod {
+	pod := vm.Pod()
+	pod.UID = "uid-of-the-vm"
+	pod.Spec.NodeName = "node-1"
+	return pod
+}
+
+var _ = Describe("A VM", func() {
+	It("is by default a privileged Pod that is always restarted and has no token", func() {
+		expectGolden("vm-plain", withoutScripts(testVM().Pod()))
+	})
+
+	It("has everything that its call requests", func() {
+		vm := testVM()
+		vm.Labels = map[string]string{"tier": "web", manifest.LabelRole: "ignored"}
+		vm.Annotations = map[string]string{"cni.projectcalico.org/ipAddrs": `["10.0.0.1"]`}
+		vm.Init = "/lib/systemd/systemd"
+		vm.Resources = corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}
+		vm.SharedMemory = new(resource.MustParse("256Mi"))
+		vm.EphemeralClaim = &corev1.PersistentVolumeClaimSpec{StorageClassName: new("fast")}
+		vm.NodeSelector = map[string]string{"zone": "a"}
+		vm.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+		vm.PriorityClass, vm.RuntimeClass, vm.ServiceAccount = "high", new("kata"), "director"
+		vm.PullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
+		vm.HostUsers = new(false)
+		vm.LXCFS = "/var/lib/lxcfs"
+		vm.SecurityContext = &corev1.SecurityContext{Privileged: new(false)}
+		vm.Group, vm.Budget = "d-cf-web", &manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}
+		vm.Services = []manifest.Service{{Name: "web"}, {Name: "agent-a1"}}
+		expectGolden("vm-full", withoutScripts(vm.Pod()))
+	})
+
+	It("has the requested security profiles if it is not privileged", func() {
+		vm := testVM()
+		vm.SecurityContext = &corev1.SecurityContext{
+			Privileged:      new(false),
+			Capabilities:    &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}},
+			SeccompProfile:  &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: new("bosh-vm")},
+		}
+		expectGolden("vm-confined", withoutScripts(vm.Pod()))
+	})
+
+	It("owns the Secret with its agent settings", func() {
+		vm := testVM()
+		expectGolden("settings", vm.SettingsSecret(map[string][]byte{"settings.json": []byte("{}")}, runningPod(vm)))
+	})
+})
+
+var _ = Describe("A disk", func() {
+	It("requests additional space for its image file with volumeMode Filesystem", func() {
+		expectGolden("pvc-filesystem", manifest.Disk{
+			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem,
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Filesystem: "ext4",
+		}.PVC())
+	})
+
+	It("passes preallocation on to its attachment Pod and to a copy Pod", func() {
+		disk := manifest.Disk{Name: "disk-1", Namespace: "bosh", SizeMiB: 1024, Filesystem: "ext4", Preallocate: true}
+		pvc := disk.PVC()
+		Expect(manifest.IsPreallocated(pvc)).To(BeTrue())
+		preallocateVariable := ContainElement(corev1.EnvVar{Name: "PREALLOCATE", Value: "true"})
+		attachment := manifest.Attachment{Disk: "disk-1", Preallocate: true, VM: runningPod(testVM())}.Pod()
+		Expect(attachment.Spec.Containers[0].Env).To(preallocateVariable)
+		disk.Name = "disk-2"
+		copyPod := manifest.Copy{Old: pvc, New: disk.Successor(pvc), VM: runningPod(testVM())}.Pod()
+		Expect(copyPod.Spec.Containers[0].Env).To(preallocateVariable)
+
+		disk.Preallocate = false
+		copyPod = manifest.Copy{Old: pvc, New: disk.Successor(pvc), VM: runningPod(testVM())}.Pod()
+		Expect(copyPod.Spec.Containers[0].Env).NotTo(preallocateVariable)
+	})
+
+	It("requests its exact size and no filesystem if it appears as a directory", func() {
+		expectGolden("pvc-bind", manifest.Disk{
+			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, Bind: true,
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+		}.PVC())
+	})
+
+	It("requests its exact size with volumeMode Block", func() {
+		expectGolden("pvc-block", manifest.Disk{
+			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock, StorageClass: new("fast"),
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Filesystem: "xfs",
+			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"note": "b"},
+		}.PVC())
+	})
+
+	It("is attached by a Pod that runs on the VM's node from the VM's image, and is owned by the VM Pod", func() {
+		vm := testVM()
+		vm.PriorityClass = "high"
+		expectGolden("attachment-filesystem", withoutScripts(manifest.Attachment{
+			Disk: "disk-1", SizeMiB: 1024, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: runningPod(vm), Director: "d1",
+		}.Pod()))
+	})
+
+	It("is a device in the attachment Pod with volumeMode Block", func() {
+		expectGolden("attachment-block", withoutScripts(manifest.Attachment{
+			Disk: "disk-1", SizeMiB: 1024, Filesystem: "xfs", Mode: corev1.PersistentVolumeBlock, VM: runningPod(testVM()), Director: "d1",
+		}.Pod()))
+	})
+
+	It("is mounted, and checked by its mount, in the VM's directory on the node if it appears as a directory", func() {
+		attachment := manifest.Attachment{
+			Disk: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, Bind: true, VM: runningPod(testVM()), Director: "d1",
+		}.Pod()
+		expectGolden("attachment-bind", withoutScripts(attachment))
+		release := manifest.ReleaseContainer(attachment)
+		Expect(release.Command).To(Equal(node.ReleaseDirectory()))
+		Expect(release.VolumeMounts).To(Equal(attachment.Spec.Containers[0].VolumeMounts))
+	})
+
+	It("has an exclusivity check in a container that runs once, with a new name for each attempt", func() {
+		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
+		attachment.Spec.EphemeralContainers = []corev1.EphemeralContainer{manifest.ReleaseContainer(attachment)}
+		release := manifest.ReleaseContainer(attachment)
+		Expect(release.Name).To(Equal("release-2"))
+		Expect(manifest.IsReleaseContainer(release.Name)).To(BeTrue())
+		Expect(release.VolumeMounts).To(ConsistOf(HaveField("Name", "devices")))
+	})
+})
+
+var _ = Describe("Names", func() {
+	DescribeTable("of labels are derived from metadata keys:",
+		func(key, name string, ok bool) {
+			got, valid := manifest.LabelKey(key)
+			Expect(got).To(Equal(name))
+			Expect(valid).To(Equal(ok))
+		},
+		Entry("plain", "deployment", "bosh.cloudfoundry.org/deployment", true),
+		Entry("with a space", "my tag", "bosh.cloudfoundry.org/my-tag", true),
+		Entry("without any valid character", "ßß", "bosh.cloudfoundry.org/", false),
+		Entry("too long", strings.Repeat("x", 64), "bosh.cloudfoundry.org/"+strings.Repeat("x", 64), false),
+	)
+
+	It("of VMs are valid object names, and short enough for label values", func() {
+		Expect(manifest.ValidName(manifest.VMName("b9206f40-7abb-413d-9157-e797e8feb91b"))).To(BeTrue())
+		Expect(manifest.ValidName("agent-UPPER")).To(BeFalse())
+		Expect(manifest.ValidName("agent-" + strings.Repeat("x", 60))).To(BeFalse())
+	})
+
+	It("are reserved only if the CPI itself uses them", func() {
+		Expect(manifest.IsReservedKey("tier")).To(BeFalse())
+		Expect(manifest.IsReservedKey(manifest.AnnotationInstance)).To(BeFalse())
+	})
+
+	It("of owners are those of the Pod", func() {
+		pod := runningPod(testVM())
+		Expect(testVM().SettingsSecret(nil, pod).OwnerReferences).To(Equal([]metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Pod", Name: "agent-a1", UID: "uid-of-the-vm"},
+		}))
+	})
+})
+
+var _ = Describe("The size of a PVC", func() {
+	DescribeTable("has space for the disk and for the volume's filesystem:",
+		func(disk int64, mode corev1.PersistentVolumeMode, directory bool, pvcMiB int64) {
+			Expect(manifest.PVCSizeMiB(disk, mode, directory)).To(Equal(pvcMiB))
+		},
+		Entry("exact for a Block volume", int64(1000), corev1.PersistentVolumeBlock, false, int64(1000)),
+		Entry("6 % and 64 MiB more for a Filesystem volume", int64(1000), corev1.PersistentVolumeFilesystem, false, int64(1124)),
+		Entry("rounded up", int64(1), corev1.PersistentVolumeFilesystem, false, int64(66)),
+		Entry("exact for a directory", int64(1000), corev1.PersistentVolumeFilesystem, true, int64(1000)),
+	)
+})

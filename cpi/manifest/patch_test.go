@@ -1,0 +1,187 @@
+package manifest_test
+
+import (
+	"encoding/json"
+	"net/netip"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"bosh-kubernetes-cpi/cpi/manifest"
+)
+
+// applyPatch returns the object as the API server changes it with a strategic merge patch.
+func applyPatch[T any](from *T, patch []byte, err error) *T {
+	GinkgoHelper()
+	Expect(err).NotTo(HaveOccurred())
+	original, err := json.Marshal(from)
+	Expect(err).NotTo(HaveOccurred())
+	var result T
+	after, err := strategicpatch.StrategicMergePatch(original, patch, result)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(json.Unmarshal(after, &result)).To(Succeed())
+	return &result
+}
+
+var _ = Describe("The director's metadata", func() {
+	described := func(metadata map[string]any) manifest.Metadata {
+		GinkgoHelper()
+		result, err := manifest.BuildMetadata(metadata)
+		Expect(err).NotTo(HaveOccurred())
+		return result
+	}
+
+	It("is in labels if the values are valid, in annotations always, and completely in one annotation", func() {
+		result := described(map[string]any{"deployment": "cf", "name": "web/0 (bootstrap)", "index": 3})
+		Expect(result.Annotations).To(Equal(map[string]string{
+			manifest.Prefix + "deployment": "cf", manifest.Prefix + "name": "web/0 (bootstrap)", manifest.Prefix + "index": "3",
+			manifest.AnnotationMetadata: `{"deployment":"cf","index":3,"name":"web/0 (bootstrap)"}`,
+		}))
+		Expect(result.Labels).To(Equal(map[string]*string{
+			manifest.Prefix + "deployment": new("cf"), manifest.Prefix + "name": nil, manifest.Prefix + "index": new("3"),
+		}))
+	})
+
+	It("never replaces a key that the CPI itself uses", func() {
+		result := described(map[string]any{"vm": "x", "size-mib": "7"})
+		Expect(result.Labels).To(Equal(map[string]*string{manifest.Prefix + "tag-vm": new("x"), manifest.Prefix + "tag-size-mib": new("7")}))
+	})
+
+	It("removes a label if its new value is not valid", func() {
+		pod := testVM().Pod()
+		pod.Labels[manifest.Prefix+"name"] = "web"
+		patch, err := described(map[string]any{"name": "web/0"}).Patch()
+		after := applyPatch(pod, patch, err)
+		Expect(after.Labels).NotTo(HaveKey(manifest.Prefix + "name"))
+		Expect(after.Labels).To(HaveKeyWithValue(manifest.LabelVM, pod.Name))
+	})
+})
+
+var _ = Describe("The PVC of a disk", func() {
+	disk := manifest.Disk{Name: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock}
+
+	It("gets a label or an annotation, and loses it again", func() {
+		pvc := disk.PVC()
+		patch, err := manifest.SetLabel("team", new("a"))
+		updated := applyPatch(pvc, patch, err)
+		Expect(updated.Labels).To(HaveKeyWithValue("team", "a"))
+		Expect(updated.Labels).To(HaveKeyWithValue(manifest.LabelRole, manifest.RoleDisk))
+		patch, err = manifest.SetLabel("team", nil)
+		Expect(applyPatch(updated, patch, err).Labels).To(Equal(pvc.Labels))
+		patch, err = manifest.SetAnnotation("note", new("b"))
+		updated = applyPatch(pvc, patch, err)
+		Expect(updated.Annotations).To(HaveKeyWithValue("note", "b"))
+		patch, err = manifest.SetAnnotation("note", nil)
+		Expect(applyPatch(updated, patch, err).Annotations).To(Equal(pvc.Annotations))
+	})
+
+	It("keeps its labels if only annotations are requested, and vice versa", func() {
+		pvc := disk.PVC()
+		desired := disk
+		desired.Annotations = map[string]string{"note": "b"}
+		patch, err := desired.Relabel(pvc)
+		after := applyPatch(pvc, patch, err)
+		Expect(after.Labels).To(Equal(pvc.Labels))
+		Expect(after.Annotations).To(HaveKeyWithValue("note", "b"))
+		desired = disk
+		desired.Labels = map[string]string{"team": "a"}
+		patch, err = desired.Relabel(pvc)
+		after = applyPatch(pvc, patch, err)
+		Expect(after.Annotations).To(Equal(pvc.Annotations))
+		Expect(after.Labels).To(HaveKeyWithValue("team", "a"))
+	})
+
+	It("gets and loses preallocation", func() {
+		preallocated := disk
+		preallocated.Preallocate = true
+		patch, err := preallocated.Relabel(disk.PVC())
+		after := applyPatch(disk.PVC(), patch, err)
+		Expect(manifest.IsPreallocated(after)).To(BeTrue())
+		Expect(preallocated.Relabel(after)).To(BeNil())
+		patch, err = disk.Relabel(after)
+		after = applyPatch(after, patch, err)
+		Expect(manifest.IsPreallocated(after)).To(BeFalse())
+		Expect(disk.Relabel(after)).To(BeNil())
+	})
+
+	It("is not patched if it has the requested labels", func() {
+		desired := disk
+		desired.Labels = map[string]string{"team": "a"}
+		Expect(desired.Relabel(desired.PVC())).To(BeNil())
+	})
+
+	It("requests more storage", func() {
+		patch, err := manifest.RequestStorage(disk.PVC(), resource.MustParse("3Gi"))
+		after := applyPatch(disk.PVC(), patch, err)
+		Expect(after.Spec.Resources.Requests.Storage().String()).To(Equal("3Gi"))
+		Expect(after.Spec.VolumeMode).To(HaveValue(Equal(corev1.PersistentVolumeBlock)))
+	})
+})
+
+var _ = Describe("A VM Pod", func() {
+	It("gets annotations if it still has the same UID", func() {
+		pod := runningPod(testVM())
+		patch, err := manifest.AnnotatePod(pod, map[string]string{"example.org/ip": "10.0.0.1"})
+		Expect(applyPatch(pod, patch, err).Annotations).To(HaveKeyWithValue("example.org/ip", "10.0.0.1"))
+		Expect(string(patch)).To(ContainSubstring(`"uid":"uid-of-the-vm"`))
+	})
+})
+
+var _ = Describe("An attachment", func() {
+	It("keeps the containers of earlier exclusivity checks, and finds the latest at any position", func() {
+		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
+		for range 11 {
+			patch, err := manifest.AddReleaseContainer(attachment, manifest.ReleaseContainer(attachment))
+			attachment = applyPatch(attachment, patch, err)
+		}
+		Expect(attachment.Spec.EphemeralContainers).To(HaveLen(11))
+		Expect(manifest.LastReleaseContainer(attachment)).To(Equal("release-11"))
+	})
+})
+
+var _ = Describe("The PodDisruptionBudget of a group", func() {
+	vm := testVM()
+	vm.Group, vm.Budget = "web", &manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}
+
+	It("is resized for another number of VMs, if it has not changed", func() {
+		budget := vm.Budget.Object(vm, runningPod(vm), 3)
+		budget.ResourceVersion = "7"
+		patch, err := manifest.ResizePDB(budget, 5)
+		Expect(applyPatch(budget, patch, err).Spec.MinAvailable).To(HaveValue(Equal(intstr.FromInt32(4))))
+		Expect(string(patch)).To(ContainSubstring(`"resourceVersion":"7"`))
+	})
+
+	DescribeTable("is not patched", func(budget manifest.DisruptionBudget, vms int) {
+		Expect(manifest.ResizePDB(budget.Object(vm, runningPod(vm), 3), vms)).To(BeNil())
+	},
+		Entry("if it is correct", manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}, 3),
+		Entry("if it does not depend on the number of VMs", manifest.DisruptionBudget{MinAvailable: new(int32(2))}, 9),
+	)
+
+	It("is not patched without an annotation of the CPI", func() {
+		Expect(manifest.ResizePDB(&policyv1.PodDisruptionBudget{}, 3)).To(BeNil())
+	})
+})
+
+var _ = Describe("The address range of a managed network", func() {
+	It("is a pool that no node matches", func() {
+		expectGolden("ip-pool", manifest.IPPool(netip.MustParsePrefix("10.9.0.0/16"), "d1", manifest.IPPoolSettings{VXLANMode: "Always", NATOutgoing: true}))
+	})
+
+	It("is a reserved range in a pool of the cluster", func() {
+		expectGolden("ip-reservation", manifest.IPReservation(netip.MustParsePrefix("fd00::/112"), "d1"))
+	})
+})
+
+var _ = Describe("The snapshot of a disk", func() {
+	It("names the PVC, and has the director's metadata", func() {
+		metadata, err := manifest.BuildMetadata(map[string]any{"job": "db", "name": "db/0"})
+		Expect(err).NotTo(HaveOccurred())
+		expectGolden("snapshot", manifest.VolumeSnapshot("snapshot-1", "d1", manifest.Disk{Name: "disk-1", Namespace: "bosh"}.PVC(), metadata))
+	})
+})

@@ -1,0 +1,79 @@
+package manifest_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"bosh-kubernetes-cpi/cpi/manifest"
+)
+
+var _ = Describe("A recreated VM", func() {
+	vm := testVM()
+	vm.Recreate, vm.EphemeralClaim, vm.RuntimeClass = true, &corev1.PersistentVolumeClaimSpec{}, new("kata")
+
+	template := func() *corev1.PodTemplate {
+		template := vm.PodTemplate()
+		template.UID = "uid-of-the-template"
+		return template
+	}
+	disk := func(name string, mode corev1.PersistentVolumeMode) *corev1.PersistentVolumeClaim {
+		return manifest.Disk{Name: name, Namespace: "bosh", Mode: mode, Bind: mode == corev1.PersistentVolumeFilesystem}.PVC()
+	}
+	// changed returns the template as the API server changes it.
+	changed := func(from *corev1.PodTemplate, change manifest.TemplateChange) *corev1.PodTemplate {
+		GinkgoHelper()
+		patch, err := change.Patch()
+		return applyPatch(from, patch, err)
+	}
+
+	It("has a template that owns the objects that outlive its Pod", func() {
+		pod := manifest.PodFromTemplate(template(), "")
+		Expect(manifest.IsRecreated(pod)).To(BeTrue())
+		Expect(vm.SettingsSecret(nil, pod).OwnerReferences).To(Equal(pod.OwnerReferences))
+		Expect(vm.EphemeralPVC(template()).OwnerReferences).To(Equal(pod.OwnerReferences))
+		Expect(manifest.IsRecreated(vm.Pod())).To(BeFalse())
+	})
+
+	It("has its disks as volumes of its Pod, and no directory on the node", func() {
+		updated := changed(template(), manifest.TemplateChange{
+			AddDisk: disk("disk-1", corev1.PersistentVolumeBlock), Addresses: []string{"10.0.0.1"},
+		})
+		updated = changed(updated, manifest.TemplateChange{AddDisk: disk("disk-2", corev1.PersistentVolumeFilesystem)})
+		Expect(manifest.DiskCIDs(updated.Template.Spec)).To(Equal([]string{"disk-1", "disk-2"}))
+		expectGolden("vm-recreated", withoutScripts(manifest.PodFromTemplate(updated, "node-1")))
+		Expect(updated.Annotations).To(HaveKeyWithValue(manifest.AnnotationFirstPodAddresses, "10.0.0.1"))
+	})
+
+	It("has its original template after a disk was added twice and removed twice", func() {
+		updated := template()
+		for range 2 {
+			updated = changed(updated, manifest.TemplateChange{AddDisk: disk("disk-1", corev1.PersistentVolumeBlock)})
+		}
+		Expect(updated.Template.Spec.Volumes).To(HaveLen(3))
+		for range 2 {
+			updated = changed(updated, manifest.TemplateChange{RemoveDisk: "disk-1"})
+		}
+		Expect(equality.Semantic.DeepEqual(updated, template())).To(BeTrue(), "%+v", updated)
+	})
+
+	It("has a required node or none, even if the cluster adds to its affinity", func() {
+		Expect(manifest.RequiredNode(manifest.PodFromTemplate(template(), ""))).To(BeEmpty())
+		Expect(manifest.RequiredNode(&corev1.Pod{})).To(BeEmpty())
+		pod := manifest.PodFromTemplate(template(), "node-1")
+		required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+		for i := range required.NodeSelectorTerms {
+			required.NodeSelectorTerms[i].MatchExpressions = append(required.NodeSelectorTerms[i].MatchExpressions,
+				corev1.NodeSelectorRequirement{Key: "added", Operator: corev1.NodeSelectorOpExists})
+		}
+		Expect(manifest.RequiredNode(pod)).To(Equal("node-1"))
+	})
+
+	It("has attachments without a directory on the node", func() {
+		expectGolden("attachment-recreated", withoutScripts(manifest.Attachment{
+			Disk: "disk-1", SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeBlock,
+			VM: manifest.PodFromTemplate(template(), "node-1"), Director: "d1",
+		}.Pod()))
+	})
+})

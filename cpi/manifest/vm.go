@@ -1,0 +1,292 @@
+package manifest
+
+import (
+	"maps"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/cpi/node"
+)
+
+// Mount paths in the VM's container.
+const (
+	vmVolumePath   = "/bosh/ephemeral-disk"
+	vmSettingsPath = "/bosh/settings"
+	vmDevicesPath  = "/dev/bosh"
+	vmLXCFSPath    = "/bosh/lxcfs"
+
+	// NodeDirectory is the parent directory, on a node, of one directory per VM with the device nodes of its disks. /run is
+	// emptied when the node boots: no device node remains with numbers that may belong to another device then.
+	NodeDirectory = "/run/bosh-kubernetes-cpi"
+)
+
+// ephemeralDiskVolume is the name of the VM Pod's volume for the ephemeral disk.
+const ephemeralDiskVolume = "ephemeral-disk"
+
+// DevicePath returns the path of a disk inside its VM, which is also the disk hint for the agent.
+func DevicePath(diskCID string) string { return path.Join(vmDevicesPath, diskCID) }
+
+// VM describes a VM as a create_vm call requests it.
+type VM struct {
+	Name      string
+	Namespace string
+	Director  string
+	Stemcell  string // the stemcell's CID
+	Image     string
+	Digest    string // see AnnotationDigest
+	Call      string `json:"-"` // see AnnotationCall; not part of the digest
+
+	Group    string            // the name of the instance group, see LabelGroup
+	Budget   *DisruptionBudget // nil: no PodDisruptionBudget
+	Services []Service         // that route to the VM
+
+	Addresses   []string // requested addresses of the VM Pod
+	Labels      map[string]string
+	Annotations map[string]string
+	Init        string // path of the init program; if empty, the start script searches for it
+
+	ReadinessProbe *corev1.Probe // nil: ready once it has booted
+
+	Resources                 corev1.ResourceRequirements
+	SharedMemory              *resource.Quantity                // size of /dev/shm; nil: the runtime's default
+	EphemeralClaim            *corev1.PersistentVolumeClaimSpec // nil: emptyDir
+	Recreate                  bool                              // recreated VM, see PodTemplate; requires EphemeralClaim
+	NodeSelector              map[string]string
+	Affinity                  *corev1.Affinity
+	Tolerations               []corev1.Toleration
+	TopologySpreadConstraints []corev1.TopologySpreadConstraint
+	PriorityClass             string
+	RuntimeClass              *string
+	ServiceAccount            string
+	PullSecrets               []corev1.LocalObjectReference
+	DNSPolicy                 corev1.DNSPolicy
+	DNSConfig                 *corev1.PodDNSConfig
+	HostUsers                 *bool
+	LXCFS                     string                  `json:",omitempty"` // mount point of lxcfs on the node; "": no lxcfs
+	SecurityContext           *corev1.SecurityContext // nil: privileged
+}
+
+// meta returns the metadata of the VM Pod.
+func (vm VM) meta() metav1.ObjectMeta {
+	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleVM)
+	meta.Labels[LabelVM] = vm.Name
+	for _, service := range vm.Services {
+		meta.Labels[LabelService(service.Name)] = serviceLabelValue
+	}
+	if vm.Group != "" {
+		meta.Labels[LabelGroup] = GroupLabel(vm.Group)
+	}
+	if label := AddressLabel(vm.Addresses); label != "" {
+		meta.Labels[LabelRequestedAddresses] = label
+	}
+	for key, value := range vm.Labels {
+		if _, reserved := meta.Labels[key]; !reserved {
+			meta.Labels[key] = value
+		}
+	}
+	meta.Annotations = map[string]string{AnnotationDigest: vm.Digest, AnnotationStemcell: vm.Stemcell, AnnotationCall: vm.Call}
+	maps.Copy(meta.Annotations, vm.Annotations)
+	vm.annotateGroup(meta.Annotations)
+	return meta
+}
+
+// servicesDrainSeconds is for how many seconds a VM behind Services keeps serving when its Pod is deleted: in its default
+// configuration, the kube-proxy of each node takes a second to remove the VM from the endpoints.
+const servicesDrainSeconds = 3
+
+// preStopCommand returns the command that shuts the VM down before its container is stopped.
+func (vm VM) preStopCommand() []string {
+	if len(vm.Services) == 0 {
+		return node.VMStop()
+	}
+	return append(node.VMStop(), strconv.Itoa(servicesDrainSeconds))
+}
+
+// Pod returns the VM Pod. Its container is always restarted, and gets a service account token only with ServiceAccount. The Pod's
+// spec is never changed after its creation.
+func (vm VM) Pod() *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: vm.meta(),
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{vm.container()},
+			Volumes: []corev1.Volume{
+				{Name: ephemeralDiskVolume, VolumeSource: vm.ephemeralVolume()},
+				{Name: "settings", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+					SecretName: vm.Name, DefaultMode: new(int32(0o400)),
+				}}},
+			},
+			RestartPolicy:                corev1.RestartPolicyAlways,
+			AutomountServiceAccountToken: new(vm.ServiceAccount != ""),
+			EnableServiceLinks:           new(false),
+			ServiceAccountName:           vm.ServiceAccount,
+			NodeSelector:                 vm.NodeSelector,
+			Affinity:                     vm.Affinity,
+			Tolerations:                  append(slices.Clone(vm.Tolerations), nodeFailureTolerations...),
+			TopologySpreadConstraints:    vm.topologySpreadConstraints(),
+			PriorityClassName:            vm.PriorityClass,
+			RuntimeClassName:             vm.RuntimeClass,
+			ImagePullSecrets:             vm.PullSecrets,
+			DNSPolicy:                    vm.DNSPolicy,
+			DNSConfig:                    vm.DNSConfig,
+			HostUsers:                    vm.HostUsers,
+		},
+	}
+	if vm.SharedMemory != nil {
+		mountSharedMemory(pod, *vm.SharedMemory)
+	}
+	if !vm.Recreate {
+		mountDevices(pod)
+	}
+	if vm.LXCFS != "" {
+		mountLXCFS(pod, vm.LXCFS)
+	}
+	return pod
+}
+
+// container returns the VM's container. By default it is privileged.
+func (vm VM) container() corev1.Container {
+	security := vm.SecurityContext
+	if security == nil {
+		security = &corev1.SecurityContext{Privileged: new(true)}
+	}
+	return corev1.Container{
+		Name:            vmContainer,
+		Image:           vm.Image,
+		Command:         node.VMStart(),
+		Args:            initArguments(vm.Init),
+		Resources:       vm.Resources,
+		SecurityContext: security,
+		StartupProbe: &corev1.Probe{
+			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: vm.startupProbeCommand()}},
+			PeriodSeconds:    1,
+			TimeoutSeconds:   10,
+			FailureThreshold: math.MaxInt32, // a VM that boots slowly is not restarted
+		},
+		ReadinessProbe: vm.ReadinessProbe,
+		Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
+			Exec: &corev1.ExecAction{Command: vm.preStopCommand()},
+		}},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: ephemeralDiskVolume, MountPath: vmVolumePath},
+			{Name: "settings", MountPath: vmSettingsPath, ReadOnly: true},
+		},
+	}
+}
+
+// mountSharedMemory replaces the runtime's /dev/shm by one of this size.
+func mountSharedMemory(pod *corev1.Pod, size resource.Quantity) {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "shared-memory", VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &size},
+	}})
+	container := &pod.Spec.Containers[0]
+	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "shared-memory", MountPath: "/dev/shm"})
+}
+
+// mountDevices mounts the VM's directory on the node, in which its disks appear while it runs.
+func mountDevices(pod *corev1.Pod) {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
+		Name: "devices", VolumeSource: devicesVolume(pod.Namespace, pod.Name),
+	})
+	container := &pod.Spec.Containers[0]
+	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{
+		Name: "devices", MountPath: vmDevicesPath,
+		MountPropagation: new(corev1.MountPropagationHostToContainer), // for the disks that appear as directories
+	})
+}
+
+// mountLXCFS mounts the files of the node's lxcfs. On a node without lxcfs this creates an empty directory, at which lxcfs can be
+// mounted later.
+func mountLXCFS(pod *corev1.Pod, lxcfs string) {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
+		Name: "lxcfs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
+			Path: lxcfs, Type: new(corev1.HostPathDirectoryOrCreate),
+		}},
+	})
+	container := &pod.Spec.Containers[0]
+	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{
+		Name: "lxcfs", MountPath: vmLXCFSPath, ReadOnly: true,
+		MountPropagation: new(corev1.MountPropagationHostToContainer), // for an lxcfs that starts, or restarts, after the VM
+	})
+}
+
+// nodeFailureTolerations keep Kubernetes from deleting the VM Pods of a node that has not reported for five minutes: the VMs may
+// still run, and BOSH decides whether to replace them.
+var nodeFailureTolerations = []corev1.Toleration{
+	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+}
+
+// startupProbeCommand returns the command that succeeds once the VM has booted.
+func (vm VM) startupProbeCommand() []string {
+	if vm.Recreate {
+		return node.AgentConnected()
+	}
+	return node.AgentRunning()
+}
+
+func initArguments(init string) []string {
+	if init == "" {
+		return nil
+	}
+	return []string{init}
+}
+
+// ephemeralVolume returns the volume for /var/vcap, which outlives the container.
+func (vm VM) ephemeralVolume() corev1.VolumeSource {
+	switch {
+	case vm.EphemeralClaim == nil:
+		return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	case vm.Recreate:
+		return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: EphemeralPVCName(vm.Name)}}
+	}
+	return corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: *vm.EphemeralClaim},
+	}}
+}
+
+// EphemeralPVCName returns the name of the PVC of a VM's ephemeral disk. Kubernetes forms it from the names of the Pod and the
+// volume: https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#persistentvolumeclaim-naming.
+func EphemeralPVCName(vm string) string { return vm + "-" + ephemeralDiskVolume }
+
+func devicesVolume(namespace, vm string) corev1.VolumeSource {
+	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
+		Path: path.Join(NodeDirectory, namespace, vm),
+		Type: new(corev1.HostPathDirectoryOrCreate),
+	}}
+}
+
+// SettingsSecret returns the Secret with the agent settings, one key per file. It is owned by the VM and deleted with it.
+func (vm VM) SettingsSecret(files map[string][]byte, pod *corev1.Pod) *corev1.Secret {
+	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleVM)
+	meta.Labels[LabelVM] = vm.Name
+	meta.OwnerReferences = []metav1.OwnerReference{OwnerReference(pod)}
+	return &corev1.Secret{
+		ObjectMeta: meta,
+		Type:       corev1.SecretTypeOpaque,
+		Immutable:  new(true),
+		Data:       files,
+	}
+}
+
+// Adopt returns the strategic merge patch that makes the call the owner of an object that another call has created, if the object
+// has not changed since it was read.
+func Adopt(object metav1.Object, call string) ([]byte, error) {
+	return metadataPatch(map[string]any{
+		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "annotations": map[string]string{AnnotationCall: call},
+	})
+}
+
+// AnnotatePod returns the strategic merge patch that sets annotations of exactly this Pod, by UID.
+func AnnotatePod(pod *corev1.Pod, annotations map[string]string) ([]byte, error) {
+	return metadataPatch(map[string]any{"uid": pod.UID, "annotations": annotations})
+}
+
+// mebibytes returns a quantity of n MiB.
+func mebibytes(n int64) resource.Quantity { return *resource.NewQuantity(n<<20, resource.BinarySI) }

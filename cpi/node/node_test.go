@@ -1,0 +1,28 @@
+package node_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/cpi/node"
+)
+
+// https://kubernetes.io/docs/tasks/inject-data-application/define-command-argument-container/
+var _ = DescribeTable("The command of a container has no text that Kubernetes expands",
+	func(command []string) {
+		for _, argument := range command {
+			Expect(argument).NotTo(ContainSubstring("$$"), "Kubernetes replaces two dollar signs by one")
+			Expect(argument).NotTo(MatchRegexp(`\$\([A-Z_]+\)`), "Kubernetes replaces this by the value of an environment variable")
+		}
+	},
+	Entry("vm-start", node.VMStart()),
+	Entry("attach", node.Attach()),
+	Entry("attach-directory", node.AttachDirectory()),
+	Entry("idle", node.Idle()),
+	Entry("release", node.Release()),
+	Entry("release-directory", node.ReleaseDirectory()),
+	Entry("copy", node.Copy()),
+	Entry("reboot", node.Reboot()),
+	Entry("prepare", node.PrepareVolume()),
+	Entry("probe", node.Probe()),
+)

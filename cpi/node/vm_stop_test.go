@@ -1,0 +1,88 @@
+package node_test
+
+import (
+	"fmt"
+	"os"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/cpi/node"
+)
+
+var _ = Describe("vm-stop.sh", func() {
+	var root fakeRoot
+	BeforeEach(func() { root = newFakeRoot() })
+
+	stop := func(init vmProcess) *startedProgram {
+		GinkgoHelper()
+		return root.start(node.VMStop(), "STOP_TIMEOUT=10", fmt.Sprintf("INIT=%d", init.pid))
+	}
+
+	It("terminates runit's services and then the jobs, and leaves the init program to the signal that follows", func() {
+		root.mkdir("etc/service/agent")
+		root.mkdir("etc/service/monit")
+		init := root.startVMProcess("runsvdir", "1", "")
+		supervisor, logger := root.startVMProcess("runsv", "18", ""), root.startVMProcess("svlogd", "19", "")
+		root.shareNamespace(init, supervisor, logger, root.startVMProcess("job", "17", "TERM"))
+		root.shareNamespace(root.startVMProcess("in a container of the VM", "21 1", ""))
+		r := stop(init)
+		Expect(r.wait()).To(BeZero())
+		Expect(root.calls()).To(Equal([]string{"sv -w 1 force-stop /etc/service/agent /etc/service/monit"}))
+		Expect(root.signals()).To(Equal([]string{"job TERM"}))
+	})
+
+	It("terminates jobs with a PID namespace that a VM with reduced security may not read", func() {
+		init, job := root.startVMProcess("runsvdir", "1", ""), root.startVMProcess("job", "17", "TERM")
+		Expect(os.Remove(root.path(job.file("ns/pid")))).To(Succeed())
+		Expect(stop(init).wait()).To(BeZero())
+		Expect(root.signals()).To(Equal([]string{"job TERM"}))
+	})
+
+	It("first waits until clients have heard that the VM is no longer an endpoint", func() {
+		init := root.startVMProcess("runsvdir", "1", "")
+		root.shareNamespace(init, root.startVMProcess("job", "17", "TERM"))
+		r := root.start(append(node.VMStop(), "0.5"), "STOP_TIMEOUT=10", fmt.Sprintf("INIT=%d", init.pid))
+		Consistently(root.signals, "300ms").Should(Equal([]string{""}))
+		Expect(r.wait()).To(BeZero())
+		Expect(root.signals()).To(Equal([]string{"job TERM"}))
+	})
+
+	It("does not terminate itself", func() {
+		init := root.startVMProcess("runsvdir", "1", "")
+		r := root.startPausedAt(1, node.VMStop(), []string{"STOP_TIMEOUT=10", fmt.Sprintf("INIT=%d", init.pid)}, func(r *startedProgram) {
+			root.write(fmt.Sprintf("proc/%d/status", r.cmd.Process.Pid), "PPid:\t0\nNSpid:\t17\t2\n")
+			root.write(fmt.Sprintf("proc/%d/cmdline", r.cmd.Process.Pid), "vm-stop\x00")
+		})
+		Expect(r.wait()).To(BeZero())
+	})
+
+	It("does not wait forever for jobs that do not exit", func() {
+		init := root.startVMProcess("runsvdir", "1", "")
+		root.shareNamespace(init, root.startVMProcess("job", "17", ""))
+		Expect(stop(init).wait()).To(BeZero())
+	})
+
+	It("leaves the shutdown to systemd, and waits until systemd has exited", func() {
+		init := root.startVMProcess("systemd", "1", "")
+		r := stop(init)
+		r.waitUntil(func() bool { return root.signals()[0] == "systemd RTMIN+3" })
+		Consistently(r.exited, "300ms").ShouldNot(BeClosed())
+		root.remove(init.file(""))
+		Expect(r.wait()).To(BeZero())
+		Expect(root.calls()).To(HaveExactElements(""))
+	})
+
+	It("succeeds when systemd terminates the remaining processes", func() {
+		r := stop(root.startVMProcess("init", "1", ""))
+		r.waitUntil(func() bool { return root.signals()[0] == "init RTMIN+3" })
+		r.signal(15)
+		Expect(r.wait()).To(BeZero())
+	})
+
+	It("does nothing while vm-start.sh still runs", func() {
+		init := root.startVMProcess("bash", "1", "")
+		Expect(stop(init).wait()).To(BeZero())
+		Expect(root.signals()).To(HaveExactElements(""))
+	})
+})
